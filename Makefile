@@ -1,0 +1,68 @@
+# What to do with a checkout.  `make help` lists it.
+
+PYTHON   ?= python3
+VENV     ?= .venv
+PORT     ?= 8100
+TESTOPTS ?=
+
+PY   = $(VENV)/bin/python
+PIP  = $(PY) -m pip --quiet --disable-pip-version-check
+TEST = $(PY) -m zope.testrunner --path=. -s tests -k -v --auto-color --auto-progress
+
+.PHONY: help run test test-all docs docs-build clean
+
+help:
+	@echo "make run       serve an example database over ZEO (PORT=$(PORT))"
+	@echo "make test      run the tests"
+	@echo "make test-all  run the tests, the long ones too"
+	@echo "make docs      build the documents into docs/_build/html"
+	@echo "make clean     remove what was built, and .venv; the data in var/ stay"
+	@echo
+	@echo "Each sets up what it needs in a virtual environment first."
+	@echo "  VENV=$(VENV)  the directory of the virtual environment"
+	@echo "  PYTHON=$(PYTHON)  the Python to make it with (3.10 or newer)"
+	@echo "  TESTOPTS=  options for the test runner, for example"
+	@echo "             make test TESTOPTS='-m test_pipeline'"
+
+run: $(VENV)/.installed-test
+	@$(PY) examples/zeo/serve.py --port $(PORT)
+
+test: $(VENV)/.installed-test
+	$(TEST) $(TESTOPTS)
+
+test-all: $(VENV)/.installed-test
+	$(TEST) --all $(TESTOPTS)
+
+docs: $(VENV)/.installed-docs
+	@$(MAKE) --no-print-directory docs-build PY=$(PY)
+
+# The second line: README and CHANGES are the page of the package in an index,
+# which accepts plain reStructuredText only.
+docs-build:
+	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	cat README.rst CHANGES.rst | $(PY) -m docutils --writer=null --report=info --halt=info --no-raw --no-file-insertion -
+	@echo "The documents are in docs/_build/html."
+
+# The stamp files say what was installed; they are out of date when the
+# metadata of the package change.
+$(VENV)/.installed-%: setup.py pyproject.toml | $(VENV)/.made
+	@echo "Installing fsyncstorage[$*] and what it needs into $(VENV)"
+	@$(PIP) install --editable '.[$*]'
+	@touch $@
+
+# An environment that is there already is used as it is.  One without pip is
+# what a failed try leaves on Debian and Ubuntu, where venv is a package of its
+# own.
+$(VENV)/.made:
+	@$(PY) -m pip --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "$(PYTHON) is missing or older than Python 3.10." \
+	         "Name another: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+	  $(PYTHON) -m venv $(VENV) || { \
+	    echo "$(PYTHON) cannot make a virtual environment." \
+	         "On Debian or Ubuntu, install python3-venv." >&2; exit 1; }; }
+	@touch $@
+
+clean:
+	rm -rf .venv build dist docs/_build src/*.egg-info .hypothesis .tox
+	find src tests perf docs -name __pycache__ -prune -exec rm -rf {} +

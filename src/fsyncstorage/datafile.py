@@ -1,0 +1,194 @@
+"""Every write, sync, truncate, rename and unlink of the storage's files.
+
+`disk` is the one object that touches them, and the seam for crash tests: put
+another Disk in its place, and every operation of the storage can be recorded,
+delayed or made to fail.
+
+`DataFile` is an open file on it.  Readers and writers of the same file do not
+disturb each other: both name the position that they mean.
+"""
+
+import fcntl
+import io
+import os
+
+
+def _sync_primitive():
+    """The call after which the data, and the size to find it, are kept."""
+    full_sync = getattr(fcntl, 'F_FULLFSYNC', None)
+    if full_sync is not None:  # macOS: fsync stops at the drive's cache
+        return lambda fd: fcntl.fcntl(fd, full_sync)
+    return getattr(os, 'fdatasync', os.fsync)
+
+
+class Disk:
+
+    _sync = staticmethod(_sync_primitive())
+
+    def open(self, path, flags):
+        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+    def write(self, fd, data, position):
+        """Write all of it, or raise."""
+        written = os.pwrite(fd, data, position)
+        while written < len(data):
+            # A short write: the rest goes through, or says why not.
+            written += os.pwrite(fd, data[written:], position + written)
+
+    def sync(self, fd):
+        self._sync(fd)
+
+    def truncate(self, fd, size):
+        os.ftruncate(fd, size)
+
+    def link(self, source, target):
+        os.link(source, target)
+
+    def replace(self, source, target):
+        os.replace(source, target)
+
+    def remove(self, path):
+        os.remove(path)
+
+    def sync_directory(self, path):
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+disk = Disk()
+
+
+def remove_if_there(path):
+    try:
+        disk.remove(path)
+    except FileNotFoundError:
+        pass
+
+
+class Descriptor:
+    """A file descriptor that is closed when nobody can use it any more.
+
+    A reader keeps this object, never the bare number, for as long as it
+    reads: a number that is closed meanwhile may already mean another file.
+    """
+
+    __slots__ = ('number',)
+
+    def __init__(self, number):
+        self.number = number
+
+    def __del__(self):
+        os.close(self.number)
+
+
+class DataFile(io.RawIOBase):
+    """An open file, in positions or (for stock code) with a cursor."""
+
+    def __init__(self, path, flags):
+        self._descriptor = None
+        self._cursor = 0
+        self.name = path
+        self._descriptor = Descriptor(disk.open(path, flags))
+
+    # By position: needs no lock.
+
+    @property
+    def descriptor(self):
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise ValueError(f'{self.name} is closed')
+        return descriptor
+
+    def write_at(self, data, position):
+        disk.write(self.descriptor.number, data, position)
+
+    def sync(self):
+        disk.sync(self.descriptor.number)
+
+    def size(self):
+        return os.fstat(self.descriptor.number).st_size
+
+    # By cursor: the raw file that stock FileStorage code expects.
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        if whence == os.SEEK_CUR:
+            offset += self._cursor
+        elif whence == os.SEEK_END:
+            offset += self.size()
+        self._cursor = offset
+        return offset
+
+    def tell(self):
+        return self._cursor
+
+    def read(self, size=-1):
+        descriptor = self.descriptor
+        if size is None or size < 0:
+            return self.readall()
+        data = os.pread(descriptor.number, size, self._cursor)
+        self._cursor += len(data)
+        return data
+
+    def readinto(self, buffer):
+        number = os.preadv(self.descriptor.number, [buffer], self._cursor)
+        self._cursor += number
+        return number
+
+    def write(self, data):
+        data = bytes(data)
+        self.write_at(data, self._cursor)
+        self._cursor += len(data)
+        return len(data)
+
+    def truncate(self, size=None):
+        if size is None:
+            size = self._cursor
+        disk.truncate(self.descriptor.number, size)
+        return size
+
+    def readable(self):
+        return True
+
+    writable = seekable = readable
+
+    def fileno(self):
+        return self.descriptor.number
+
+    def close(self):
+        self._descriptor = None
+        super().close()
+
+    def reader(self):
+        """A buffered reader of its own on the same open file."""
+        return io.BufferedReader(_Reader(self), 1 << 16)
+
+
+class _Reader(DataFile):
+    """Shares a descriptor; ends by itself."""
+
+    def __init__(self, source):
+        self._cursor = 0
+        self.name = source.name
+        self._descriptor = source.descriptor
+
+
+def open_existing(path, read_only=False):
+    return DataFile(path, os.O_RDONLY if read_only else os.O_RDWR)
+
+
+def open_new(path):
+    """A new or emptied file."""
+    return DataFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+
+def sync_path(path):
+    """Sync a file that something else wrote."""
+    file = open_existing(path)
+    try:
+        file.sync()
+    finally:
+        file.close()

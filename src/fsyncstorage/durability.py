@@ -1,0 +1,176 @@
+"""The policies: when a commit is acknowledged, and what a crash may take back.
+
+This module only knows rules and settings.  It reads no clock and touches no
+file: the pipeline asks it what to wait for, the flusher how to sync.
+
+A *crash* is a power cut or a dying kernel.  When only the process dies, the
+kernel still writes what was appended, whatever the policy.
+"""
+
+import dataclasses
+import re
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """One row of the table of promises."""
+
+    name: str
+    may_lose: str
+    #: A commit is published and acknowledged only when it is durable.
+    promises: bool = True
+    #: Each commit has a sync of its own.
+    alone: bool = False
+    #: The status byte is written only after a sync of the data before it.
+    status_last: bool = False
+    #: A thread syncs in the background.
+    background: bool = False
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        Policy(
+            'none',
+            'anything since the last pack or close',
+            promises=False,
+        ),
+        Policy(
+            'interval',
+            'at most the last sync-interval plus one sync, newest first',
+            promises=False,
+            background=True,
+        ),
+        Policy(
+            'group-commit',
+            'nothing that was acknowledged',
+        ),
+        Policy(
+            'per-commit',
+            'nothing that was acknowledged',
+            alone=True,
+        ),
+        Policy(
+            'two-sync',
+            'nothing that was acknowledged, and stock FileStorage never'
+            ' opens a torn commit as good',
+            status_last=True,
+        ),
+    )
+}
+
+DEFAULT_POLICY = 'group-commit'
+DEFAULT_SYNC_INTERVAL = '1s'
+DEFAULT_GROUP_COMMIT_DELAY = 'auto'
+
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
+LONGEST_DELAY = 1.0
+
+_SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
+_DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)?$')
+
+
+def duration(value, what='a duration'):
+    """Seconds, from a number of seconds or from text like 200ms or 2s."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = repr(value)
+    else:
+        text = str(value).strip().lower()
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError(
+            f'{what} must be a number with a unit (us, ms, s, m or h),'
+            f' like 200ms or 2s, not {value!r}')
+    number, unit = match.groups()
+    return float(number) * _SECONDS[unit or 's']
+
+
+def policy_named(name):
+    try:
+        return POLICIES[name]
+    except (KeyError, TypeError):
+        allowed = ', '.join(POLICIES)
+        raise ValueError(
+            f'durability must be one of {allowed}, not {name!r}') from None
+
+
+def sync_interval(value):
+    seconds = duration(value, 'sync-interval')
+    if not SHORTEST_INTERVAL <= seconds <= LONGEST_INTERVAL:
+        raise ValueError(
+            f'sync-interval must be between 1ms and 1h, not {value!r}; for a'
+            ' sync with every commit choose durability group-commit')
+    return seconds
+
+
+def group_commit_delay(value):
+    """Seconds to wait for company; None lets the flusher decide."""
+    if value == 'auto':
+        return None
+    seconds = duration(value, 'group-commit-delay (or auto)')
+    if seconds > LONGEST_DELAY:
+        raise ValueError(
+            'group-commit-delay must be auto, or between 0 and 1s,'
+            f' not {value!r}: every commit would wait that long')
+    return seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Durability:
+    """A policy with its settings, checked."""
+
+    policy: Policy
+    sync_interval: float
+    #: None: as the disk and the company ask for.
+    group_commit_delay: float | None
+
+    @classmethod
+    def of(cls, durability, interval, delay):
+        return cls(
+            policy_named(durability),
+            sync_interval(interval),
+            group_commit_delay(delay),
+        )
+
+
+class Company:
+    """How long a leader should wait for others before it syncs.
+
+    Committers that all wait for one slow sync come back one by one when it
+    ends.  A leader that does not wait for them syncs for the early half, then
+    for the late half: two cohorts take turns, each sync half empty.  So wait
+    until as many are present as were seen around the last sync, but never
+    longer than half of what a sync costs: a wrong guess is cheap, and a lone
+    committer (nobody else was seen) never waits.
+    """
+
+    #: Below this a sync is cheaper than gathering.
+    WORTH_WAITING = 0.0004
+    #: Weight of the newest sync in the mean.
+    NEWEST = 0.25
+
+    def __init__(self, delay):
+        self._delay = delay
+        self.expected = 1
+        self._mean_sync = 0.0
+
+    def synced(self, served, arrived, seconds):
+        """A sync that served so many took so long; so many came meanwhile."""
+        self.expected = served + arrived
+        if self._mean_sync:
+            seconds = min(seconds, 4 * self._mean_sync)  # one stall is no rule
+            self._mean_sync += (seconds - self._mean_sync) * self.NEWEST
+        else:
+            self._mean_sync = seconds
+
+    def patience(self, present):
+        """Seconds to wait when so many are present; 0 for not at all."""
+        if self._delay is not None:
+            return self._delay
+        if present >= self.expected or self._mean_sync < self.WORTH_WAITING:
+            return 0.0
+        return self._mean_sync / 2
+
+    def complete(self, present):
+        """May the leader stop waiting before its patience ends?"""
+        return self._delay is None and present >= self.expected

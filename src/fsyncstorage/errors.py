@@ -1,0 +1,27 @@
+"""The errors of this package, apart by whose fault they are.
+
+A caller's mistake raises what stock FileStorage raises for it (or ValueError
+for a setting).  What is here is the disk's fault, or the consequence of it.
+"""
+
+from ZODB.POSException import StorageSystemError
+
+
+class DiskError(StorageSystemError):
+    """The disk failed; the storage protects what it has."""
+
+
+class OutcomeUnknown(DiskError):
+    """A sync failed: this commit may be on disk, or may not.
+
+    It was not published.  Whether it is there is decided when the storage is
+    opened again.
+    """
+
+
+class WritingStopped(DiskError):
+    """A sync failed earlier: the storage only reads until it is reopened.
+
+    A failed sync is never tried again: the kernel forgets which pages it
+    could not write, so that a second sync reports success and proves nothing.
+    """

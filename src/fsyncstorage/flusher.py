@@ -1,0 +1,405 @@
+"""Brings appended commits to the disk, and wakes each committer by itself.
+
+One *leader* at a time syncs, for itself and for all that wait:
+
+- A thread that waits for its commit leads when nobody does.  A lone committer
+  therefore syncs for itself, without a hand-over (I9).
+- A leader that is done hands on to one of those that still wait.
+- The flusher's own thread leads when a commit has no thread of its own: an
+  asynchronous finish, a committer that was interrupted, or the background
+  sync of `interval`.
+
+State and its owner: the pipeline, the leadership and the waiters belong to
+`mutex`.  It is a leaf: nothing is called, waited for, read or written while it
+is held.  `_one_sync` is held around a sync and the note of its outcome: of two
+syncs at once, only one would be told that the disk failed.
+
+Left to others: what a sync does (`sync`), and what publishing does (`publish`).
+"""
+
+import logging
+import threading
+import time
+
+from . import pipeline
+from .durability import Company
+from .errors import OutcomeUnknown
+from .stats import Histogram
+
+logger = logging.getLogger(__name__)
+
+SLOW_SYNC = 1.0
+
+# Who leads, when it is no committer.
+THREAD = object()
+
+
+class Flusher:
+
+    def __init__(self, name, start, durability, sync, publish):
+        self._name = name
+        self._durability = durability
+        self._policy = durability.policy
+        self._sync = sync          # called with a batch of commits
+        self._publish = publish    # called when something became publishable
+        self.mutex = threading.Lock()
+        self.pipeline = pipeline.Pipeline(start)
+        self.latency = Histogram()
+        self.commits = self.syncs = 0
+
+        self._one_sync = threading.Lock()
+        self._leader = None
+        self._company = Company(durability.group_commit_delay)
+        self._gathering = None     # a lock: the leader waits for company
+        # When the oldest commit was appended that is not durable, and the
+        # oldest that the running sync does not cover.
+        self._unsynced_since = self._uncovered_since = None
+
+        self._wake = threading.Event()
+        self._abandoned = False    # a leader went away in the middle
+        self._closing = False
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name=f'flusher of {name}')
+        self._thread.start()
+
+    # Committers
+
+    def append(self, commit):
+        """The transaction is in the file: put it into the pipeline."""
+        now = time.monotonic()
+        with self.mutex:
+            if self._overdue(now):
+                commit.promised = True
+            self.pipeline.append(commit)
+            self.commits += 1
+            if self._unsynced_since is None:
+                self._unsynced_since = now
+                if self._policy.background:
+                    self._wake.set()
+            if self._uncovered_since is None:
+                self._uncovered_since = now
+            if commit.orphan and commit.promised and self._leader is None:
+                self._elect()
+            self._welcome()
+
+    def wait(self, commit):
+        """Return when the commit is published; raise if it failed.
+
+        The calling thread syncs when nobody else does.  Any number of threads
+        may wait for one commit.
+        """
+        me = threading.Lock()
+        me.acquire()
+        try:
+            while self._attend(commit, me):
+                self._lead_a_batch()
+                self._step_down(me)
+        except BaseException:
+            self._leave(commit, me)
+            raise
+        if commit.error is not None:
+            raise commit.error
+
+    def _attend(self, commit, me):
+        """Wait until it is our turn to lead (true) or all is over (false)."""
+        while True:
+            with self.mutex:
+                if commit.settled:
+                    if self._leader is me:  # elected too late to be of use
+                        self._elect()
+                    return False
+                if self._leader is me:
+                    return True
+                if self._leader is None and commit.needs_sync:
+                    self._leader = me
+                    if me in commit.waiters:
+                        commit.waiters.remove(me)
+                    return True
+                if me not in commit.waiters:
+                    commit.waiters.append(me)
+            me.acquire()
+
+    def _step_down(self, me):
+        with self.mutex:
+            if self._leader is me:
+                self._elect()
+
+    def _leave(self, commit, me):
+        """We are interrupted, perhaps as the leader."""
+        with self.mutex:
+            if me in commit.waiters:
+                commit.waiters.remove(me)
+            if self._leader is me:
+                self._leader = None
+        self.abandon(commit)
+
+    def abandon(self, commit):
+        """The committer goes away: the thread takes over all it leaves, so
+        that nobody is left waiting (I10)."""
+        with self.mutex:
+            commit.orphan = True
+            self._abandoned = True
+            if self._leader is None:
+                self._elect()
+        self._wake.set()
+
+    def _elect(self):
+        """Give the leadership to somebody who needs a sync.  Mutex held."""
+        self._leader = None
+        orphans = False
+        for commit in self.pipeline.queue:
+            if commit.needs_sync:
+                if commit.waiters:
+                    self._leader = commit.waiters.pop(0)
+                    self._leader.release()
+                    return
+                orphans = orphans or commit.orphan
+        if orphans:
+            self._leader = THREAD
+            self._wake.set()
+        elif self._policy.background:
+            self._wake.set()  # the thread may have waited for its turn
+
+    # Leading
+
+    def _lead_a_batch(self):
+        self._gather()
+        if self._sync_a_batch(self._policy.alone):
+            self._publish()
+
+    def _sync_a_batch(self, alone):
+        """Sync what is there; note the outcome; is there more to publish?"""
+        with self._one_sync:
+            with self.mutex:
+                if self.pipeline.failed:
+                    return False
+                point, batch = self.pipeline.next_batch(alone)
+                uncovered, self._uncovered_since = self._uncovered_since, None
+            begun = time.monotonic()
+            try:
+                self._sync(batch)
+            except OSError as error:
+                self._fail(error)
+                return False
+            except BaseException:
+                with self.mutex:  # interrupted: they are still uncovered
+                    self._uncovered_since = uncovered
+                raise
+            self._note(point, len(batch), time.monotonic() - begun)
+        return True
+
+    def _note(self, point, served, seconds):
+        with self.mutex:
+            self.pipeline.synced(point)
+            if self.pipeline.unsynced:
+                self._unsynced_since = self._uncovered_since
+            else:
+                self._unsynced_since = self._uncovered_since = None
+            self.syncs += 1
+            self.latency.add(seconds)
+            self._company.synced(served, self.pipeline.waiting(), seconds)
+        if seconds >= SLOW_SYNC:
+            logger.warning(
+                '%s: a sync took %.1f s; the disk is slow or overloaded',
+                self._name, seconds)
+
+    def _gather(self):
+        """Wait for company, when that is worth it."""
+        if self._policy.alone or self._policy.background:
+            return
+        with self.mutex:
+            patience = self._company.patience(self.pipeline.waiting())
+            if not patience:
+                return
+            gathering = self._gathering = threading.Lock()
+            gathering.acquire()
+        gathering.acquire(timeout=patience)
+        with self.mutex:
+            self._gathering = None
+
+    def _welcome(self):
+        """Somebody joined: let a gathering leader go on if all are there."""
+        gathering = self._gathering
+        if (gathering is not None
+                and self._company.complete(self.pipeline.waiting())):
+            self._gathering = None
+            gathering.release()
+
+    def _fail(self, error):
+        """A sync failed: final for everything that is not durable (I7)."""
+        reason = self._stopped_because(f'a sync failed ({error})')
+        with self.mutex:
+            lost = self.pipeline.fail(reason, lambda: OutcomeUnknown(
+                f'{self._name}: a sync failed ({error}): whether this'
+                ' transaction was kept is known when the storage is opened'
+                ' again'))
+        self._publish()  # what was durable before; and readers see no more
+        self.report(lost)
+
+    def stop_writing(self, reason):
+        """Append nothing any more; what was appended goes on."""
+        reason = self._stopped_because(reason)
+        with self.mutex:
+            self.pipeline.stop(reason)
+
+    def _stopped_because(self, reason):
+        logger.critical(
+            '%s: %s. Writing stops until the storage is opened again; check'
+            ' the disk first', self._name, reason)
+        return (f'{self._name}: writing stopped because {reason}; check the'
+                ' disk, then open the storage again')
+
+    def refuse_when_stopped(self):
+        self.pipeline.refuse_when_stopped()
+
+    # The state, for those who do not wait
+
+    @property
+    def failed(self):
+        return self.pipeline.failed
+
+    @property
+    def appended(self):
+        return self.pipeline.appended
+
+    @property
+    def visible(self):
+        with self.mutex:
+            return self.pipeline.visible
+
+    def rebase(self, point):
+        """A pack replaced the file; nothing is under way."""
+        with self._one_sync, self.mutex:
+            self.pipeline.rebase(point)
+
+    def stats(self):
+        with self.mutex:
+            line = self.pipeline
+            return {
+                'commits': self.commits,
+                'syncs': self.syncs,
+                'commits_per_sync':
+                    self.commits / self.syncs if self.syncs else 0.0,
+                'sync_latency': self.latency.summary(),
+                'last_appended': line.appended.tid,
+                'last_durable': line.durable.tid,
+                'last_published': line.published.tid,
+                'waiting': len(line.queue),
+                'failed': line.failed,
+                'writing_stopped': line.stopped,
+            }
+
+    # Settling
+
+    def next_to_publish(self):
+        with self.mutex:
+            return self.pipeline.next_to_publish()
+
+    def published(self, commit):
+        with self.mutex:
+            self.pipeline.publish(commit)
+
+    def report(self, commits):
+        """All is over for these commits: tell those that asked."""
+        with self.mutex:
+            locks = [lock for commit in commits if commit.settled
+                     for lock in commit.take_waiters()]
+        for lock in locks:
+            lock.release()
+        for commit in commits:
+            if commit.on_done is not None and commit.settled:
+                try:
+                    commit.on_done(commit.tid, commit.error)
+                except Exception:
+                    logger.exception('%s: a finished transaction could not be'
+                                     ' reported', self._name)
+
+    def drain(self):
+        """Return when every commit that was appended is settled."""
+        while True:
+            with self.mutex:
+                if not self.pipeline.queue:
+                    return
+                last = self.pipeline.queue[-1]
+            try:
+                self.wait(last)
+            except OutcomeUnknown:
+                pass  # its committer is told
+
+    def wait_for(self, tid):
+        """Return when the transaction of that tid is settled."""
+        with self.mutex:
+            commit = self.pipeline.find(tid)
+        if commit is not None:
+            try:
+                self.wait(commit)
+            except OutcomeUnknown:
+                pass  # its committer is told
+
+    def sync_now(self):
+        """Make everything durable that was appended, whatever the policy.
+
+        Raises WritingStopped when that cannot be.
+        """
+        self.drain()
+        with self.mutex:
+            unsynced = self.pipeline.unsynced
+        if unsynced and self._sync_a_batch(alone=False):
+            self._publish()
+        with self.mutex:
+            if self.pipeline.failed:
+                self.pipeline.refuse_when_stopped()
+
+    # The background
+
+    def _overdue(self, now):
+        """`interval`: is the oldest unsynced commit older than was promised?
+
+        Then this commit, and all behind it, are acknowledged only when they
+        are durable: never is more at stake than one interval of commits.
+        """
+        return (self._policy.background
+                and self._unsynced_since is not None
+                and now - self._unsynced_since > self._durability.sync_interval)
+
+    def _run(self):
+        while not self._closing:
+            self._wake.wait(self._until_background_sync())
+            self._wake.clear()
+            try:
+                if self._my_turn():
+                    self._lead_a_batch()
+                if self._abandoned:
+                    self._abandoned = False
+                    self._publish()
+            except Exception:  # nobody to tell: keep serving the others
+                logger.exception('%s: flusher', self._name)
+            self._step_down(THREAD)
+
+    def _until_background_sync(self):
+        """Seconds until the background sync; None: until somebody calls.
+
+        It begins when half of the interval is over, so that a sync of usual
+        length ends in time, and nobody has to wait.
+        """
+        with self.mutex:
+            if (not self._policy.background
+                    or self._unsynced_since is None
+                    or self._leader is not None
+                    or self.pipeline.failed):
+                return None
+            due = self._unsynced_since + self._durability.sync_interval / 2
+        return max(0.0, due - time.monotonic())
+
+    def _my_turn(self):
+        due = self._until_background_sync()
+        with self.mutex:
+            if due == 0.0 and self._leader is None:
+                self._leader = THREAD
+            return self._leader is THREAD
+
+    def close(self):
+        """Stop the thread.  Drain first."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join()

@@ -1,0 +1,73 @@
+"""Publishing: from one moment on, everybody sees a transaction.
+
+`Publisher.publish` calls the `f(tid)` of each commit once, in tid order, and
+after each lets `view` show it (I5).  Meanwhile the *gate* is closed: who asks
+for the current state waits until publishing is over; who reads as of a tid
+does not ask here at all.
+
+For direct use, whichever thread finds something to publish does it, also for
+others: the leader of a batch for all of the batch.  An event loop that must do
+it itself takes it over by `owned_by`: then publishing only notifies it, and it
+calls `publish` in its own thread.
+
+Locks: `_lock` serializes publishing and is held while `f` runs.  Whoever waits
+for it holds no other lock of the storage.
+"""
+
+import logging
+import threading
+
+logger = logging.getLogger(__name__)
+
+
+class Publisher:
+
+    def __init__(self, show):
+        self._show = show           # called to let readers see up to a commit
+        self._lock = threading.RLock()
+        self._busy_thread = None    # the gate: closed while a thread is in it
+        self._notify = None
+
+    def owned_by(self, notify):
+        """From now on `notify()` is called, and its owner publishes."""
+        self._notify = notify
+
+    def offer(self, flusher):
+        """Something may be publishable."""
+        if self._notify is None:
+            self.publish(flusher)
+        else:
+            self._notify()
+
+    def publish(self, flusher):
+        """Publish all that may be published."""
+        over = []
+        try:
+            with self._lock:
+                self._busy_thread = threading.get_ident()
+                try:
+                    while (commit := flusher.next_to_publish()) is not None:
+                        over.append(commit)
+                        self._publish_one(flusher, commit)
+                finally:
+                    self._busy_thread = None
+        finally:
+            flusher.report(over)
+
+    def _publish_one(self, flusher, commit):
+        announce, commit.on_publish = commit.on_publish, None  # once
+        try:
+            if announce is not None:
+                announce(commit.tid)
+        except Exception as error:
+            # It is durable: too late to fail.  Its committer is told.
+            commit.error = error
+        self._show(commit)
+        flusher.published(commit)
+
+    def pass_gate(self):
+        """Wait while something is being published by another thread."""
+        busy = self._busy_thread
+        if busy is not None and busy != threading.get_ident():
+            with self._lock:
+                pass

@@ -1,0 +1,252 @@
+"""What a reader sees: one file, one index, up to one transaction.
+
+A `View` does not change, except that the index it shares runs ahead: it knows
+transactions that are appended and not yet published.  Every look-up walks back
+from there to what the view may show.  Publishing puts a new view in the place
+of the old one, a pack one of another file; a reader keeps the view it began
+with, and with it the open file.  So reading takes no lock.
+
+Left to others: which view is the current one, and the gate (the storage).
+"""
+
+import os
+import struct
+
+from ZODB._compat import loads
+from ZODB.FileStorage.FileStorage import FileIterator
+from ZODB.FileStorage.FileStorage import UndoSearch
+from ZODB.FileStorage.format import DATA_HDR
+from ZODB.FileStorage.format import DATA_HDR_LEN
+from ZODB.FileStorage.format import CorruptedDataError
+from ZODB.FileStorage.format import FileStorageFormatter
+from ZODB.POSException import POSKeyError
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import p64
+from ZODB.utils import u64
+
+_data_header = struct.Struct(DATA_HDR)
+_number = struct.Struct('>Q')
+
+# One read for the header and, mostly, the data behind it.
+READ_AHEAD = 4096
+
+FIRST = 4  # the position of the first transaction, behind the magic
+
+
+def check_oid(oid):
+    """Refuse what cannot be an oid: stock would pad or cut it in silence."""
+    if not isinstance(oid, bytes):
+        raise TypeError(f'an oid is 8 bytes, not {oid!r}')
+    if len(oid) != 8:
+        raise ValueError(f'an oid is 8 bytes, not {len(oid)}: {oid!r}')
+
+
+class View:
+
+    __slots__ = ('file', 'index', 'end', 'tid', 'next_tid')
+
+    def __init__(self, file, index, end, tid):
+        self.file = file
+        self.index = index
+        self.end = end      # transactions from here on are not shown
+        self.tid = tid      # of the last one shown
+        self.next_tid = p64(u64(tid) + 1)
+
+    # One record
+
+    def _read(self, position, oid):
+        """tid, previous position, data or b'', back pointer of a record."""
+        descriptor = self.file.descriptor
+        buffer = os.pread(descriptor.number, READ_AHEAD, position)
+        if len(buffer) < DATA_HDR_LEN:
+            raise CorruptedDataError(oid, buffer, position)
+        found, tid, previous, _, _, length = _data_header.unpack_from(buffer)
+        if found != oid:
+            raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
+        if not length:
+            back, = _number.unpack_from(buffer, DATA_HDR_LEN)
+            return tid, previous, b'', back
+        data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
+        if len(data) < length:
+            data += os.pread(descriptor.number, length - len(data),
+                             position + len(buffer))
+            if len(data) < length:
+                raise CorruptedDataError(oid, data[:DATA_HDR_LEN], position)
+        return tid, previous, data, 0
+
+    def _revisions(self, oid):
+        """The records of an object, newest first."""
+        position = self.index.get(oid, 0)
+        while position:
+            tid, previous, data, back = self._read(position, oid)
+            if position < self.end:
+                yield tid, data, back
+            position = previous
+
+    def _data(self, oid, data, back):
+        """The data of a record, through its back pointers."""
+        while not data:
+            if not back:
+                raise POSKeyError(oid)
+            _, _, data, back = self._read(back, oid)
+        return data
+
+    def _missing(self, oid):
+        check_oid(oid)
+        return POSKeyError(oid)
+
+    # The look-ups of IStorage
+
+    def load_before(self, oid, tid):
+        if oid.__class__ is not bytes:
+            check_oid(oid)
+        end_tid = found = None
+        for found, data, back in self._revisions(oid):
+            if found < tid:
+                return self._data(oid, data, back), found, end_tid
+            end_tid = found
+        if found is None:
+            raise self._missing(oid)
+        return None
+
+    def load(self, oid):
+        for tid, data, back in self._revisions(oid):
+            return self._data(oid, data, back), tid
+        raise self._missing(oid)
+
+    def load_serial(self, oid, serial):
+        for tid, data, back in self._revisions(oid):
+            if tid == serial:
+                return self._data(oid, data, back)
+            if tid < serial:
+                break
+        raise self._missing(oid)
+
+    def get_tid(self, oid):
+        for tid, data, back in self._revisions(oid):
+            if not data and not back:
+                break  # its creation was undone
+            return tid
+        raise self._missing(oid)
+
+    def next_record(self, oid):
+        """oid, tid, data of the first current record at or after that oid,
+        and the oid to go on with (None at the end)."""
+        while True:
+            oid = self.index.minKey(oid)
+            try:
+                data, tid = self.load(oid)
+            except POSKeyError:
+                if not self._later_than_view(oid):
+                    raise
+                oid = p64(u64(oid) + 1)
+            else:
+                return oid, tid, data, self._oid_after(oid)
+
+    def _later_than_view(self, oid):
+        return next(self._revisions(oid), None) is None
+
+    def _oid_after(self, oid):
+        while True:
+            try:
+                oid = self.index.minKey(p64(u64(oid) + 1))
+            except ValueError:  # the index ends here
+                return None
+            if not self._later_than_view(oid):
+                return oid
+
+    # Transactions
+
+    def transactions(self):
+        return _Transactions(self)
+
+    def history(self, oid, size, filter):
+        with self.transactions() as transactions:
+            return transactions.history(oid, size, filter)
+
+    def undo_log(self, first, last, filter):
+        with self.transactions() as transactions:
+            search = UndoSearch(
+                transactions._file, self.end, first, last, filter)
+            while not search.finished():
+                search.search()
+            return search.results
+
+    def iterator(self, start=None, stop=None):
+        return ViewIterator(self, start, stop)
+
+    def last_invalidations(self, count):
+        position = self.end
+        with self.transactions() as transactions:
+            while count > 0 and position > FIRST:
+                position = transactions.start_of_the_one_before(position)
+                count -= 1
+        return [(record.tid, [data.oid for data in record])
+                for record in ViewIterator(self, position=position)]
+
+
+class _Transactions(FileStorageFormatter):
+    """Reads transaction headers of a view, with a buffer of its own."""
+
+    def __init__(self, view):
+        self._view = view
+        self._file = view.file.reader()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self._file.close()
+
+    def start_of_the_one_before(self, position):
+        return position - 8 - self._read_num(position - 8)
+
+    def history(self, oid, size, filter):
+        result = []
+        position = self._view.index.get(oid, 0)
+        known = False
+        while position and len(result) < size:
+            record = self._read_data_header(position, oid)
+            if position < self._view.end:
+                known = True
+                entry = self._history_entry(record)
+                if filter is None or filter(entry):
+                    result.append(entry)
+            position = record.prev
+        if not known and not result and size > 0:
+            raise self._view._missing(oid)
+        return result
+
+    def _history_entry(self, record):
+        header = self._read_txn_header(record.tloc)
+        entry = loads(header.ext) if header.ext else {}
+        entry.update(
+            time=TimeStamp(record.tid).timeTime(),
+            user_name=header.user,
+            description=header.descr,
+            tid=record.tid,
+            size=record.plen,
+        )
+        return entry
+
+
+class ViewIterator(FileIterator):
+    """Stock's iterator over the transactions of a view, and no others.
+
+    It reads the open file of the view, not the file of that name: after a
+    pack that is another one.  Therefore it does not call the constructor of
+    its base, and sets the attributes that stock's (ZODB 6.4) works with.
+    """
+
+    def __init__(self, view, start=None, stop=None, position=FIRST):
+        for tid in start, stop:
+            if tid is not None:
+                check_oid(tid)
+        self._file = view.file.reader()
+        self._file_name = view.file.name
+        self._file_size = view.end
+        self._pos = position
+        self._start = start
+        self._stop = view.tid if stop is None else min(stop, view.tid)
+        if start and view.end > FIRST:
+            self._skip_to_start(start)

@@ -1,0 +1,86 @@
+"""Who runs when: races between contestants, in rounds.
+
+Contestants of one race do the same work under the same settings, and only they
+are compared.  They run in turn, A B C, then B C A: each round starts with
+another one.  The races of a campaign run in turn too, round by round.  So a
+slow minute of the machine hits all of them, and no single one of their rounds
+decides.  Round 0 warms up and does not count.
+"""
+
+import dataclasses
+import functools
+import tempfile
+import typing
+
+from . import child
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """The same work under the same settings, for each contestant."""
+
+    workload: str
+    #: What the reader of a report must know, and the keywords of `measure`.
+    settings: dict
+    #: Called in a process of its own with a contestant, an empty directory
+    #: and the settings; returns a dict of figures.
+    measure: typing.Callable
+    #: Those of the figures that contestants are compared by.
+    compared: tuple
+
+
+class Step(typing.NamedTuple):
+    round: int
+    race: int  # its number
+    contestant: typing.Any
+
+
+class SampleFailed(Exception):
+    """Names the contestant and the settings; the message is one line."""
+
+
+def schedule(races, contestants, rounds):
+    """The steps of a campaign, in order; round 0 is the warm-up."""
+    steps = []
+    for number in range(rounds + 1):
+        first = number % len(contestants)
+        turn = contestants[first:] + contestants[:first]
+        steps += [
+            Step(number, race, contestant)
+            for race in range(len(races))
+            for contestant in turn
+        ]
+    return steps
+
+
+def run(races, steps, scratch, progress):
+    """Take the steps one by one; yields the sample of each as a dict.
+
+    Each sample has a directory of its own below `scratch`, which is removed
+    before the next one begins.
+    """
+    for step in steps:
+        race = races[step.race]
+        with progress.step(step), _directory(scratch) as directory:
+            work = functools.partial(race.measure, **race.settings)
+            try:
+                figures = child.run(
+                    work, step.contestant, directory, meanwhile=progress.tick)
+            except child.ChildFailed as error:
+                raise SampleFailed(_failure(step, race, error)) from error
+        yield {
+            'race': step.race,
+            'contestant': step.contestant.name,
+            'round': step.round,
+            'figures': figures,
+        }
+
+
+def _failure(step, race, error):
+    settings = ', '.join(
+        f'{name} {value}' for name, value in race.settings.items())
+    return f'{step.contestant.name} failed ({settings}): {error}'
+
+
+def _directory(scratch):
+    return tempfile.TemporaryDirectory(dir=scratch)

@@ -1,0 +1,83 @@
+"""One measurement in a process of its own.
+
+A child is forked for each: no garbage, thread, cache or open file is handed
+from one measurement to the next, and what hangs or dies takes nothing with it.
+Whoever calls must have no other threads, for they would not be there in the
+child.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import traceback
+
+_FORK = multiprocessing.get_context('fork')
+
+#: Seconds between two calls of `meanwhile`.
+_TICK = 0.2
+#: Seconds a child has to end by itself once it has reported.
+_GRACE = 10
+
+
+class ChildFailed(Exception):
+    """The measurement raised an error, or its process died."""
+
+
+def run(function, *arguments, meanwhile=lambda: None):
+    """Call the function in a child, and return what it returns.
+
+    However this ends, Ctrl-C included, the child is gone afterwards.
+    """
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_report, args=(sender, function, arguments))
+    with _interrupts_held():
+        process.start()
+    sender.close()
+    try:
+        while not receiver.poll(_TICK):
+            meanwhile()
+        result, failure = receiver.recv()
+        process.join(_GRACE)
+    except EOFError:
+        process.join()
+        raise ChildFailed(
+            f'its process died with exit code {process.exitcode}') from None
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    if failure is not None:
+        raise ChildFailed(failure)
+    return result
+
+
+def _report(sender, function, arguments):
+    # Ctrl-C reaches every process of the terminal; here the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    # An error is reported once, in one line, by the parent.
+    logging.lastResort = None
+    try:
+        sender.send((function(*arguments), None))
+    except BaseException as error:
+        sender.send((None, _one_line(error)))
+
+
+def _one_line(error):
+    text = ' '.join(str(error).split())
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f'{os.path.basename(frame.filename)}, line {frame.lineno}'
+    return f'{type(error).__name__}: {text} ({where})'
+
+
+@contextlib.contextmanager
+def _interrupts_held():
+    """A Ctrl-C during the fork waits until it cannot reach the child."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

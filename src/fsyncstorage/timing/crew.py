@@ -1,0 +1,55 @@
+"""Threads that start together, and the time until the last one is done."""
+
+import threading
+import time
+
+
+class Crew:
+    """Runs jobs, each in a thread of its own.
+
+    A job is called with a function `start`: it prepares itself, calls
+    `start()` once to wait for the others, works, and returns its result.
+    `began` and `seconds` tell when the last job was ready, and how long after
+    that the last one was done.
+
+    A failing job is not covered up: its error is raised when all have ended.
+    `failed` is set meanwhile, for jobs that would not end by themselves.
+    """
+
+    def __init__(self, jobs, at_start=lambda: None):
+        self._jobs = jobs
+        self._at_start = at_start
+        self._barrier = threading.Barrier(len(jobs), action=self._go)
+        self._results = [None] * len(jobs)
+        self._ends = [None] * len(jobs)
+        self._errors = []
+        self.failed = threading.Event()
+
+    def run(self):
+        threads = [
+            threading.Thread(target=self._work, args=item, daemon=True)
+            for item in enumerate(self._jobs)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+        self.seconds = max(self._ends) - self.began
+        return self._results
+
+    def _go(self):
+        self._at_start()
+        self.began = time.perf_counter()
+
+    def _work(self, number, job):
+        try:
+            self._results[number] = job(self._barrier.wait)
+            self._ends[number] = time.perf_counter()
+        except threading.BrokenBarrierError:
+            pass  # another job failed before the start, and says why
+        except BaseException as error:
+            self._errors.append(error)
+            self.failed.set()
+            self._barrier.abort()

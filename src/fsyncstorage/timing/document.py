@@ -1,0 +1,119 @@
+"""What a run leaves behind: one dict, which is the JSON file.
+
+All samples are in it, and what is made of them; whatever shows a result (a
+table now, a page later) reads nothing else.
+"""
+
+import datetime
+import json
+import os
+
+from . import statistics
+from . import wording
+
+FORMAT = 'fsync-time 1'
+
+
+def new(command, races, contestants, rounds, baseline, machine):
+    return {
+        'format': FORMAT,
+        'command': command,
+        'began': datetime.datetime.now(datetime.timezone.utc).isoformat(
+            timespec='seconds'),
+        'complete': False,
+        'machine': machine,
+        'added': wording.all_added(
+            race.settings['sync_latency'] for race in races),
+        'contestants': {
+            contestant.name: contestant.summary
+            for contestant in contestants
+        },
+        'rounds': rounds,
+        'baseline': baseline,
+        'races': [
+            {
+                'workload': race.workload,
+                'settings': race.settings,
+                'compared': list(race.compared),
+            }
+            for race in races
+        ],
+        # Those of round 0 are a warm-up: they are in no result.
+        'samples': [],
+        'results': [],
+    }
+
+
+def summarise(document):
+    """Make the results from the samples that there are."""
+    document['results'] = [
+        {
+            'race': number,
+            'contestant': contestant,
+            'figure': figure,
+            'rounds': len(values),
+            **statistics.spread(values.values()),
+            'ratio': ratio(
+                document, number, contestant, document['baseline'], figure),
+        }
+        for number, race in enumerate(document['races'])
+        for contestant in document['contestants']
+        for figure in race['compared']
+        if (values := _values(document, number, contestant, figure))
+    ]
+
+
+def result(document, race, contestant, figure):
+    """One of the results; None when it was not measured."""
+    for found in document['results']:
+        if (found['race'], found['contestant'], found['figure']) == (
+                race, contestant, figure):
+            return found
+    return None
+
+
+def ratio(document, race, contestant, baseline, figure):
+    """How many times the baseline; None when one of them was not measured."""
+    return statistics.ratio(
+        _values(document, race, contestant, figure),
+        _values(document, race, baseline, figure))
+
+
+def figures(document, race, contestant, figure):
+    """The values of any figure in the rounds that count."""
+    return list(_values(document, race, contestant, figure).values())
+
+
+def _values(document, race, contestant, figure):
+    return {
+        sample['round']: sample['figures'][figure]
+        for sample in document['samples']
+        if sample['race'] == race
+        and sample['contestant'] == contestant
+        and sample['round'] > 0
+    }
+
+
+def save(document, path):
+    """Write it whole or not at all."""
+    unfinished = f'{path}.unfinished'
+    try:
+        with open(unfinished, 'w', encoding='utf-8') as file:
+            json.dump(document, file, indent=1, default=_plain)
+            file.write('\n')
+        os.replace(unfinished, path)
+    except BaseException:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+        raise
+
+
+def load(path):
+    with open(path, encoding='utf-8') as file:
+        return json.load(file)
+
+
+def _plain(value):
+    if isinstance(value, bytes):  # a tid or an oid
+        return value.hex()
+    raise TypeError(f'{value!r} has no place in a JSON file')

@@ -1,0 +1,68 @@
+"""Changes how the storages sync, for as long as a measurement lasts.
+
+All patching of the timing driver is here, as context managers that put back
+what they found.  Two seams are used:
+
+- stock FileStorage calls a global of its module, `fsync`, which is None on a
+  platform that has none (read in ZODB 6.4);
+- every sync of a file of FsyncStorage goes through `datafile.disk.sync`.
+
+What is added to a sync is slept after the real one, in the calling thread and
+without the GIL: to the storage the disk has become slower.  Syncs of a
+directory are left alone; no commit makes one.
+"""
+
+import contextlib
+import importlib
+import time
+
+from fsyncstorage import datafile
+
+# The package has an attribute of this name too: the class.
+_stock = importlib.import_module('ZODB.FileStorage.FileStorage')
+
+
+@contextlib.contextmanager
+def slowed(delay, sleep=time.sleep):
+    """Add seconds to every sync.
+
+    Yields a list to which each sync appends how long it took, with what was
+    added: its length is the number of syncs.
+    """
+    durations = []
+
+    def slow(sync):
+        def slow_sync(fd):
+            began = time.perf_counter()
+            sync(fd)
+            if delay:
+                sleep(delay)
+            durations.append(time.perf_counter() - began)
+        return slow_sync
+
+    with _replaced(_stock, 'fsync', slow(_stock.fsync)), \
+            _replaced(datafile.disk, 'sync', slow(datafile.disk.sync)):
+        yield durations
+
+
+def stock_without_fsync():
+    """Take out the fsync of stock FileStorage, as ZODB itself would."""
+    return _replaced(_stock, 'fsync', None)
+
+
+def stock_sync(fd):
+    """The fsync of stock FileStorage, with whatever is added to it now."""
+    _stock.fsync(fd)
+
+
+@contextlib.contextmanager
+def _replaced(owner, name, value):
+    own = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own is None:  # it came from the class
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)

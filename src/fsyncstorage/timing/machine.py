@@ -1,0 +1,90 @@
+"""What the measurements are made on, as far as it decides their outcome.
+
+Names no host, user or path: a report can be shown around.
+"""
+
+import importlib.metadata
+import os
+import platform
+import tempfile
+import time
+
+from fsyncstorage.datafile import disk
+
+from . import statistics
+
+PACKAGES = ('fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction')
+
+#: The probe of a sync ends after so many appends, or after so many seconds.
+_PROBES, _PROBE_SECONDS = 200, 2.0
+
+
+def describe(directory):
+    """The machine, and the disk that the directory is on."""
+    return {
+        'cpus': os.cpu_count(),
+        'cpu_model': _cpu_model(),
+        'system': f'{platform.system()} {platform.release()}',
+        'architecture': platform.machine(),
+        'python': (f'{platform.python_implementation()}'
+                   f' {platform.python_version()}'),
+        'packages': {name: _version(name) for name in PACKAGES},
+        'file_system': _file_system(directory),
+        'load_average': os.getloadavg()[0],
+        'sync_p50_seconds': sync_p50(directory),
+    }
+
+
+def sync_p50(directory):
+    """The median of one data sync after an append of 1000 bytes."""
+    durations = []
+    end = time.perf_counter() + _PROBE_SECONDS
+    # A file with a name: one without may be cheaper to sync.
+    with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
+        while len(durations) < _PROBES and (
+                not durations or time.perf_counter() < end):
+            file.write(b'x' * 1000)
+            began = time.perf_counter()
+            disk.sync(file.fileno())
+            durations.append(time.perf_counter() - began)
+    return statistics.median(durations)
+
+
+def _cpu_model():
+    try:
+        with open('/proc/cpuinfo', encoding='utf-8') as info:
+            for line in info:
+                if line.startswith('model name'):
+                    return line.partition(':')[2].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or 'unknown'
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return '(not installed)'
+
+
+def _file_system(directory):
+    """The type of the file system that holds the directory."""
+    path = os.path.realpath(directory)
+    found, kind = '', 'unknown'
+    try:
+        with open('/proc/self/mountinfo', encoding='utf-8') as mounts:
+            for line in mounts:
+                # 27 1 254:0 / /srv rw,relatime shared:1 - ext4 /dev/vda rw
+                mount, _, source = line.partition(' - ')
+                point = mount.split()[4].replace('\\040', ' ')
+                # Of two mounts on one point the later one is seen.
+                if len(point) >= len(found) and _is_below(path, point):
+                    found, kind = point, source.split()[0]
+    except OSError:
+        pass  # not Linux
+    return kind
+
+
+def _is_below(path, directory):
+    return os.path.commonpath([path, directory]) == directory

@@ -1,0 +1,40 @@
+"""The command line of `fsync-time`.
+
+Exit codes: 0 all was measured, 1 a measurement failed, 2 the command line is
+wrong, 130 interrupted.  Errors are one line.
+"""
+
+import argparse
+import sys
+
+from . import arguments
+from . import commits
+
+COMMANDS = (commits,)
+
+DESCRIPTION = """\
+Measure, on the machine and the disk that will carry the load, what durability
+costs a ZODB storage, and what a durability policy saves.
+"""
+
+
+def main(argv=None):
+    options = parser().parse_args(argv)
+    return options.run(options)
+
+
+def parser():
+    made = arguments.OneLineParser(
+        prog='fsync-time',
+        description=DESCRIPTION,
+        epilog='fsync-time COMMAND --help explains a command.',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = made.add_subparsers(metavar='COMMAND', required=True)
+    for command in COMMANDS:
+        command.add_to(commands)
+    return made
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""The tables in the terminal, made from a document and nothing else."""
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from . import history
+from .document import figures
+from .document import result
+from .statistics import median
+from .wording import added
+from .wording import count
+from .wording import duration
+from .wording import milliseconds
+from .wording import number
+from .wording import times
+
+COMMITS_KEY = (
+    'Transactions a second, and how many times {baseline} that is: the median'
+    ' of the rounds, and the ratio of the medians. Below them the range of the'
+    ' rounds, and of the ratios round by round.')
+
+LOADS_KEY = 'Milliseconds: the median of the rounds, below it their range.'
+
+#: Syncs a commit, or commits a sync, are worth a line when they are not one.
+ABOUT_ONE = (0.95, 1.05)
+
+
+def show_commits(document, console):
+    show_machine(document, console)
+    for races in _commits_groups(document):
+        _show(console, _commits_title(document, races),
+              _commits_table(document, races))
+    key = COMMITS_KEY.format(baseline=document['baseline'])
+    console.print(Text(f'{key}\n{history.COMMITS_2004_SOURCE}\n', 'dim'))
+    for race in _races(document, 'loads'):
+        _show(console, _loads_title(document, race),
+              _loads_table(document, race))
+        console.print(Text(LOADS_KEY, 'dim'))
+
+
+def show_machine(document, console):
+    """What was measured on, and what was added: above everything else."""
+    machine = document['machine']
+    packages = ', '.join(
+        f'{name} {version}' for name, version in machine['packages'].items())
+    console.print(Text(
+        f'{machine["cpus"]} CPUs ({machine["cpu_model"]}),'
+        f' {machine["system"]} {machine["architecture"]}\n'
+        f'{machine["python"]}, {packages}\n'
+        f'Disk: {machine["file_system"]}; one sync takes'
+        f' {duration(machine["sync_p50_seconds"])} (median)\n'
+        f'{count(document["rounds"], "round")} after a warm-up; load average'
+        f' before the start {machine["load_average"]:.1f}'))
+    console.print(Text(document['added'], 'bold'))
+    console.print()
+
+
+def _races(document, workload):
+    """The numbers of the races with this workload."""
+    return [
+        index for index, race in enumerate(document['races'])
+        if race['workload'] == workload
+    ]
+
+
+def _commits_groups(document):
+    """The races that make one table: they differ in their threads only."""
+    groups = {}
+    for race in _races(document, 'commits'):
+        settings = document['races'][race]['settings']
+        key = settings['shared'], settings['sync_latency']
+        groups.setdefault(key, []).append(race)
+    return groups.values()
+
+
+def _commits_title(document, races):
+    settings = document['races'][races[0]]['settings']
+    tree = 'One shared tree' if settings['shared'] else 'One tree a thread'
+    return (
+        f'{tree}, {added(settings["sync_latency"])}'
+        f' ({count(settings["transactions"], "transaction")} a sample)')
+
+
+def _commits_table(document, races):
+    settings = [document['races'][race]['settings'] for race in races]
+    table = _table()
+    for setting in settings:
+        table.add_column(count(setting['threads'], 'thread'), justify='right')
+    table.add_column('2004', justify='right')
+    for contestant in document['contestants']:
+        table.add_row(
+            contestant,
+            *(_commits_cell(document, race, contestant) for race in races),
+            number(history.COMMITS_2004[contestant])
+            if contestant in history.COMMITS_2004 else '')
+    return table
+
+
+def _commits_cell(document, race, contestant):
+    found = result(document, race, contestant, 'txn_per_second')
+    if found is None:
+        return ''  # interrupted before it was measured
+    ratio = found['ratio']
+    compared = ratio and contestant != document['baseline']
+    cell = Text()
+    cell.append(number(found['median']), 'bold')
+    if compared:
+        cell.append(f'  {times(ratio["of_medians"])}', 'cyan')
+    small = [_range(found, number)]
+    if compared:
+        small.append(_range(ratio, times))
+    small.extend(_remarks(document, race, contestant))
+    for line in small:
+        cell.append(f'\n{line}', 'dim')
+    return cell
+
+
+def _range(found, wording):
+    return f'{wording(found["min"])}-{wording(found["max"])}'
+
+
+def _remarks(document, race, contestant):
+    """How the syncs were shared, and the conflicts: if there is a point."""
+    syncs = median(figures(document, race, contestant, 'syncs'))
+    transactions = document['races'][race]['settings']['transactions']
+    few, many = ABOUT_ONE
+    if syncs and transactions / syncs > many:
+        yield f'{number(transactions / syncs)} txn/sync'
+    elif syncs and transactions / syncs < few:
+        yield f'{number(syncs / transactions)} syncs/txn'
+    conflicts = median(figures(document, race, contestant, 'conflicts'))
+    if conflicts:
+        yield f'{conflicts:,.0f} retries'
+
+
+def _loads_title(document, race):
+    settings = document['races'][race]['settings']
+    return (
+        f'loadBefore while {settings["committers"]} threads commit,'
+        f' {added(settings["sync_latency"])}')
+
+
+def _loads_table(document, race):
+    table = _table()
+    for heading in ('p50', 'p99', 'max', 'loads'):
+        table.add_column(heading, justify='right')
+    for contestant in document['contestants']:
+        loads = figures(document, race, contestant, 'loads')
+        if loads:
+            table.add_row(
+                contestant,
+                *(_loads_cell(result(document, race, contestant, figure))
+                  for figure in document['races'][race]['compared']),
+                f'{median(loads):,.0f}')
+    return table
+
+
+def _loads_cell(found):
+    cell = Text()
+    cell.append(milliseconds(found['median']), 'bold')
+    cell.append(f'\n{_range(found, milliseconds)}', 'dim')
+    return cell
+
+
+def _show(console, title, table):
+    console.print(Text(title, 'bold'))
+    console.print(table)
+    console.print()
+
+
+def _table():
+    table = Table(box=box.HORIZONTALS, pad_edge=False)
+    table.add_column('contestant', no_wrap=True)
+    return table

@@ -1,0 +1,114 @@
+"""The suites that ZODB runs over FileStorage, run over ours."""
+
+import doctest
+import unittest
+from unittest import mock
+
+import zope.testing.setupstack
+import ZODB.FileStorage.tests
+import ZODB.tests.testblob
+import ZODB.tests.testFileStorage as upstream
+import ZODB.tests.util
+from ZODB.tests import Corruption
+from ZODB.tests import PackableStorage
+from ZODB.tests.hexstorage import HexStorage
+
+from fsyncstorage import FsyncStorage
+
+from . import upstream as ours
+
+# Tests that cannot hold, with the reason.
+CANNOT_FAIL_ANY_MORE = {
+    # It takes away the flush of read buffers, and demands that stale data is
+    # then read.  There are no read buffers here.
+    'testFlushNeededAfterTruncate',
+}
+POKES_WHAT_IS_GONE = {
+    # Replaces _finish_finish to break a commit in the middle.  Failing writes
+    # and syncs are tested in test_failures.py.
+    'deal_with_finish_failures',
+    # Replaces copyRest of stock's packer, which ours does not call.  A full
+    # disk during a pack is tested in test_packing.py.
+    'pack_disk_full_copyRest',
+}
+
+
+class NoRestore(FsyncStorage):
+
+    @property
+    def restore(self):
+        raise Exception
+
+
+def storage_tests(policy, *cases):
+    for case in cases:
+        yield ours.without(ours.over(policy, case), CANNOT_FAIL_ANY_MORE)
+
+
+def no_restore_tests(policy):
+    def make(file_name, **kw):
+        return NoRestore(file_name, durability=policy, **kw)
+
+    class Tests(upstream.FileStorageNoRestoreRecoveryTest):
+
+        def setUp(self):
+            patch = mock.patch.object(upstream, 'FileStorageNoRestore', make)
+            patch.start()
+            self.addCleanup(patch.stop)
+            super().setUp()
+
+    Tests.__name__ = Tests.__qualname__ = f'NoRestore {policy}'
+    return ours.Loader().loadTestsFromTestCase(Tests)
+
+
+def blob_tests(policy):
+    make = ours.with_policy(policy)
+    for name, wrap in ('Blob', lambda storage: storage), ('Hex', HexStorage):
+        yield ours.without_the_powers_of_root(
+            ZODB.tests.testblob.storage_reusable_suite(
+                f'{name} {policy} ',
+                lambda name, blob_dir, wrap=wrap: wrap(
+                    make(f'{name}.fs', blob_dir=blob_dir)),
+                test_blob_storage_recovery=True,
+                test_packing=True,
+            ))
+    yield PackableStorage.IExternalGC_suite(
+        lambda: make('data.fs', blob_dir='blobs', pack_gc=False))
+
+
+def doctests(policy):
+    def set_up(test):
+        zope.testing.setupstack.setUpDirectory(test)
+        patch = ours.substituted(policy)
+        patch.start()
+        zope.testing.setupstack.register(test, patch.stop)
+
+    for module in upstream, ZODB.FileStorage.tests:
+        yield doctest.DocTestSuite(
+            module, setUp=set_up, tearDown=ZODB.tests.util.tearDown,
+            checker=ZODB.tests.util.checker)
+
+
+def test_suite():
+    suite = unittest.TestSuite()
+    for policy in ours.POLICIES:
+        suite.addTests(storage_tests(policy, upstream.FileStorageTests))
+    for policy in 'group-commit', 'none':
+        suite.addTests(storage_tests(
+            policy,
+            upstream.FileStorageHexTests,
+            upstream.FileStorageTestsWithBlobsEnabled,
+            upstream.FileStorageHexTestsWithBlobsEnabled,
+        ))
+        for case in (
+            Corruption.FileStorageCorruptTests,
+            upstream.FileStorageRecoveryTest,
+            upstream.FileStorageHexRecoveryTest,
+            upstream.AnalyzeDotPyTest,
+        ):
+            suite.addTest(ours.over(policy, case))
+        suite.addTest(no_restore_tests(policy))
+        suite.addTests(blob_tests(policy))
+        suite.addTest(ours.without(
+            unittest.TestSuite(doctests(policy)), POKES_WHAT_IS_GONE))
+    return suite

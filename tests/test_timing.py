@@ -1,0 +1,749 @@
+"""The timing driver `fsync-time`, without timing anything.
+
+What is measured differs from machine to machine; that the right thing is
+measured, counted, compared and kept does not.
+"""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import signal
+import tempfile
+import unittest
+from unittest import mock
+
+import transaction
+import ZODB
+from rich.console import Console
+from ZODB.FileStorage import FileStorage
+from ZODB.POSException import ConflictError
+
+from fsyncstorage import datafile
+from fsyncstorage.timing import campaign
+from fsyncstorage.timing import child
+from fsyncstorage.timing import commits
+from fsyncstorage.timing import committing
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import latency
+from fsyncstorage.timing import loading
+from fsyncstorage.timing import machine
+from fsyncstorage.timing import main
+from fsyncstorage.timing import statistics
+from fsyncstorage.timing import tables
+from fsyncstorage.timing import wording
+from fsyncstorage.timing.contestants import CONTESTANTS
+from fsyncstorage.timing.crew import Crew
+from fsyncstorage.timing.progress import CampaignProgress
+from fsyncstorage.timing.progress import Forecast
+
+
+class Scratch(unittest.TestCase):
+
+    def setUp(self):
+        self.scratch = self.enterContext(tempfile.TemporaryDirectory())
+
+    def enterContext(self, context):  # new in Python 3.11
+        value = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return value
+
+
+class LatencyTests(Scratch):
+    """What is added is added to each sync, to nothing else, and goes again."""
+
+    def setUp(self):
+        super().setUp()
+        self.slept = []
+
+    def syncs_of_commits(self, name, number):
+        """Sleeps of so many commits by the contestant of that name."""
+        with latency.slowed(0.005, self.slept.append) as syncs, \
+                tempfile.TemporaryDirectory(dir=self.scratch) as directory, \
+                CONTESTANTS[name].opened(directory) as storage:
+            db = ZODB.DB(storage)
+            with contextlib.closing(db):
+                del syncs[:], self.slept[:]
+                for n in range(number):
+                    with db.transaction() as connection:
+                        connection.root()['n'] = n
+                self.assertEqual(len(self.slept), len(syncs))
+                return list(self.slept)
+
+    def test_each_commit_of_stock_waits_once(self):
+        self.assertEqual(
+            self.syncs_of_commits('filestorage', 3), [0.005] * 3)
+
+    def test_a_second_sync_in_vote_waits_too(self):
+        self.assertEqual(
+            self.syncs_of_commits('filestorage:vote-fsync', 3), [0.005] * 6)
+
+    def test_stock_without_fsync_never_waits(self):
+        self.assertEqual(
+            self.syncs_of_commits('filestorage:no-fsync', 3), [])
+
+    def test_policies_of_fsyncstorage(self):
+        for policy, expected in [
+                ('none', 0), ('group-commit', 3), ('per-commit', 3),
+                ('two-sync', 6)]:
+            with self.subTest(policy):
+                self.assertEqual(
+                    self.syncs_of_commits(f'fsync:{policy}', 3),
+                    [0.005] * expected)
+
+    def test_nothing_to_add_is_no_sleep(self):
+        with latency.slowed(0, self.slept.append) as syncs, \
+                tempfile.TemporaryFile() as file:
+            datafile.disk.sync(file.fileno())
+        self.assertEqual(len(syncs), 1)
+        self.assertEqual(self.slept, [])
+
+    def test_everything_is_put_back(self):
+        before = latency._stock.fsync, datafile.disk.sync
+        with self.assertRaises(ZeroDivisionError):
+            with latency.slowed(1), latency.stock_without_fsync():
+                self.assertIsNone(latency._stock.fsync)
+                self.assertNotEqual(datafile.disk.sync, before[1])
+                1 / 0
+        self.assertEqual((latency._stock.fsync, datafile.disk.sync), before)
+        self.assertNotIn('sync', vars(datafile.disk))
+
+    def test_a_sync_that_fails_fails(self):
+        reader, writer = os.pipe()  # has no disk
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        with latency.slowed(1, self.slept.append):
+            with self.assertRaises(OSError):
+                datafile.disk.sync(writer)
+        self.assertEqual(self.slept, [])
+
+
+class StatisticsTests(unittest.TestCase):
+
+    def test_percentile_is_one_of_the_values(self):
+        values = list(range(100, 0, -1))
+        for percent, expected in [
+                (0, 1), (1, 1), (50, 50), (99, 99), (99.5, 100), (100, 100)]:
+            self.assertEqual(
+                statistics.percentile(values, percent), expected, percent)
+        self.assertEqual(statistics.percentile([7], 50), 7)
+
+    def test_spread(self):
+        self.assertEqual(
+            statistics.spread([3, 1, 100]),
+            {'median': 3, 'min': 1, 'max': 100})
+
+    def test_ratio_of_medians_and_of_rounds(self):
+        self.assertEqual(
+            statistics.ratio({1: 20, 2: 30, 3: 90}, {1: 10, 2: 20, 3: 15}),
+            {'of_medians': 2, 'min': 1.5, 'max': 6})
+
+    def test_ratio_of_an_interrupted_run(self):
+        # The baseline was not measured in round 2 yet.
+        self.assertEqual(
+            statistics.ratio({1: 20, 2: 30}, {1: 10}),
+            {'of_medians': 2.5, 'min': 2, 'max': 2})
+        self.assertIsNone(statistics.ratio({1: 20}, {}))
+        self.assertIsNone(statistics.ratio({}, {1: 20}))
+
+
+class ScheduleTests(unittest.TestCase):
+
+    def test_contestants_take_turns_and_another_one_begins(self):
+        steps = campaign.schedule(['race'], ['A', 'B', 'C'], 3)
+        self.assertEqual(
+            [(step.round, step.contestant) for step in steps],
+            [(0, 'A'), (0, 'B'), (0, 'C'),
+             (1, 'B'), (1, 'C'), (1, 'A'),
+             (2, 'C'), (2, 'A'), (2, 'B'),
+             (3, 'A'), (3, 'B'), (3, 'C')])
+
+    def test_each_round_has_all_races(self):
+        steps = campaign.schedule(['one', 'two'], ['A', 'B'], 1)
+        self.assertEqual(
+            steps,
+            [(0, 0, 'A'), (0, 0, 'B'), (0, 1, 'A'), (0, 1, 'B'),
+             (1, 0, 'B'), (1, 0, 'A'), (1, 1, 'B'), (1, 1, 'A')])
+
+
+class WorkloadTests(Scratch):
+
+    def commit(self, name='filestorage', **settings):
+        settings = {'threads': 3, 'transactions': 10, 'sync_latency': 0,
+                    'shared': False, **settings}
+        return committing.measure(
+            CONTESTANTS[name], self.scratch, **settings)
+
+    def trees(self):
+        storage = FileStorage(os.path.join(self.scratch, 'Data.fs'))
+        with contextlib.closing(ZODB.DB(storage)) as db:
+            with db.transaction() as connection:
+                return {
+                    name: sorted(tree)
+                    for name, tree in connection.root().items()}
+
+    def test_one_tree_a_thread(self):
+        figures = self.commit()
+        self.assertEqual(self.trees(), {
+            'tree0': [0, 3, 6, 9], 'tree1': [1, 4, 7], 'tree2': [2, 5, 8]})
+        self.assertEqual(figures['transactions'], 10)
+        self.assertEqual(figures['syncs'], 10)
+        self.assertEqual(figures['commits_per_sync'], 1)
+        self.assertEqual(figures['conflicts'], 0)
+        self.assertIsNone(figures['storage_stats'])
+
+    def test_one_tree_for_all(self):
+        self.commit(shared=True)
+        self.assertEqual(self.trees(), {'tree0': list(range(10))})
+
+    def test_no_sync_is_no_error(self):
+        figures = self.commit('filestorage:no-fsync')
+        self.assertEqual(figures['syncs'], 0)
+        self.assertIsNone(figures['commits_per_sync'])
+
+    def test_the_storage_may_count_for_itself(self):
+        figures = self.commit('fsync:per-commit')
+        self.assertGreaterEqual(figures['storage_stats']['commits'], 10)
+
+    def test_conflicts_are_retried_and_counted(self):
+        tree, outcomes = {}, [ConflictError(), ConflictError(), None]
+        manager = mock.Mock(
+            spec=transaction.TransactionManager,
+            **{'commit.side_effect': outcomes})
+        self.assertEqual(committing._set_one(manager, tree, 5), 2)
+        self.assertEqual(tree, {5: 5})
+        self.assertEqual(manager.abort.call_count, 2)
+
+    def test_loads_beside_commits(self):
+        figures = loading.measure(
+            CONTESTANTS['filestorage:no-fsync'], self.scratch,
+            committers=2, seconds=0, sync_latency=0)
+        self.assertEqual(figures['loads'], 1)
+        self.assertEqual(figures['p50_seconds'], figures['max_seconds'])
+        # All committers ended, and what they wrote is whole.
+        self.assertEqual(len(self.trees()), 2)
+
+
+class CrewTests(unittest.TestCase):
+
+    def test_nobody_works_before_all_are_ready(self):
+        log = []
+
+        def job(start):
+            log.append('ready')
+            start()
+            log.append('working')
+            return len(log)
+
+        crew = Crew([job, job, job], at_start=lambda: log.append('go'))
+        results = crew.run()
+        self.assertEqual(
+            log, ['ready'] * 3 + ['go'] + ['working'] * 3)
+        self.assertEqual(len(results), 3)
+        self.assertGreaterEqual(crew.seconds, 0)
+
+    def test_an_error_in_the_preparation_frees_the_others(self):
+        def bad(start):
+            raise OSError('disk full')
+
+        with self.assertRaisesRegex(OSError, 'disk full'):
+            Crew([lambda start: start(), bad]).run()
+
+    def test_an_error_at_work(self):
+        def bad(start):
+            start()
+            raise OSError('disk full')
+
+        with self.assertRaisesRegex(OSError, 'disk full'):
+            Crew([lambda start: start(), bad]).run()
+
+
+class ChildTests(unittest.TestCase):
+
+    def setUp(self):
+        patch = mock.patch.object(child, '_TICK', 0.001)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def assertNoChildLeft(self):
+        with self.assertRaises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+    def test_result(self):
+        self.assertNotEqual(child.run(os.getpid), os.getpid())
+        self.assertEqual(child.run(max, 3, 5), 5)
+        self.assertNoChildLeft()
+
+    def test_error_is_one_line(self):
+        def fail():
+            raise OSError('disk\nfull')
+
+        with self.assertRaisesRegex(
+                child.ChildFailed,
+                r'^OSError: disk full \(test_timing.py, line \d+\)$'):
+            child.run(fail)
+        self.assertNoChildLeft()
+
+    def test_death(self):
+        with self.assertRaisesRegex(child.ChildFailed, 'exit code 3'):
+            child.run(os._exit, 3)
+        self.assertNoChildLeft()
+
+    def test_interrupt_ends_the_child(self):
+        with self.assertRaises(KeyboardInterrupt):
+            child.run(signal.pause, meanwhile=mock.Mock(
+                side_effect=KeyboardInterrupt))
+        self.assertNoChildLeft()
+
+    def test_ctrl_c_is_for_the_parent(self):
+        def interrupt_myself():
+            os.kill(os.getpid(), signal.SIGINT)
+            return 'alive'
+
+        self.assertEqual(child.run(interrupt_myself), 'alive')
+
+
+def txn(value, **figures):
+    return {'txn_per_second': value, 'syncs': 100, 'conflicts': 0, **figures}
+
+
+def made_document(samples, contestants=('filestorage', 'fsync:none'),
+                  rounds=2, **settings):
+    """A document with samples (contestant, round, figures) of one race."""
+    race = committing.race(**{
+        'threads': 8, 'transactions': 100, 'sync_latency': 0.005,
+        'shared': False, **settings})
+    made = documents.new(
+        'commits', [race], [CONTESTANTS[name] for name in contestants],
+        rounds, contestants[0], machine.describe(tempfile.gettempdir()))
+    made['samples'] = [
+        {'race': 0, 'contestant': contestant, 'round': number,
+         'figures': figures}
+        for contestant, number, figures in samples]
+    documents.summarise(made)
+    return made
+
+
+class DocumentTests(Scratch):
+
+    SAMPLES = [
+        ('filestorage', 0, txn(1)), ('fsync:none', 0, txn(1000)),
+        ('filestorage', 1, txn(100)), ('fsync:none', 1, txn(150)),
+        ('filestorage', 2, txn(120)), ('fsync:none', 2, txn(290)),
+    ]
+
+    def test_results_leave_out_the_warm_up(self):
+        results = made_document(self.SAMPLES)['results']
+        self.assertEqual(results, [
+            {'race': 0, 'contestant': 'filestorage',
+             'figure': 'txn_per_second', 'rounds': 2,
+             'median': 110, 'min': 100, 'max': 120,
+             'ratio': {'of_medians': 1, 'min': 1, 'max': 1}},
+            {'race': 0, 'contestant': 'fsync:none',
+             'figure': 'txn_per_second', 'rounds': 2,
+             'median': 220, 'min': 150, 'max': 290,
+             'ratio': {'of_medians': 2, 'min': 1.5, 'max': 290 / 120}},
+        ])
+
+    def test_what_was_not_measured_has_no_result(self):
+        document = made_document(self.SAMPLES[:3])
+        self.assertIsNotNone(
+            documents.result(document, 0, 'filestorage', 'txn_per_second'))
+        self.assertIsNone(
+            documents.result(document, 0, 'fsync:none', 'txn_per_second'))
+        show(document)
+
+    def test_round_trip(self):
+        path = os.path.join(self.scratch, 'result.json')
+        document = made_document(self.SAMPLES)
+        documents.save(document, path)
+        self.assertEqual(documents.load(path), document)
+
+    def test_tids_are_written_in_hex(self):
+        path = os.path.join(self.scratch, 'result.json')
+        documents.save({'tid': b'\1\xff'}, path)
+        self.assertEqual(documents.load(path), {'tid': '01ff'})
+
+    def test_a_failed_save_leaves_the_old_file(self):
+        path = os.path.join(self.scratch, 'result.json')
+        documents.save({'old': 1}, path)
+        with self.assertRaises(TypeError):
+            documents.save({'new': object()}, path)
+        self.assertEqual(documents.load(path), {'old': 1})
+        self.assertEqual(os.listdir(self.scratch), ['result.json'])
+
+    def test_no_path_and_no_name_of_the_machine(self):
+        text = json.dumps(made_document(self.SAMPLES))
+        self.assertNotIn(tempfile.gettempdir(), text)
+        self.assertNotIn(os.uname().nodename.join('""'), text)
+
+
+def show(document):
+    console = Console(file=io.StringIO(), width=80)
+    tables.show_commits(document, console)
+    return console.file.getvalue()
+
+
+class TablesTests(unittest.TestCase):
+
+    def test_what_was_added_and_the_year_2004_are_shown(self):
+        text = show(made_document(DocumentTests.SAMPLES))
+        for expected in (
+                '5 ms added to each sync.\n', 'One tree a thread, 5 ms added',
+                '8 threads', '30.9', 'Tim Peters', '2.00x', '1.50x-2.42x',
+                '220', '150-290'):
+            self.assertIn(expected, text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_shared_syncs_and_retries(self):
+        text = show(made_document([
+            ('filestorage', 1, txn(100, syncs=200)),
+            ('fsync:none', 1, txn(150, syncs=20, conflicts=7)),
+        ], rounds=1, shared=True))
+        for expected in ('One shared tree', '2.00 syncs/txn', '5.00 txn/sync',
+                         '7 retries', '1 round after'):
+            self.assertIn(expected, text)
+
+    def test_loads(self):
+        document = documents.new(
+            'commits',
+            [loading.race(committers=4, seconds=1, sync_latency=0.05)],
+            [CONTESTANTS['filestorage']], 1, 'filestorage',
+            machine.describe(tempfile.gettempdir()))
+        document['samples'] = [{
+            'race': 0, 'contestant': 'filestorage', 'round': 1,
+            'figures': {'p50_seconds': 0.00002, 'p99_seconds': 0.0512,
+                        'max_seconds': 1.2, 'loads': 1234}}]
+        documents.summarise(document)
+        text = show(document)
+        for expected in ('while 4 threads commit, 50 ms added', '0.0200',
+                         '51.2', '1,200', '1,234'):
+            self.assertIn(expected, text)
+
+
+class WordingTests(unittest.TestCase):
+
+    def test_duration(self):
+        for seconds, expected in [
+                (1.5, '1.5 s'), (0.05, '50 ms'), (0.0012, '1.2 ms'),
+                (0.000121, '121 us'), (0, '0 us')]:
+            self.assertEqual(wording.duration(seconds), expected)
+
+    def test_number(self):
+        for value, expected in [
+                (12345.6, '12,346'), (99.96, '100'), (30.8977, '30.9'),
+                (15.0112, '15.0'), (0.5, '0.500')]:
+            self.assertEqual(wording.number(value), expected)
+
+    def test_all_that_was_added(self):
+        for latencies, expected in [
+                ([0, 0], 'Nothing added to the syncs.'),
+                ([0.005], '5 ms added to each sync.'),
+                ([0, 0.001, 0, 0.005],
+                 'Added to each sync, as each table says:'
+                 ' nothing, 1 ms, 5 ms.')]:
+            self.assertEqual(wording.all_added(latencies), expected)
+
+
+class ForecastTests(unittest.TestCase):
+
+    def test_what_was_not_seen_takes_what_is_usual(self):
+        steps = campaign.schedule(['race'], ['A', 'B', 'C'], 1)
+        forecast = Forecast(steps)
+        self.assertIsNone(forecast.seconds())
+        forecast.took(steps[0], 10)
+        self.assertEqual(forecast.seconds(), 50)
+        forecast.took(steps[1], 2)
+        # C twice as usual, B as it was, A as it was
+        self.assertEqual(forecast.seconds(), 6 + 6 + 2 + 10)
+        for step in steps[2:]:
+            forecast.took(step, 1)
+        self.assertEqual(forecast.seconds(), 0)
+
+    def test_the_bar_tells_the_time_left(self):
+        steps = campaign.schedule(['race'], [CONTESTANTS['filestorage']], 1)
+        console = Console(
+            file=io.StringIO(), width=80, force_terminal=True)
+        with mock.patch(
+                'fsyncstorage.timing.progress.monotonic',
+                side_effect=[0, 90, 90, 90, 120]):
+            with CampaignProgress(steps, 1, console) as progress:
+                for step in steps:
+                    with progress.step(step):
+                        pass
+        self.assertIn('1:30 left', console.file.getvalue())
+        self.assertIn('round 1 of 1: filestorage', console.file.getvalue())
+
+
+def in_process(work, *arguments, meanwhile):
+    meanwhile()
+    return work(*arguments)
+
+
+class CommandTests(Scratch):
+
+    def run_main(self, *arguments, in_child=in_process):
+        """Exit code, standard output, standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with mock.patch.object(child, 'run', in_child), \
+                contextlib.redirect_stdout(out), \
+                contextlib.redirect_stderr(err):
+            try:
+                code = main.main(list(arguments))
+            except SystemExit as exit:
+                code = exit.code
+        return code, out.getvalue(), err.getvalue()
+
+    def commits(self, *arguments, **options):
+        return self.run_main(
+            'commits', '--directory', self.scratch, '--rounds', '1',
+            '--transactions', '4', *arguments, **options)
+
+    def json_file(self):
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        return os.path.join(directory, 'result.json')
+
+    def assertScratchRemoved(self):
+        self.assertEqual(os.listdir(self.scratch), [])
+
+    def test_everything_for_real(self):
+        path = self.json_file()
+        code, out, err = self.commits(
+            '--threads', '1,2', '--sync-latency', '0,1us', '--shared',
+            '--json', path, in_child=child.run)
+        self.assertEqual((code, err), (0, ''))
+        self.assertScratchRemoved()
+        document = documents.load(path)
+        self.assertTrue(document['complete'])
+        self.assertEqual(list(document['contestants']), list(CONTESTANTS))
+        self.assertEqual(document['baseline'], 'filestorage')
+        self.assertEqual(
+            [race['settings'] for race in document['races']],
+            [{'threads': threads, 'transactions': 4,
+              'sync_latency': sync_latency, 'shared': shared}
+             for shared, sync_latency, threads in [
+                 (False, 0, 1), (False, 0, 2), (False, 1e-6, 1),
+                 (False, 1e-6, 2), (True, 0, 2), (True, 1e-6, 2)]])
+        # Each contestant in each race, in the warm-up and in the one round.
+        self.assertEqual(
+            {(sample['race'], sample['contestant'], sample['round'])
+             for sample in document['samples']},
+            {(race, contestant, number)
+             for race in range(6) for contestant in CONTESTANTS
+             for number in (0, 1)})
+        self.assertEqual(len(document['results']), 6 * len(CONTESTANTS))
+        for name in CONTESTANTS:
+            self.assertIn(name, out)
+
+    def test_contestants_and_baseline_by_name(self):
+        path = self.json_file()
+        code, out, err = self.commits(
+            'filestorage:no-fsync', 'filestorage', '--baseline',
+            'filestorage:no-fsync', '--threads', '1', '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        document = documents.load(path)
+        self.assertEqual(document['baseline'], 'filestorage:no-fsync')
+        self.assertEqual(
+            list(document['contestants']),
+            ['filestorage:no-fsync', 'filestorage'])
+        self.assertNotIn('fsync:none', out)
+
+    def test_readers(self):
+        path = self.json_file()
+        with mock.patch.object(commits, 'READERS_SECONDS', 0), \
+                mock.patch.object(commits, 'READERS_LATENCY', 0):
+            code, out, err = self.commits(
+                'filestorage', '--threads', '1', '--readers', '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        self.assertIn('loadBefore while 4 threads commit', out)
+        self.assertEqual(
+            [race['workload'] for race in documents.load(path)['races']],
+            ['commits', 'loads'])
+
+    def stopped_by(self, error, *arguments):
+        """A run of which the third sample raises the error."""
+        calls = []
+
+        def run(work, contestant, directory, meanwhile):
+            calls.append(directory)
+            self.assertEqual(os.listdir(directory), [])
+            if len(calls) == 3:
+                pathlib.Path(directory, 'Data.fs').touch()
+                raise error
+            return txn(1)
+
+        return self.commits(
+            'filestorage', 'fsync:none', '--threads', '1', *arguments,
+            in_child=run)
+
+    def test_interrupt(self):
+        path = self.json_file()
+        code, out, err = self.stopped_by(KeyboardInterrupt(), '--json', path)
+        self.assertEqual(code, 130)
+        self.assertEqual(
+            err, 'fsync-time commits: interrupted; what was measured so far'
+            f' is in {path}\n')
+        self.assertEqual(out, '')
+        self.assertScratchRemoved()
+        document = documents.load(path)
+        self.assertFalse(document['complete'])
+        self.assertEqual(len(document['samples']), 2)
+
+    def test_interrupt_without_a_file(self):
+        code, out, err = self.stopped_by(KeyboardInterrupt())
+        self.assertEqual(code, 130)
+        self.assertEqual(
+            err, 'fsync-time commits: interrupted; nothing is kept\n')
+        self.assertScratchRemoved()
+
+    def test_kill_is_an_interrupt(self):
+        before = signal.getsignal(signal.SIGTERM)
+
+        def run(*arguments, meanwhile):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        code, out, err = self.commits(
+            'filestorage', '--threads', '1', in_child=run)
+        self.assertEqual(code, 130)
+        self.assertScratchRemoved()
+        self.assertEqual(signal.getsignal(signal.SIGTERM), before)
+
+    def test_a_failing_contestant(self):
+        path = self.json_file()
+        code, out, err = self.stopped_by(
+            child.ChildFailed('OSError: disk full'), '--json', path)
+        self.assertEqual(code, 1)
+        self.assertEqual(
+            err, 'fsync-time commits: fsync:none failed (threads 1,'
+            ' transactions 4, sync_latency 0.0, shared False):'
+            ' OSError: disk full\n')
+        self.assertScratchRemoved()
+        self.assertEqual(len(documents.load(path)['samples']), 2)
+
+    def test_a_full_disk(self):
+        code, out, err = self.stopped_by(OSError(28, 'No space left'))
+        self.assertEqual(code, 1)
+        self.assertEqual(err, 'fsync-time commits: [Errno 28] No space left\n')
+        self.assertScratchRemoved()
+
+    def test_unknown_contestant(self):
+        code, out, err = self.commits('postgres')
+        self.assertEqual(code, 2)
+        self.assertEqual(len(err.splitlines()), 1)
+        self.assertIn("there is no 'postgres'", err)
+        for name in CONTESTANTS:
+            self.assertIn(name, err)
+
+    def test_bad_input_is_one_line(self):
+        for arguments, expected in [
+                (['--threads', '0'], 'whole number'),
+                (['--threads', '1,,2'], 'whole number'),
+                (['--rounds', 'many'], 'whole number'),
+                (['--transactions', '-1'], 'whole number'),
+                (['--transactions', '3', '--threads', '8'],
+                 'not enough for 8 threads'),
+                (['--sync-latency', '5 parsecs'], 'us, ms, s'),
+                (['--sync-latency', '0,2s'], 'at most 1s'),
+                (['--directory', '/no/such/place'], 'no directory'),
+                (['--json', self.scratch], 'is a directory'),
+                (['--json', '/no/such/place/file'], 'no directory'),
+                (['--baseline', 'fsync:none', 'filestorage'],
+                 'does not take part'),
+                (['--no-such-option'], 'unrecognized'),
+        ]:
+            with self.subTest(arguments):
+                code, out, err = self.commits(*arguments)
+                self.assertEqual((code, out), (2, ''))
+                self.assertEqual(len(err.splitlines()), 1)
+                self.assertIn(expected, err)
+
+    def test_no_command(self):
+        code, out, err = self.run_main()
+        self.assertEqual(code, 2)
+        self.assertEqual(len(err.splitlines()), 1)
+
+    def test_help(self):
+        code, out, err = self.run_main('commits', '--help')
+        self.assertEqual(code, 0)
+        for name in CONTESTANTS:
+            self.assertIn(name, out)
+
+
+class TransactionsTests(unittest.TestCase):
+    """How many transactions a sample has."""
+
+    def transactions(self, sync_seconds, **options):
+        options = {'transactions': None, 'quick': False,
+                   'threads': [1, 16], **options}
+        return commits.transactions(mock.Mock(**options), sync_seconds)
+
+    def test_as_told(self):
+        self.assertEqual(self.transactions(1, transactions=10000), 10000)
+
+    def test_a_slow_disk_gets_fewer(self):
+        self.assertEqual(self.transactions(0.005), 600)
+        self.assertEqual(self.transactions(0.005, quick=True), 100)
+
+    def test_enough_for_the_threads_to_meet(self):
+        self.assertEqual(self.transactions(1), 80)
+
+    def test_a_fast_disk_gets_no_endless_sample(self):
+        self.assertEqual(self.transactions(1e-6), commits.MOST_TRANSACTIONS)
+
+
+class MachineTests(Scratch):
+
+    def test_described(self):
+        found = machine.describe(self.scratch)
+        self.assertGreater(found['sync_p50_seconds'], 0)
+        self.assertNotEqual(found['packages']['ZODB'], '(not installed)')
+        self.assertEqual(os.listdir(self.scratch), [])
+
+    def test_the_innermost_mount_counts(self):
+        mounts = '\n'.join([
+            '20 1 8:1 / / rw,relatime - ext4 /dev/a rw',
+            '21 20 8:2 / /srv rw,relatime shared:1 - xfs /dev/b rw',
+            '22 20 8:3 / /srv/big\\040disk rw,relatime - btrfs /dev/c rw',
+            ''])
+        for path, expected in [
+                ('/home/me', 'ext4'), ('/srv', 'xfs'), ('/srv/zeo', 'xfs'),
+                ('/srvother', 'ext4'), ('/srv/big disk/zeo', 'btrfs')]:
+            with mock.patch.object(
+                    machine, 'open', mock.mock_open(read_data=mounts),
+                    create=True):
+                self.assertEqual(machine._file_system(path), expected, path)
+
+
+class CampaignScriptTests(unittest.TestCase):
+    """perf/fsync_2004.py checks what the project claims."""
+
+    def setUp(self):
+        path = pathlib.Path(__file__).parent.parent / 'perf/fsync_2004.py'
+        if not path.exists():
+            self.skipTest('the perf scripts are part of a checkout only')
+        spec = importlib.util.spec_from_file_location('fsync_2004', path)
+        self.script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.script)
+
+    def judged(self, claim, samples):
+        document = made_document(
+            samples, contestants=('filestorage', 'fsync:group-commit'),
+            threads=16, rounds=1)
+        return claim.measured(document), claim.holds(document)
+
+    def test_a_claim_is_judged_by_its_race(self):
+        samples = [('filestorage', 1, txn(100)),
+                   ('fsync:group-commit', 1, txn(900))]
+        claim = self.script.Ratio(
+            'fsync:group-commit', 'filestorage', 16, 0.005, at_least=8)
+        self.assertEqual(self.judged(claim, samples), (9, True))
+        claim = self.script.Ratio(
+            'fsync:group-commit', 'filestorage', 16, 0.005, at_least=10)
+        self.assertEqual(self.judged(claim, samples), (9, False))
+
+    def test_what_was_not_measured_does_not_hold(self):
+        claim = self.script.Ratio(
+            'fsync:group-commit', 'filestorage', 1, 0.005, at_least=1)
+        self.assertEqual(self.judged(claim, []), (None, False))

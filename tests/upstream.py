@@ -1,0 +1,105 @@
+"""Running the suites of ZODB over our storage.
+
+The suites make their storage by calling ``ZODB.FileStorage.FileStorage``; for
+the length of a test, `substituted` puts ours in its place, with a policy.
+
+ZODB 6 names its tests ``test...``; some mixins, and all of ZEO, still name
+them ``check...``.  `Loader` finds both: with one prefix, hundreds are skipped
+in silence.
+"""
+
+import doctest
+import os
+import unittest
+from unittest import mock
+
+import ZODB.FileStorage
+
+from fsyncstorage import FsyncStorage
+
+POLICIES = 'none', 'interval', 'group-commit', 'per-commit', 'two-sync'
+
+
+def with_policy(policy):
+    """FsyncStorage as a class that is called like stock's FileStorage."""
+
+    class Storage(FsyncStorage):
+
+        def __init__(self, *args, **kw):
+            super().__init__(*args, durability=policy, **kw)
+
+    return Storage
+
+
+def substituted(policy):
+    return mock.patch.object(
+        ZODB.FileStorage, 'FileStorage', with_policy(policy))
+
+
+class Loader(unittest.TestLoader):
+
+    def getTestCaseNames(self, case):
+        names = []
+        for self.testMethodPrefix in 'test', 'check':
+            names += super().getTestCaseNames(case)
+        return names
+
+
+def over(policy, case, **attributes):
+    """The tests of an upstream class, over our storage."""
+
+    class Substituted(case):
+
+        def setUp(self):
+            patch = substituted(policy)
+            patch.start()
+            self.addCleanup(patch.stop)
+            super().setUp()
+
+    Substituted.__name__ = Substituted.__qualname__ = (
+        f'{case.__name__} {policy}')
+    Substituted.__module__ = case.__module__
+    for name, value in attributes.items():
+        setattr(Substituted, name, value)
+    return Loader().loadTestsFromTestCase(Substituted)
+
+
+def without(suite, excluded):
+    """The suite without the tests whose id ends with one of these names.
+
+    A name that excludes nothing is an error: the list must stay true.
+    """
+    kept = unittest.TestSuite()
+    unused = set(excluded)
+    for test in flattened(suite):
+        name = test.id().rpartition('.')[2]
+        if name in excluded:
+            unused.discard(name)
+        else:
+            kept.addTest(test)
+    assert not unused, f'nothing upstream is named {unused}'
+    return kept
+
+
+def flattened(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from flattened(test)
+        else:
+            yield test
+
+
+def without_the_powers_of_root(suite):
+    """For root, files that are not writable are: let `open` refuse them."""
+
+    def open_as_a_user(path, mode='r', *args, **kw):
+        if ('r' not in mode and os.path.exists(path)
+                and not os.stat(path).st_mode & 0o222):
+            raise PermissionError(path)
+        return open(path, mode, *args, **kw)
+
+    if os.geteuid() == 0:
+        for test in flattened(suite):
+            if isinstance(test, doctest.DocTestCase):
+                test._dt_test.globs['open'] = open_as_a_user
+    return suite
