@@ -29,10 +29,10 @@ PARAMETERS = [
     'commits',
     '--threads', '1,8,16',
     '--sync-latency', '0,1ms,5ms',
-    '--rounds', '7',
     '--shared',
     '--readers',
 ]
+ROUNDS = '9'
 
 
 @dataclasses.dataclass
@@ -163,7 +163,7 @@ def run(argv=None):
     json = options.results / 'fsync_2004.json'
     code = main.main([
         *PARAMETERS, '--directory', options.directory, '--json', str(json),
-        *(['--quick'] if options.quick else [])])
+        *(['--quick'] if options.quick else ['--rounds', ROUNDS])])
     if code:
         return code
     document = documents.load(json)

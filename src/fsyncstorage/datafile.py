@@ -8,9 +8,13 @@ delayed or made to fail.
 disturb each other: both name the position that they mean.
 """
 
+import errno
 import fcntl
 import io
+import logging
 import os
+
+logger = logging.getLogger(__name__)
 
 
 def _sync_primitive():
@@ -55,8 +59,21 @@ class Disk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._warn_once(path)
         finally:
             os.close(fd)
+
+    _warned = frozenset()
+
+    def _warn_once(self, path):
+        if path not in self._warned:
+            self._warned |= {path}
+            logger.warning(
+                '%s: this file system cannot sync a directory: after a power'
+                ' cut, files may be found under their old names', path)
 
 
 disk = Disk()

@@ -17,6 +17,7 @@ syncs at once, only one would be told that the disk failed.
 Left to others: what a sync does (`sync`), and what publishing does (`publish`).
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -66,21 +67,15 @@ class Flusher:
 
     def append(self, commit):
         """The transaction is in the file: put it into the pipeline."""
-        now = time.monotonic()
         with self.mutex:
-            if self._overdue(now):
-                commit.promised = True
+            if self._policy.background:
+                self._note_age(commit)
             self.pipeline.append(commit)
             self.commits += 1
-            if self._unsynced_since is None:
-                self._unsynced_since = now
-                if self._policy.background:
-                    self._wake.set()
-            if self._uncovered_since is None:
-                self._uncovered_since = now
             if commit.orphan and commit.promised and self._leader is None:
                 self._elect()
-            self._welcome()
+            if self._gathering is not None:
+                self._welcome()
 
     def wait(self, commit):
         """Return when the commit is published; raise if it failed.
@@ -88,6 +83,12 @@ class Flusher:
         The calling thread syncs when nobody else does.  Any number of threads
         may wait for one commit.
         """
+        if not commit.settled:
+            self._wait(commit)
+        if commit.error is not None:
+            raise commit.error
+
+    def _wait(self, commit):
         me = threading.Lock()
         me.acquire()
         try:
@@ -97,8 +98,6 @@ class Flusher:
         except BaseException:
             self._leave(commit, me)
             raise
-        if commit.error is not None:
-            raise commit.error
 
     def _attend(self, commit, me):
         """Wait until it is our turn to lead (true) or all is over (false)."""
@@ -127,7 +126,7 @@ class Flusher:
     def _leave(self, commit, me):
         """We are interrupted, perhaps as the leader."""
         with self.mutex:
-            if me in commit.waiters:
+            with contextlib.suppress(ValueError):
                 commit.waiters.remove(me)
             if self._leader is me:
                 self._leader = None
@@ -219,11 +218,9 @@ class Flusher:
 
     def _welcome(self):
         """Somebody joined: let a gathering leader go on if all are there."""
-        gathering = self._gathering
-        if (gathering is not None
-                and self._company.complete(self.pipeline.waiting())):
+        if self._company.complete(self.pipeline.waiting()):
+            self._gathering.release()
             self._gathering = None
-            gathering.release()
 
     def _fail(self, error):
         """A sync failed: final for everything that is not durable (I7)."""
@@ -296,23 +293,29 @@ class Flusher:
             return self.pipeline.next_to_publish()
 
     def published(self, commit):
+        """It is published; return the next one."""
         with self.mutex:
             self.pipeline.publish(commit)
+            return self.pipeline.next_to_publish()
 
     def report(self, commits):
-        """All is over for these commits: tell those that asked."""
-        with self.mutex:
-            locks = [lock for commit in commits if commit.settled
-                     for lock in commit.take_waiters()]
-        for lock in locks:
-            lock.release()
+        """All is over for these commits: tell those that asked.
+
+        Nobody begins to wait for a settled commit: this needs no mutex.
+        """
         for commit in commits:
-            if commit.on_done is not None and commit.settled:
-                try:
-                    commit.on_done(commit.tid, commit.error)
-                except Exception:
-                    logger.exception('%s: a finished transaction could not be'
-                                     ' reported', self._name)
+            if commit.settled:
+                while commit.waiters:
+                    commit.waiters.pop().release()
+                if commit.on_done is not None:
+                    self._tell(commit)
+
+    def _tell(self, commit):
+        try:
+            commit.on_done(commit.tid, commit.error)
+        except Exception:
+            logger.exception('%s: a finished transaction could not be'
+                             ' reported', self._name)
 
     def drain(self):
         """Return when every commit that was appended is settled."""
@@ -352,15 +355,21 @@ class Flusher:
 
     # The background
 
-    def _overdue(self, now):
-        """`interval`: is the oldest unsynced commit older than was promised?
+    def _note_age(self, commit):
+        """`interval`: since when is something not durable?
 
-        Then this commit, and all behind it, are acknowledged only when they
-        are durable: never is more at stake than one interval of commits.
+        If that is longer than was promised, this commit, and all behind it,
+        are acknowledged only when they are durable: never is more at stake
+        than one interval of commits.
         """
-        return (self._policy.background
-                and self._unsynced_since is not None
-                and now - self._unsynced_since > self._durability.sync_interval)
+        now = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+            self._wake.set()
+        elif now - self._unsynced_since > self._durability.sync_interval:
+            commit.promised = True
+        if self._uncovered_since is None:
+            self._uncovered_since = now
 
     def _run(self):
         while not self._closing:

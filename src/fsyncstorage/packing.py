@@ -47,6 +47,7 @@ def pack(storage, t, referencesf, gc):
             raise FileStorageError('Already packing')
         storage._pack_is_in_progress = True
     try:
+        _let_undos_end(storage)
         _remove_what_the_last_pack_kept(storage)
         try:
             packed = storage.packer(storage, referencesf, stop, gc)
@@ -63,6 +64,15 @@ def pack(storage, t, referencesf, gc):
         storage._save_index()
     finally:
         storage._pack_is_in_progress = False
+
+
+def _let_undos_end(storage):
+    """No undo begins any more; one that is in progress comes in time.
+
+    It would point to data that the pack, not knowing of it, leaves out.
+    """
+    storage.hold_still()
+    storage._commit_lock.release()
 
 
 def _remove_what_the_last_pack_kept(storage):

@@ -62,10 +62,6 @@ class Commit:
     def needs_sync(self):
         return self.promised and self.state is APPENDED
 
-    def take_waiters(self):
-        waiters, self.waiters = self.waiters, []
-        return waiters
-
     @property
     def point(self):
         return Point(self.end, self.tid)

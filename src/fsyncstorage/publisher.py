@@ -46,15 +46,17 @@ class Publisher:
             with self._lock:
                 self._busy_thread = threading.get_ident()
                 try:
-                    while (commit := flusher.next_to_publish()) is not None:
+                    commit = flusher.next_to_publish()
+                    while commit is not None:
                         over.append(commit)
-                        self._publish_one(flusher, commit)
+                        commit = self._publish_one(flusher, commit)
                 finally:
                     self._busy_thread = None
         finally:
             flusher.report(over)
 
     def _publish_one(self, flusher, commit):
+        """Publish it, and return the next one."""
         announce, commit.on_publish = commit.on_publish, None  # once
         try:
             if announce is not None:
@@ -63,7 +65,7 @@ class Publisher:
             # It is durable: too late to fail.  Its committer is told.
             commit.error = error
         self._show(commit)
-        flusher.published(commit)
+        return flusher.published(commit)
 
     def pass_gate(self):
         """Wait while something is being published by another thread."""

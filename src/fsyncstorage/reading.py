@@ -50,7 +50,7 @@ class View:
         self.index = index
         self.end = end      # transactions from here on are not shown
         self.tid = tid      # of the last one shown
-        self.next_tid = p64(u64(tid) + 1)
+        self.next_tid = (int.from_bytes(tid, 'big') + 1).to_bytes(8, 'big')
 
     # One record
 
@@ -76,6 +76,8 @@ class View:
 
     def _revisions(self, oid):
         """The records of an object, newest first."""
+        if oid.__class__ is not bytes:
+            check_oid(oid)
         position = self.index.get(oid, 0)
         while position:
             tid, previous, data, back = self._read(position, oid)
@@ -98,8 +100,6 @@ class View:
     # The look-ups of IStorage
 
     def load_before(self, oid, tid):
-        if oid.__class__ is not bytes:
-            check_oid(oid)
         end_tid = found = None
         for found, data, back in self._revisions(oid):
             if found < tid:
@@ -107,7 +107,6 @@ class View:
             end_tid = found
         if found is None:
             raise self._missing(oid)
-        return None
 
     def load(self, oid):
         for tid, data, back in self._revisions(oid):

@@ -26,6 +26,7 @@ What is used of stock's inside was read from ZODB 6.4; tests/test_stock_hooks.py
 fails when it moves.
 """
 
+import io
 import logging
 import os
 import sys
@@ -120,6 +121,7 @@ class FsyncStorage(FileStorage):
             raise IsADirectoryError(
                 f'{file_name} is a directory; the path of a data file is'
                 ' needed, like Data.fs')
+        self._stop = stop
         try:
             super().__init__(
                 file_name, create=create, read_only=read_only, stop=stop,
@@ -148,6 +150,8 @@ class FsyncStorage(FileStorage):
         self._file.close()
         self._file = datafile.open_existing(
             self._file_name, self._is_read_only)
+        if self._stop is not None:
+            return None  # the index knows more than shall be seen
         return super()._restore_index()
 
     def _begin_service(self):
@@ -158,7 +162,7 @@ class FsyncStorage(FileStorage):
         if self._is_read_only:
             return
         self._drop_stock_spool()
-        self._clear_temp()
+        self._spool_to(io.BytesIO())
         self._file.sync()
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
         self._flusher = Flusher(
@@ -245,13 +249,24 @@ class FsyncStorage(FileStorage):
         """Stock's hook: a new transaction begins, or one is over."""
         self._nextpos = 0
         self._tindex.clear()
-        if self._tfile is not None and self._tfile.tell():
+        self._tfile.seek(0)
+        if not isinstance(self._tfile, io.BytesIO):
             self._tfile.close()
-            self._tfile = None
-        if self._tfile is None:
-            self._tfile = tempfile.SpooledTemporaryFile(
-                SPOOL_IN_MEMORY, dir=os.path.dirname(self._file_name))
-            self._tfmt = TempFormatter(self._tfile)
+            self._spool_to(io.BytesIO())
+
+    def _spool_to(self, file):
+        """Where the records of a transaction are kept until its vote."""
+        self._tfile = file
+        self._tfmt = TempFormatter(file)
+
+    def _spill(self):
+        """A large transaction goes on in a file."""
+        if (self._tfile.tell() > SPOOL_IN_MEMORY
+                and isinstance(self._tfile, io.BytesIO)):
+            file = tempfile.TemporaryFile(
+                dir=os.path.dirname(self._file_name))
+            file.write(self._tfile.getbuffer()[:self._tfile.tell()])
+            self._spool_to(file)
 
     def _check_oid(self, oid, transaction):
         # Stock checks the transaction, and in the first place.
@@ -265,6 +280,7 @@ class FsyncStorage(FileStorage):
         except ConflictError as error:
             self._give_way(transaction, error.serials[0])
             raise
+        self._spill()
 
     def deleteObject(self, oid, oldserial, transaction):
         self._check_oid(oid, transaction)
@@ -277,6 +293,7 @@ class FsyncStorage(FileStorage):
     def restore(self, oid, serial, data, version, prev_txn, transaction):
         self._check_oid(oid, transaction)
         super().restore(oid, serial, data, version, prev_txn, transaction)
+        self._spill()
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
         self._check_transaction(transaction, 'checkCurrentSerial')
@@ -286,11 +303,17 @@ class FsyncStorage(FileStorage):
             raise ReadConflictError(oid=oid, serials=(committed, serial))
 
     def undo(self, transaction_id, transaction):
+        self._refuse_undo_in_a_pack()
         try:
             return super().undo(transaction_id, transaction)
         except (UndoError, ConflictError):
             self._give_way(transaction, self._appended.tid)
             raise
+
+    def _refuse_undo_in_a_pack(self):
+        """An undo points to data that the pack may be about to leave out."""
+        if self._pack_is_in_progress:
+            raise UndoError('Undo is disabled while the database is packed')
 
     def tryToResolveConflict(self, oid, committedSerial, oldSerial, newpickle,
                              committedData=b''):
@@ -491,8 +514,7 @@ class FsyncStorage(FileStorage):
         return self._current().history(oid, size, filter)
 
     def undoLog(self, first=0, last=-20, filter=None):
-        if self._pack_is_in_progress:
-            raise UndoError('Undo is disabled while the database is packed.')
+        self._refuse_undo_in_a_pack()
         if last < 0:
             last = first - last  # a number of transactions
         return self._current().undo_log(first, last, filter)
@@ -534,16 +556,16 @@ class FsyncStorage(FileStorage):
         """Serve from another file with the same current state.
 
         The commit lock is held, and everything is drained and synced.
-        Readers that are under way go on with the old file.
+        Readers that are under way go on with the old file; with the last of
+        them it is closed.
         """
         with self._lock:
-            old, self._file = self._file, file
+            self._file = file
             self._initIndex(index, self._tindex)
             self._pos = end
             point = Point(end, self._view.tid)
             self._flusher.rebase(point)
             self._show(point)
-        old.close()
 
     def stats(self):
         """Figures for monitoring, as a dictionary."""
@@ -556,10 +578,13 @@ class FsyncStorage(FileStorage):
     def supportsUndo(self):
         if sys._getframe(1).f_code is ZODB.blob.BlobStorage.__init__.__code__:
             # The only word that BlobStorage says to what it is about to wrap.
+            # Behind <blobstorage> nobody could close it any more.
+            self.close()
             raise TypeError(
                 'a BlobStorage (<blobstorage>) cannot wrap an FsyncStorage: it'
                 ' assumes that the commit lock is held until a commit is'
-                ' synced. Use the blob-dir of the storage itself')
+                ' synced. Use the blob-dir of the storage itself. The storage'
+                ' was closed')
         return super().supportsUndo()
 
 

@@ -11,7 +11,7 @@ from fsyncstorage import durability
 from .contestants import CONTESTANTS
 
 DEFAULT_BASELINE = 'filestorage'
-DEFAULT_ROUNDS = 5
+DEFAULT_ROUNDS = 7
 QUICK_ROUNDS = 3
 
 #: More than any disk that is worth a measurement takes.

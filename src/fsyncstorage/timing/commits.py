@@ -17,11 +17,12 @@ from . import wording
 DEFAULT_THREADS = [1, 8, 16]
 
 #: Unless told otherwise, a sample has as many transactions as one sync each
-#: lets through in about so many seconds, within bounds: enough threads must
-#: commit often enough to meet, and a fast disk needs no longer sample.
+#: lets through in about so many seconds, within bounds: threads must commit
+#: often enough to meet, and on a fast disk more rounds tell more than longer
+#: samples do.
 SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 3.0, 0.5
-MOST_TRANSACTIONS, QUICK_MOST_TRANSACTIONS = 5000, 500
-LEAST_A_THREAD = 5
+MOST_TRANSACTIONS, QUICK_MOST_TRANSACTIONS = 2500, 500
+LEAST_A_THREAD = 10
 
 READERS_LATENCY = 0.05
 READERS_SECONDS, QUICK_READERS_SECONDS = 3.0, 1.0
@@ -82,6 +83,8 @@ def run(parser, options):
         parser.error(
             f'--transactions {options.transactions} is not enough for'
             f' {most_threads} threads')
+    if options.shared and most_threads == 1:
+        parser.error('--shared needs more than one thread')
     return session.run(
         options, 'commits', races, tables.show_commits)
 

@@ -99,13 +99,29 @@ def save(document, path):
     unfinished = f'{path}.unfinished'
     try:
         with open(unfinished, 'w', encoding='utf-8') as file:
-            json.dump(document, file, indent=1, default=_plain)
-            file.write('\n')
+            file.write(_text(document))
         os.replace(unfinished, path)
     except BaseException:
         if os.path.exists(unfinished):
             os.remove(unfinished)
         raise
+
+
+def _text(document):
+    """JSON with a line for each sample: short, and good to compare."""
+    parts = (
+        f'{_json(key)}: [\n{_items(value)}\n]' if isinstance(value, list)
+        else f'{_json(key)}: {_json(value)}'
+        for key, value in document.items())
+    return '{\n' + ',\n'.join(parts) + '\n}\n'
+
+
+def _items(values):
+    return ',\n'.join(map(_json, values))
+
+
+def _json(value):
+    return json.dumps(value, default=_plain)
 
 
 def load(path):

@@ -87,13 +87,14 @@ def _commits_table(document, races):
     table = _table()
     for setting in settings:
         table.add_column(count(setting['threads'], 'thread'), justify='right')
-    table.add_column('2004', justify='right')
+    historic = {} if settings[0]['shared'] else history.COMMITS_2004
+    if historic:
+        table.add_column('2004', justify='right')
     for contestant in document['contestants']:
-        table.add_row(
-            contestant,
-            *(_commits_cell(document, race, contestant) for race in races),
-            number(history.COMMITS_2004[contestant])
-            if contestant in history.COMMITS_2004 else '')
+        row = [_commits_cell(document, race, contestant) for race in races]
+        if contestant in historic:
+            row.append(number(historic[contestant]))
+        table.add_row(contestant, *row)
     return table
 
 
@@ -126,9 +127,9 @@ def _remarks(document, race, contestant):
     transactions = document['races'][race]['settings']['transactions']
     few, many = ABOUT_ONE
     if syncs and transactions / syncs > many:
-        yield f'{number(transactions / syncs)} txn/sync'
+        yield f'{transactions / syncs:.1f} txn/sync'
     elif syncs and transactions / syncs < few:
-        yield f'{number(syncs / transactions)} syncs/txn'
+        yield f'{syncs / transactions:.1f} syncs/txn'
     conflicts = median(figures(document, race, contestant, 'conflicts'))
     if conflicts:
         yield f'{conflicts:,.0f} retries'

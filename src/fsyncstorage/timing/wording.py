@@ -18,7 +18,9 @@ def times(ratio):
 
 
 def milliseconds(seconds):
-    return number(seconds * 1e3)
+    """Not finer than a microsecond."""
+    value = seconds * 1e3
+    return f'{value:.3f}' if value < 1 else number(value)
 
 
 def count(how_many, noun):

@@ -1,0 +1,54 @@
+"""The ZConfig section <fsyncstorage>.
+
+It extends ZODB's <filestorage>.  The checks of the keys are those of the
+constructor; here they only run early, so that ZConfig names file and line.
+"""
+
+import importlib
+
+from ZODB.config import BaseConfig
+
+from . import durability
+
+
+def policy_name(value):
+    return durability.policy_named(value.lower()).name
+
+
+def sync_interval(value):
+    durability.sync_interval(value)
+    return value
+
+
+def group_commit_delay(value):
+    durability.group_commit_delay(value)
+    return value
+
+
+def _packer(path):
+    """The object that `packer` names: module.name or module:expression."""
+    module, colon, expression = path.partition(':')
+    if colon:
+        # As for <filestorage>: the expression is the operator's own.
+        return eval(expression, vars(importlib.import_module(module)))
+    module, _, name = path.rpartition('.')
+    return getattr(importlib.import_module(module), name)
+
+
+class FsyncStorage(BaseConfig):
+
+    OWN_KEYS = 'durability', 'sync_interval', 'group_commit_delay'
+    STOCK_KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
+                  'pack_keep_old')
+
+    def open(self):
+        from .storage import FsyncStorage
+        config = self.config
+        options = {
+            key: getattr(config, key)
+            for key in self.OWN_KEYS + self.STOCK_KEYS
+            if getattr(config, key) is not None
+        }
+        if config.packer:
+            options['packer'] = _packer(config.packer)
+        return FsyncStorage(config.path, **options)

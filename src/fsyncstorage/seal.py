@@ -1,0 +1,141 @@
+"""The seal: a checksum for each transaction, in the stock file format.
+
+A seal stands at the end of the transaction's extension field, behind the STOP
+of the pickle there.  Every unpickler stops at STOP, so stock code never sees
+it.  An empty extension becomes the pickle of ``{}``; a flag remembers that.
+
+Layout, big-endian, 44 bytes::
+
+    8  magic
+    1  version
+    1  flags          1: the extension was empty
+    1  status         that the transaction finally has
+    1  zero
+    8  position       of the transaction in the file
+    8  length         as in the transaction's header
+    8  durable        everything before this position was durable by then
+    4  crc            of the transaction (below)
+    4  check          crc of the 40 bytes before
+
+The crc covers, in this order: the data records, the length behind them, and
+the header with its final status, user, description and extension up to here.
+The records come first, so that it can be kept while they are stored.
+
+A sound seal that stands elsewhere than it says was *moved* there by a stock
+tool (a pack, a copy): its transaction counts as unsealed.
+
+This module makes seals, strips them and checks them.  It reads no file.
+"""
+
+import pickletools
+import struct
+import typing
+import zlib
+
+MAGIC = b'\xf5FSYNC\r\n'
+VERSION = 1
+WAS_EMPTY = 1
+
+EMPTY_PICKLE = b'}.'
+LONGEST_EXTENSION = 0xffff
+
+_FRONT = struct.Struct('>8sBBcxQQQ')
+_CRC = struct.Struct('>I')
+SIZE = _FRONT.size + 2 * _CRC.size
+
+# What a seal says of its transaction.
+SOUND = 'sound'
+ABSENT = 'absent'
+MOVED = 'moved'
+DAMAGED = 'damaged'
+
+
+class Seal(typing.NamedTuple):
+    flags: int
+    status: bytes
+    position: int
+    length: int
+    durable: int
+    crc: int
+
+    @property
+    def was_empty(self):
+        return bool(self.flags & WAS_EMPTY)
+
+
+def fits(extension):
+    """Can this extension carry a seal?"""
+    return len(extension or EMPTY_PICKLE) + SIZE <= LONGEST_EXTENSION
+
+
+def make(front, extension, status, position, length, durable, records_crc):
+    """The extension field of a transaction, sealed.
+
+    `front` is the header with the final status, user and description;
+    `records_crc` the crc of the records and the length behind them.
+    """
+    flags = 0 if extension else WAS_EMPTY
+    body = extension or EMPTY_PICKLE
+    seal = _FRONT.pack(
+        MAGIC, VERSION, flags, status, position, length, durable)
+    seal += _CRC.pack(zlib.crc32(front + body + seal, records_crc))
+    return body + seal + _CRC.pack(zlib.crc32(seal))
+
+
+def find(field):
+    """The seal at the end of an extension field, or None."""
+    return parse(field[-SIZE:])
+
+
+def parse(data):
+    """The seal in these bytes, or None if they are none."""
+    if len(data) != SIZE or not data.startswith(MAGIC):
+        return None
+    check, = _CRC.unpack(data[-_CRC.size:])
+    if zlib.crc32(data[:-_CRC.size]) != check:
+        return None
+    _, version, flags, status, position, length, durable = _FRONT.unpack(
+        data[:_FRONT.size])
+    if version != VERSION:
+        return None
+    crc, = _CRC.unpack_from(data, _FRONT.size)
+    return Seal(flags, status, position, length, durable, crc)
+
+
+def strip(field):
+    """The extension that the user wrote."""
+    seal = find(field)
+    if seal is None:
+        return field
+    return b'' if seal.was_empty else field[:-SIZE]
+
+
+def verify(position, front, field, records_crc):
+    """What the seal says of the transaction at `position`.
+
+    `front` is the header with user and description as they are in the file,
+    `field` the extension field, `records_crc` as for `make`.
+    """
+    seal = find(field)
+    if seal is None:
+        return DAMAGED if has_bytes_behind_stop(field) else ABSENT
+    if seal.position != position:
+        return MOVED
+    # The crc stands between what it covers and the check.
+    covered = front + field[:-2 * _CRC.size]
+    if zlib.crc32(covered, records_crc) != seal.crc:
+        return DAMAGED
+    return SOUND
+
+
+def has_bytes_behind_stop(field):
+    """Is there more in an extension than one pickle?"""
+    if not field:
+        return False
+    try:
+        for opcode, _, at in pickletools.genops(field):
+            if opcode.name == 'STOP':
+                return at + 1 < len(field)
+    except Exception:  # what pickletools raises for rubbish is not defined
+        pass
+    return True

@@ -1,0 +1,158 @@
+"""What the tests share: a scratch directory, a disk under control, commits."""
+
+import os
+import shutil
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.utils import z64
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+
+# Nothing here takes that long; a test that would hang fails instead.
+PATIENCE = 30
+
+
+class ControlledDisk(datafile.Disk):
+    """A disk whose syncs can be counted, held up, and made to fail."""
+
+    def __init__(self):
+        self.log = []               # names of operations, in order
+        self.before_write = lambda data, position: None
+        self._errors = []
+        self._held = False
+        self._entered = threading.Semaphore(0)
+        self._allowed = threading.Semaphore(0)
+
+    @property
+    def syncs(self):
+        return self.log.count('sync')
+
+    def fail_sync(self, error):
+        """The next sync raises this."""
+        self._errors.append(error)
+
+    def hold_syncs(self):
+        self._held = True
+
+    def wait_for_sync(self):
+        """Return when a sync has begun (and is held up)."""
+        if not self._entered.acquire(timeout=PATIENCE):
+            raise AssertionError('no sync began')
+
+    def let_one_sync_end(self):
+        self._allowed.release()
+
+    def release_syncs(self):
+        self._held = False
+        self._allowed.release(1000)
+
+    def write(self, fd, data, position):
+        self.before_write(data, position)
+        self.log.append('status' if len(data) == 1 else 'write')
+        super().write(fd, data, position)
+
+    def sync(self, fd):
+        if self._held:
+            self._entered.release()
+            if not self._allowed.acquire(timeout=PATIENCE):
+                raise AssertionError('a sync was held up for too long')
+        self.log.append('sync')
+        if self._errors:
+            raise self._errors.pop()
+        super().sync(fd)
+
+    def truncate(self, fd, size):
+        self.log.append('truncate')
+        super().truncate(fd, size)
+
+
+class TestCase(unittest.TestCase):
+    """In a directory of its own; no thread and no lock is left behind."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix='fsyncstorage-')
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(self._check_threads, set(threading.enumerate()))
+
+    def _check_threads(self, before):
+        left = [thread for thread in threading.enumerate()
+                if thread not in before and thread.is_alive()]
+        self.assertEqual(left, [])
+
+    def path(self, name='Data.fs'):
+        return os.path.join(self.directory, name)
+
+    def open(self, name='Data.fs', **options):
+        storage = FsyncStorage(self.path(name), **options)
+        self.addCleanup(storage.close)
+        return storage
+
+    def controlled_disk(self):
+        disk = ControlledDisk()
+        patch = mock.patch.object(datafile, 'disk', disk)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(disk.release_syncs)
+        return disk
+
+
+def oid(number):
+    return number.to_bytes(8, 'big')
+
+
+def begin(storage, **metadata):
+    transaction = TransactionMetaData(**metadata)
+    storage.tpc_begin(transaction)
+    return transaction
+
+
+def vote(storage, records, serials={}):
+    """A transaction, ready to finish, that stores {number: data}."""
+    transaction = begin(storage)
+    for number, data in records.items():
+        storage.store(oid(number), serials.get(number, z64), data, '',
+                      transaction)
+    storage.tpc_vote(transaction)
+    return transaction
+
+
+def commit(storage, records, serials={}, f=None):
+    return storage.tpc_finish(vote(storage, records, serials), f)
+
+
+class Thread(threading.Thread):
+    """A call in a thread, whose result or error `result` gives."""
+
+    def __init__(self, function, *args, **kw):
+        super().__init__(daemon=True)
+        self._call = lambda: function(*args, **kw)
+        self._result = self._error = None
+        self.start()
+
+    def run(self):
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+
+    def result(self):
+        self.join(PATIENCE)
+        if self.is_alive():
+            raise AssertionError('a thread hangs')
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def until(condition, what):
+    """Poll for what no event tells: that a thread has begun to wait."""
+    for _ in range(PATIENCE * 1000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError(f'never: {what}')

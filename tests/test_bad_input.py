@@ -1,0 +1,273 @@
+"""What a person or a program may get wrong, and what it is told."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+import zc.lockfile
+from ZODB.blob import BlobStorage
+from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.FileStorage import FileStorageFormatError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageTransactionError
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import durability
+
+from .support import TestCase
+from .support import begin
+from .support import commit
+from .support import oid
+from .support import vote
+
+
+class Settings(unittest.TestCase):
+
+    def refused(self, regex, **options):
+        with self.assertRaisesRegex(ValueError, regex):
+            FsyncStorage('/nowhere/Data.fs', **options)
+
+    def test_unknown_policy(self):
+        self.refused('none, interval, group-commit, per-commit, two-sync',
+                     durability='fsync')
+        self.refused('must be one of', durability=None)
+
+    def test_sync_interval(self):
+        for wrong in 0, '0', '0s', -1, '-1s', '2h', 'soon', '', None, '1x':
+            with self.subTest(wrong):
+                self.refused('sync-interval', sync_interval=wrong)
+
+    def test_group_commit_delay(self):
+        for wrong in -1, '2s', 'never', '', None, True:
+            with self.subTest(wrong):
+                self.refused('group-commit-delay', group_commit_delay=wrong)
+
+    def test_right_ones(self):
+        for text, seconds in [('200ms', 0.2), ('2s', 2), (' 2 S ', 2),
+                              ('1.5ms', 0.0015), (2, 2), (0.25, 0.25),
+                              ('1h', 3600), ('10m', 600)]:
+            with self.subTest(text):
+                self.assertAlmostEqual(durability.sync_interval(text), seconds)
+        self.assertIsNone(durability.group_commit_delay('auto'))
+        self.assertEqual(durability.group_commit_delay(0), 0)
+
+    def test_a_foreign_packer_and_two_sync(self):
+        self.refused('two-sync needs the built-in packer',
+                     durability='two-sync', packer=lambda *args: None)
+
+
+class Files(TestCase):
+
+    def nothing_is_left(self, *but):
+        left = set(os.listdir(self.directory)) - set(but)
+        self.assertEqual(left - {'Data.fs.lock'}, set())
+        # The lock is free again.
+        zc.lockfile.LockFile(self.path('Data.fs.lock')).close()
+
+    def test_no_data_file(self):
+        for content in b'hello world', b'FS2', b'\x1f\x8b\x08' * 50:
+            with self.subTest(content):
+                with open(self.path(), 'wb') as file:
+                    file.write(content)
+                with self.assertRaisesRegex(FileStorageFormatError,
+                                            'nothing was changed'):
+                    self.open()
+                with open(self.path(), 'rb') as file:
+                    self.assertEqual(file.read(), content)
+                self.nothing_is_left('Data.fs')
+
+    def test_a_directory(self):
+        os.mkdir(self.path())
+        with self.assertRaisesRegex(IsADirectoryError, 'is a directory'):
+            self.open()
+        self.nothing_is_left('Data.fs')
+
+    def test_no_such_directory(self):
+        with self.assertRaisesRegex(FileNotFoundError, 'missing'):
+            self.open('missing/Data.fs')
+
+    def test_reading_a_missing_file(self):
+        with self.assertRaisesRegex(FileNotFoundError, 'Data.fs'):
+            self.open(read_only=True)
+        self.assertEqual(os.listdir(self.directory), [])
+
+    @unittest.skipIf(os.geteuid() == 0, 'root may read and write all')
+    def test_no_permission(self):
+        self.open().close()
+        os.chmod(self.path(), 0)
+        with self.assertRaisesRegex(PermissionError, 'Data.fs'):
+            self.open()
+
+    def test_two_storages_on_one_file(self):
+        storage = self.open()
+        tid = commit(storage, {1: b'x'})
+        with self.assertRaisesRegex(
+                zc.lockfile.LockError,
+                f'open for writing in process {os.getpid()}.*Only one'):
+            self.open()
+        with self.assertRaises(zc.lockfile.LockError):
+            FileStorage(self.path())
+        self.assertEqual(storage.load(oid(1)), (b'x', tid))
+        commit(storage, {2: b'y'})
+        self.assertEqual(
+            self.open(read_only=True).load(oid(2))[0], b'y')
+
+    def test_a_failure_late_in_opening_leaves_nothing(self):
+        disk = self.controlled_disk()
+        for name in 'sync', 'sync_directory':
+            with self.subTest(name):
+                def fail(*args):
+                    raise OSError(5, 'Input/output error')
+                setattr(disk, name, fail)
+                with self.assertRaisesRegex(OSError, 'Input/output'):
+                    self.open()
+                delattr(disk, name)
+                zc.lockfile.LockFile(self.path('Data.fs.lock')).close()
+        commit(self.open(), {1: b'x'})
+
+    def test_a_blobstorage_around_it(self):
+        storage = self.open()
+        with self.assertRaisesRegex(TypeError, 'Use the blob-dir'):
+            BlobStorage(self.path('blobs'), storage)
+        self.assertTrue(self.open().supportsUndo())
+
+
+class Calls(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.first = commit(self.storage, {1: b'first'})
+
+    def still_works(self):
+        self.assertTrue(self.storage._commit_lock.acquire(timeout=30))
+        self.storage._commit_lock.release()
+        commit(self.storage, {1: b'second'}, {1: self.first})
+        self.assertEqual(len(list(self.storage.iterator())), 2)
+
+    def test_oids_of_the_wrong_length(self):
+        storage = self.storage
+        for wrong in b'', b'1', b'123456789':
+            for call in (
+                lambda: storage.load(wrong),
+                lambda: storage.loadBefore(wrong, b'\x7f' * 8),
+                lambda: storage.loadSerial(wrong, self.first),
+                lambda: storage.getTid(wrong),
+                lambda: storage.history(wrong),
+            ):
+                with self.assertRaisesRegex(ValueError, 'an oid is 8 bytes'):
+                    call()
+            transaction = begin(storage)
+            for call in (
+                lambda: storage.store(wrong, self.first, b'', '', transaction),
+                lambda: storage.deleteObject(wrong, self.first, transaction),
+                lambda: storage.restore(wrong, self.first, b'', '', None,
+                                        transaction),
+            ):
+                with self.assertRaisesRegex(ValueError, 'an oid is 8 bytes'):
+                    call()
+            storage.tpc_abort(transaction)
+        with self.assertRaises(TypeError):
+            storage.load(1)
+        self.still_works()
+
+    def test_an_unknown_object(self):
+        for call in (self.storage.load, self.storage.getTid,
+                     self.storage.history):
+            with self.assertRaises(POSKeyError):
+                call(oid(9))
+        with self.assertRaises(POSKeyError):
+            self.storage.loadBefore(oid(9), b'\x7f' * 8)
+        self.assertIsNone(self.storage.loadBefore(oid(1), self.first))
+
+    def test_finish_without_vote(self):
+        transaction = begin(self.storage)
+        self.storage.store(oid(2), b'\0' * 8, b'x', '', transaction)
+        with self.assertRaisesRegex(StorageTransactionError,
+                                    'before tpc_vote'):
+            self.storage.tpc_finish(transaction)
+        self.storage.tpc_vote(transaction)   # nothing is lost
+        self.storage.tpc_finish(transaction)
+        self.assertEqual(self.storage.load(oid(2))[0], b'x')
+
+    def test_finish_by_another_transaction(self):
+        transaction = vote(self.storage, {2: b'x'})
+        for call in self.storage.tpc_finish, self.storage.tpc_vote:
+            with self.assertRaisesRegex(StorageTransactionError,
+                                        'not the one in progress'):
+                call(object())
+        self.storage.tpc_finish(transaction)
+        with self.assertRaises(StorageTransactionError):
+            self.storage.tpc_finish(transaction)
+        with self.assertRaises(StorageTransactionError):
+            self.storage.tpc_finish(None)
+        self.assertEqual(self.storage.load(oid(2))[0], b'x')
+
+    def test_begin_twice(self):
+        transaction = begin(self.storage)
+        with self.assertRaises(StorageTransactionError):
+            self.storage.tpc_begin(transaction)
+        self.storage.tpc_abort(transaction)
+        self.still_works()
+
+    def test_metadata_that_does_not_fit(self):
+        with self.assertRaisesRegex(Exception, 'too long'):
+            begin(self.storage, user='x' * 70000)
+        self.still_works()
+
+    def test_writing_to_a_read_only_storage(self):
+        reader = self.open(read_only=True)
+        for call in (
+            lambda: begin(reader),
+            lambda: reader.new_oid(),
+            lambda: reader.pack(2e9, None),
+            lambda: reader.store(oid(1), b'', b'', '', None),
+        ):
+            with self.assertRaises(ReadOnlyError):
+                call()
+
+    def test_an_abort_never_touches_the_blobs_of_another(self):
+        storage = self.open('blobs.fs', blob_dir=self.path('blobs'))
+
+        def store_blob(number):
+            transaction = begin(storage)
+            with open(self.path('blob'), 'wb') as file:
+                file.write(b'content')
+            storage.storeBlob(oid(number), b'\0' * 8, b'x',
+                              self.path('blob'), '', transaction)
+            return transaction
+
+        transaction = store_blob(1)
+        storage.tpc_vote(transaction)
+        tid = storage.tpc_finish(transaction)
+        # Stock forgets the blob of a transaction that was not voted.
+        storage.tpc_abort(store_blob(2))
+        storage.tpc_abort(begin(storage))
+        self.assertTrue(os.path.exists(storage.loadBlob(oid(1), tid)))
+        blobs = [name for _, _, names in os.walk(self.path('blobs'))
+                 for name in names if name.endswith('.blob')]
+        self.assertEqual(len(blobs), 1)
+
+
+class AnotherProcess(TestCase):
+
+    def test_the_lock_names_the_process(self):
+        holder = subprocess.Popen(
+            [sys.executable, '-c',
+             'import sys; sys.path[:] = eval(sys.argv[2])\n'
+             'from fsyncstorage import FsyncStorage\n'
+             's = FsyncStorage(sys.argv[1])\n'
+             'print("open", flush=True); sys.stdin.read(); s.close()',
+             self.path(), repr(sys.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            self.assertEqual(holder.stdout.readline(), b'open\n')
+            with self.assertRaisesRegex(zc.lockfile.LockError,
+                                        f'process {holder.pid}'):
+                self.open()
+            self.assertEqual(len(self.open(read_only=True)), 0)
+        finally:
+            holder.communicate()
+        commit(self.open(), {1: b'x'})

@@ -1,0 +1,115 @@
+"""The section <fsyncstorage>: by ZODB.config, zodburi, zope.conf, zeo.conf."""
+
+import importlib.resources
+import os
+import xml.etree.ElementTree
+
+import ZConfig
+import ZODB.config
+import zodburi
+from ZEO.runzeo import ZEOOptions
+
+from .support import TestCase
+
+SECTION = """
+  <fsyncstorage>
+    path {directory}/Data.fs
+    {keys}
+  </fsyncstorage>
+"""
+
+ZODB_CONF = '%import fsyncstorage\n<zodb main>' + SECTION + '</zodb>\n'
+
+
+class Sections(TestCase):
+
+    def from_keys(self, *keys):
+        text = '%import fsyncstorage\n' + SECTION.format(
+            directory=self.directory, keys='\n'.join(keys))
+        storage = ZODB.config.storageFromString(text)
+        self.addCleanup(storage.close)
+        return storage
+
+    def test_defaults(self):
+        storage = self.from_keys()
+        self.assertEqual(storage.durability.policy.name, 'group-commit')
+        self.assertEqual(storage.durability.sync_interval, 1.0)
+        self.assertIsNone(storage.durability.group_commit_delay)
+
+    def test_own_keys(self):
+        storage = self.from_keys(
+            'durability interval', 'sync-interval 200ms',
+            'group-commit-delay 2ms')
+        self.assertEqual(storage.durability.policy.name, 'interval')
+        self.assertEqual(storage.durability.sync_interval, 0.2)
+        self.assertEqual(storage.durability.group_commit_delay, 0.002)
+
+    def test_the_keys_of_filestorage(self):
+        storage = self.from_keys(
+            f'blob-dir {self.directory}/blobs', 'create true',
+            'quota 1MB', 'pack-gc false', 'pack-keep-old false',
+            'packer ZODB.FileStorage.FileStorage:FileStorage.packer')
+        self.assertEqual(storage.blob_dir, self.path('blobs'))
+        self.assertEqual(storage._quota, 1 << 20)
+        self.assertFalse(storage._pack_gc)
+        self.assertFalse(storage.pack_keep_old)
+
+    def test_read_only(self):
+        self.from_keys().close()
+        self.assertTrue(self.from_keys('read-only true').isReadOnly())
+
+    def test_the_same_checks_as_the_constructor(self):
+        for key, regex in [
+            ('durability fsync', 'none, interval, group-commit'),
+            ('sync-interval 0', 'between 1ms and 1h'),
+            ('group-commit-delay 5s', 'between 0 and 1s'),
+        ]:
+            with self.subTest(key):
+                with self.assertRaisesRegex(
+                        ZConfig.DataConversionError, regex):
+                    self.from_keys(key)
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_a_blobstorage_around_it_is_refused(self):
+        text = '%import fsyncstorage\n<blobstorage>\nblob-dir {}/b\n{}\n' \
+            '</blobstorage>'.format(self.directory, SECTION.format(
+                directory=self.directory, keys=''))
+        with self.assertRaisesRegex(TypeError, 'Use the blob-dir'):
+            ZODB.config.storageFromString(text)
+
+    def write(self, text):
+        with open(self.path('site.conf'), 'w') as file:
+            file.write(text.format(directory=self.directory, keys=''))
+        return self.path('site.conf')
+
+    def test_a_database(self):
+        db = ZODB.config.databaseFromURL(self.write(ZODB_CONF))
+        self.assertEqual(type(db.storage).__name__, 'FsyncStorage')
+        db.close()
+
+    def test_zodburi(self):
+        path = self.write(ZODB_CONF)
+        for uri in f'zconfig://{path}#main', f'zconfig://{path}':
+            factory, options = zodburi.resolve_uri(uri)
+            storage = factory()
+            self.assertEqual(type(storage).__name__, 'FsyncStorage')
+            storage.close()
+
+    def test_zeo_conf(self):
+        """As stock runzeo and zeoctl read it."""
+        path = self.write(
+            '%import fsyncstorage\n<zeo>\n  address 0\n</zeo>' + SECTION)
+        options = ZEOOptions()
+        options.realize(['-C', path])
+        storage = options.storages[0].open()
+        self.assertEqual(type(storage).__name__, 'FsyncStorage')
+        storage.close()
+
+    def test_the_import_brings_one_section_only(self):
+        """So it never gets in the way of what else a zope.conf imports."""
+        path = importlib.resources.files('fsyncstorage') / 'component.xml'
+        component = xml.etree.ElementTree.fromstring(path.read_text())
+        self.assertEqual(
+            [(each.tag, each.get('name') or each.get('package'))
+             for each in component],
+            [('import', 'ZODB'), ('sectiontype', 'fsyncstorage')])

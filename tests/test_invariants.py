@@ -1,0 +1,684 @@
+"""The invariants of the design, each by its name.
+
+I1 order, I2 the commit lock, I3 acknowledgement, I4 visibility, I5 publishing,
+I6 conflicts with what is not published, I8 no acknowledged commit behind an
+unfinished one, I9 a lone committer, I10 nobody is left waiting.  I7 (failing
+disks) is in test_failures.py.
+"""
+
+import threading
+import time
+
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
+from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
+from ZODB.tests.ConflictResolution import PCounter
+from ZODB.tests.StorageTestBase import zodb_pickle
+from ZODB.tests.StorageTestBase import zodb_unpickle
+from ZODB.utils import p64
+from ZODB.utils import u64
+
+from fsyncstorage import AsyncFinish
+from fsyncstorage import durability
+from fsyncstorage import flusher
+
+from .support import TestCase
+from .support import Thread
+from .support import begin
+from .support import commit
+from .support import oid
+from .support import until
+from .support import vote
+
+PROMISING = 'group-commit', 'per-commit', 'two-sync'
+FOREVER = b'\x7f' + b'\xff' * 7
+
+
+class InvariantCase(TestCase):
+
+    def held(self, policy='group-commit', **options):
+        """A storage with object 1, whose syncs are held up from here on."""
+        self.disk = self.controlled_disk()
+        self.storage = self.open(policy, durability=policy, **options)
+        self.addCleanup(self.disk.release_syncs)
+        self.first = commit(self.storage, {1: b'first'})
+        self.disk.hold_syncs()
+        return self.storage
+
+    def start(self, records, serials={}, f=None):
+        """Commit in a thread; return when it is appended."""
+        transaction = vote(self.storage, records, serials)
+        appended = self.storage.stats()['last_appended']
+        thread = Thread(self.storage.tpc_finish, transaction, f)
+        until(lambda: self.storage.stats()['last_appended'] != appended,
+              'appended')
+        return thread
+
+
+class I1_Order(InvariantCase):
+
+    def test_file_order_is_tid_order_is_publishing_order(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                published = []
+
+                def work(number):
+                    for i in range(20):
+                        commit(storage, {number * 100 + i: b'x'},
+                               f=published.append)
+
+                for thread in [Thread(work, n) for n in range(8)]:
+                    thread.result()
+                in_file = [record.tid for record in storage.iterator()]
+                self.assertEqual(len(in_file), 160)
+                self.assertEqual(in_file, sorted(in_file))
+                self.assertEqual(in_file, published)
+
+
+class I2_CommitLock(InvariantCase):
+
+    def test_it_is_free_while_another_commit_is_synced(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.held(policy)
+                first = self.start({2: b'a'})
+                self.disk.wait_for_sync()
+                # A whole second transaction, up to its append.
+                second = self.start({3: b'b'})
+                self.disk.release_syncs()
+                self.assertLess(first.result(), second.result())
+                storage.close()
+
+    def test_waiting_commits_share_one_sync(self):
+        storage = self.held()
+        first = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        others = [self.start({number: b'b'}) for number in range(3, 9)]
+        before = self.disk.syncs
+        self.disk.release_syncs()
+        for thread in [first] + others:
+            thread.result()
+        self.assertEqual(self.disk.syncs, before + 2)
+        self.assertEqual(storage.stats()['commits'], 8)
+
+    def test_per_commit_shares_none(self):
+        self.held('per-commit')
+        threads = [self.start({number: b'b'}) for number in range(3, 9)]
+        before = self.disk.syncs
+        self.disk.release_syncs()
+        for thread in threads:
+            thread.result()
+        self.assertEqual(self.disk.syncs, before + 6)
+
+
+class I3_Acknowledgement(InvariantCase):
+
+    def test_promising_policies_wait_for_the_sync(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.held(policy)
+                thread = self.start({2: b'a'})
+                self.disk.wait_for_sync()
+                self.assertTrue(thread.is_alive())
+                self.disk.release_syncs()
+                tid = thread.result()
+                self.assertEqual(storage.stats()['last_durable'], tid)
+                storage.close()
+
+    def test_none_and_interval_do_not(self):
+        for policy in 'none', 'interval':
+            with self.subTest(policy):
+                storage = self.held(policy, sync_interval='1h')
+                tid = commit(storage, {2: b'a'})
+                self.assertEqual(storage.lastTransaction(), tid)
+                self.assertLess(storage.stats()['last_durable'], tid)
+                self.disk.release_syncs()
+                storage.close()
+
+    def test_interval_syncs_in_the_background(self):
+        disk = self.controlled_disk()
+        storage = self.open(durability='interval', sync_interval='2ms')
+        before = disk.syncs
+        tid = commit(storage, {1: b'a'})
+        until(lambda: storage.stats()['last_durable'] == tid, 'durable')
+        self.assertGreater(disk.syncs, before)
+
+    def test_interval_makes_commits_wait_when_a_sync_is_overdue(self):
+        storage = self.held('interval', sync_interval='2ms')
+        second = commit(storage, {2: b'a'})
+        self.disk.wait_for_sync()     # and it takes longer than the interval
+        until(lambda: self.is_overdue(storage), 'overdue')
+        third = self.start({3: b'b'})
+        self.assertTrue(third.is_alive())
+        self.assertEqual(storage.lastTransaction(), second)
+        self.disk.release_syncs()
+        third.result()
+        self.assertEqual(storage.stats()['last_durable'],
+                         storage.lastTransaction())
+
+    def is_overdue(self, storage):
+        since = storage._flusher._unsynced_since
+        return since is not None and time.monotonic() - since > 0.002
+
+    def test_two_sync_syncs_the_data_before_the_status(self):
+        self.held('two-sync')
+        self.disk.release_syncs()
+        del self.disk.log[:]
+        commit(self.storage, {2: b'a'})
+        self.assertEqual(self.disk.log, ['write', 'sync', 'status', 'sync'])
+
+    def test_an_asynchronous_finish_says_when(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.held(policy)
+                events = []
+                told = threading.Event()
+
+                def done(tid, error):
+                    events.append(('done', tid, error))
+                    told.set()
+
+                finish = AsyncFinish(
+                    done, lambda tid: events.append(('published', tid)))
+                tid = storage.tpc_finish(vote(storage, {2: b'a'}), finish)
+                self.disk.wait_for_sync()
+                self.assertEqual(events, [])
+                vote_of_another = vote(storage, {3: b'b'})  # the lock is free
+                storage.tpc_abort(vote_of_another)
+                self.disk.release_syncs()
+                self.assertTrue(told.wait(30))
+                self.assertEqual(events, [('published', tid),
+                                          ('done', tid, None)])
+                storage.close()
+
+    def test_the_owner_of_publishing_publishes(self):
+        storage = self.open()
+        notified = threading.Event()
+        storage.own_publishing(notified.set)
+        events = []
+        tid = storage.tpc_finish(vote(storage, {1: b'a'}), AsyncFinish(
+            lambda tid, error: events.append('done'),
+            lambda tid: events.append(threading.current_thread())))
+        self.assertTrue(notified.wait(30))
+        self.assertEqual(events, [])
+        self.assertLess(storage.lastTransaction(), tid)
+        storage.publish()
+        self.assertEqual(events, [threading.current_thread(), 'done'])
+        self.assertEqual(storage.lastTransaction(), tid)
+
+
+class I4_Visibility(InvariantCase):
+
+    def state(self, number=1):
+        """All that a reader can ask for."""
+        storage, key = self.storage, oid(number)
+
+        def ask(call, *args):
+            try:
+                return call(*args)
+            except (KeyError, ValueError) as error:
+                return type(error)
+
+        return {
+            'load': ask(storage.load, key),
+            'loadBefore': ask(storage.loadBefore, key, FOREVER),
+            'loadBefore next': ask(
+                storage.loadBefore, key,
+                p64(u64(storage.lastTransaction()) + 1)),
+            'loadSerial': ask(storage.loadSerial, key, self.second_tid()),
+            'getTid': ask(storage.getTid, key),
+            'lastTid': ask(storage.lastTid, key),
+            'history': ask(storage.history, key, 9),
+            'undoLog': storage.undoLog(0, 9),
+            'undoInfo': storage.undoInfo(0, 9),
+            'iterator': [record.tid for record in storage.iterator()],
+            'iterator from': [
+                record.tid for record in storage.iterator(self.first)],
+            'lastTransaction': storage.lastTransaction(),
+            'lastInvalidations': storage.lastInvalidations(9),
+            'records': list(self.records()),
+            'size': storage.getSize(),
+        }
+
+    def second_tid(self):
+        return self.storage.stats()['last_appended']
+
+    def records(self):
+        following = None
+        while True:
+            *record, following = self.storage.record_iternext(following)
+            yield record
+            if following is None:
+                return
+
+    def test_an_unpublished_change_is_seen_by_nobody(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                self.held(policy)
+                before = self.state()
+                thread = self.start({1: b'second'}, {1: self.first})
+                self.disk.wait_for_sync()
+                during = self.state()
+                self.assertEqual(before['loadSerial'], b'first')
+                self.assertIs(during.pop('loadSerial'), POSKeyError)
+                del before['loadSerial']
+                self.assertEqual(during, before)
+                self.disk.release_syncs()
+                tid = thread.result()
+                after = self.state()
+                self.assertEqual(after['load'], (b'second', tid))
+                self.assertEqual(after['lastTransaction'], tid)
+                self.assertEqual(len(after['history']), 2)
+                self.storage.close()
+
+    def test_an_unpublished_object_does_not_exist(self):
+        self.held()
+        before = self.state(2)
+        thread = self.start({2: b'new'})
+        self.disk.wait_for_sync()
+        self.assertEqual(self.state(2), before)
+        self.assertIs(self.state(2)['load'], POSKeyError)
+        self.disk.release_syncs()
+        thread.result()
+        self.assertEqual(self.storage.load(oid(2))[0], b'new')
+
+    def test_a_voted_transaction_is_seen_by_nobody(self):
+        self.held('none')
+        before = self.state()
+        transaction = vote(self.storage, {1: b'second'}, {1: self.first})
+        self.assertEqual(self.state(), before)
+        self.storage.tpc_abort(transaction)
+        self.assertEqual(self.state(), before)
+
+    def test_an_unpublished_blob_does_not_exist(self):
+        storage = self.held(blob_dir=self.path('blobs'))
+        transaction = begin(storage)
+        with open(self.path('blob'), 'wb') as blob:
+            blob.write(b'blob')
+        storage.storeBlob(oid(2), p64(0), b'pickle', self.path('blob'), '',
+                          transaction)
+        storage.tpc_vote(transaction)
+        thread = Thread(storage.tpc_finish, transaction)
+        self.disk.wait_for_sync()
+        tid = storage.stats()['last_appended']
+        with self.assertRaises(POSKeyError):
+            storage.loadBlob(oid(2), tid)
+        self.disk.release_syncs()
+        self.assertEqual(thread.result(), tid)
+        with open(storage.loadBlob(oid(2), tid), 'rb') as blob:
+            self.assertEqual(blob.read(), b'blob')
+
+    def test_published_implies_durable(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(policy, durability=policy)
+
+                def published(tid):
+                    self.assertEqual(disk.log[-1], 'sync')
+                    self.assertGreaterEqual(
+                        storage.stats()['last_durable'], tid)
+
+                for number in range(5):
+                    commit(storage, {number: b'x'}, f=published)
+
+
+class I5_Publishing(InvariantCase):
+
+    def blocked(self):
+        """A publication whose f does not return."""
+        self.storage = self.open()
+        self.first = commit(self.storage, {1: b'first'})
+        entered, self.go_on = threading.Event(), threading.Event()
+        self.addCleanup(self.go_on.set)
+
+        def f(tid):
+            entered.set()
+            self.go_on.wait(30)
+
+        thread = Thread(
+            commit, self.storage, {1: b'second'}, {1: self.first}, f)
+        self.assertTrue(entered.wait(30))
+        return thread
+
+    def test_who_asks_for_the_current_state_waits(self):
+        thread = self.blocked()
+        storage, key = self.storage, oid(1)
+        readers = [
+            Thread(storage.lastTransaction),
+            Thread(storage.getTid, key),
+            Thread(lambda: storage.load(key)[1]),
+            Thread(lambda: storage.loadBefore(key, FOREVER)[1]),
+            Thread(lambda: storage.lastInvalidations(1)[0][0]),
+            Thread(lambda: [each.tid for each in storage.iterator()][-1]),
+            Thread(lambda: storage.history(key)[0]['tid']),
+        ]
+        self.assertTrue(all(reader.is_alive() for reader in readers))
+        self.go_on.set()
+        tid = thread.result()
+        self.assertEqual({reader.result() for reader in readers}, {tid})
+
+    def test_who_reads_as_of_a_tid_does_not(self):
+        thread = self.blocked()
+        start = p64(u64(self.first) + 1)
+        self.assertEqual(self.storage.loadBefore(oid(1), start),
+                         (b'first', self.first, None))
+        self.assertEqual(self.storage.loadSerial(oid(1), self.first),
+                         b'first')
+        self.go_on.set()
+        thread.result()
+
+    def test_nobody_waits_for_the_write_of_a_vote(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        first = commit(storage, {1: b'first'})
+        writing, go_on = threading.Event(), threading.Event()
+
+        def block(data, position):
+            writing.set()
+            go_on.wait(30)
+
+        disk.before_write = block
+        voter = Thread(vote, storage, {1: b'second'}, {1: first})
+        self.assertTrue(writing.wait(30))
+        self.assertEqual(storage.lastTransaction(), first)
+        self.assertEqual(storage.getTid(oid(1)), first)
+        self.assertEqual(storage.loadSerial(oid(1), first), b'first')
+        self.assertEqual(storage.load(oid(1)), (b'first', first))
+        go_on.set()
+        storage.tpc_abort(voter.result())
+
+    def test_f_is_called_once_and_before_it_is_visible(self):
+        storage = self.open()
+        seen = []
+
+        def f(tid):
+            seen.append(tid)
+            # The publishing thread passes its own gate.
+            self.assertLess(storage.lastTransaction(), tid)
+
+        tid = commit(storage, {1: b'a'}, f=f)
+        self.assertEqual(seen, [tid])
+        self.assertEqual(storage.lastTransaction(), tid)
+
+    def test_a_failing_f_does_not_take_the_commit_back(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+
+                def f(tid):
+                    raise RuntimeError('f')
+
+                with self.assertRaisesRegex(RuntimeError, 'f'):
+                    commit(storage, {1: b'a'}, f=f)
+                self.assertEqual(storage.load(oid(1))[0], b'a')
+                commit(storage, {2: b'b'})  # and all goes on
+
+    def test_a_failing_f_of_another_is_not_ours(self):
+        self.held()
+
+        def f(tid):
+            raise RuntimeError('f')
+
+        leader = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        second = self.start({3: b'b'}, f=f)
+        third = self.start({4: b'c'})
+        self.disk.release_syncs()
+        leader.result()
+        third.result()
+        with self.assertRaisesRegex(RuntimeError, 'f'):
+            second.result()
+
+
+class I6_Conflicts(InvariantCase):
+
+    def conflicting(self):
+        """Object 1 is changed by a transaction that is not published."""
+        self.held()
+        thread = self.start({1: b'second'}, {1: self.first})
+        self.disk.wait_for_sync()
+        return thread
+
+    def doomed(self, act):
+        """What `act(transaction)` raises in a thread; when it waits, the
+        commit lock is free, and when it is told, a retry can see why."""
+        first = self.conflicting()
+        transaction = begin(self.storage)
+        thread = Thread(act, transaction)
+        another = Thread(vote, self.storage, {7: b'x'}).result()
+        self.assertTrue(thread.is_alive())
+        self.storage.tpc_abort(another)
+        self.disk.release_syncs()
+        tid = first.result()
+        try:
+            thread.result()
+        except Exception as error:
+            self.assertEqual(self.storage.lastTransaction(), tid)
+            self.storage.tpc_abort(transaction)  # harmless, as ever
+            with self.assertRaises(StorageTransactionError):
+                self.storage.tpc_vote(transaction)
+            return error
+
+    def test_store(self):
+        error = self.doomed(lambda transaction: self.storage.store(
+            oid(1), self.first, b'third', '', transaction))
+        self.assertIsInstance(error, ConflictError)
+        self.assertEqual(error.serials,
+                         (self.storage.lastTransaction(), self.first))
+
+    def test_delete(self):
+        error = self.doomed(lambda transaction: self.storage.deleteObject(
+            oid(1), self.first, transaction))
+        self.assertIsInstance(error, ConflictError)
+
+    def test_check_current_serial(self):
+        error = self.doomed(
+            lambda transaction:
+            self.storage.checkCurrentSerialInTransaction(
+                oid(1), self.first, transaction))
+        self.assertIsInstance(error, ReadConflictError)
+
+    def test_undo(self):
+        def undo(transaction):
+            return self.storage.undo(
+                self.storage.undoLog(0, 1)[0]['id'], transaction)
+
+        self.assertIsInstance(self.doomed(undo), UndoError)
+
+    def test_a_conflict_with_what_is_published_does_not_wait(self):
+        self.held()
+        self.disk.release_syncs()
+        second = commit(self.storage, {1: b'second'}, {1: self.first})
+        self.disk.hold_syncs()
+        transaction = begin(self.storage)
+        with self.assertRaises(ConflictError) as caught:
+            self.storage.store(oid(1), self.first, b'x', '', transaction)
+        self.assertEqual(caught.exception.serials, (second, self.first))
+        self.storage.tpc_abort(transaction)
+
+    def test_resolution_sees_what_is_appended(self):
+        def counter(value):
+            result = PCounter()
+            result.inc(value)
+            return zodb_pickle(result)
+
+        disk = self.disk = self.controlled_disk()
+        storage = self.storage = self.open()
+        first = commit(storage, {1: counter(0)})
+        disk.hold_syncs()
+        one = self.start({1: counter(10)}, {1: first})
+        disk.wait_for_sync()
+        transaction = begin(storage)
+        storage.store(oid(1), first, counter(5), '', transaction)
+        self.assertEqual(storage.tpc_vote(transaction), [oid(1)])
+        two = Thread(storage.tpc_finish, transaction)
+        disk.release_syncs()
+        one.result(), two.result()
+        self.assertEqual(zodb_unpickle(storage.load(oid(1))[0])._value, 15)
+
+
+class I8_NothingUnfinishedBeforeAnAcknowledgedCommit(InvariantCase):
+
+    def test_status_bytes_are_written_before_anything_is_acknowledged(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+
+                def check(tid):
+                    with open(storage._file_name, 'rb') as file:
+                        file.seek(4)
+                        while True:
+                            header = file.read(23)
+                            self.assertIn(header[16:17], b' p')
+                            if header[:8] == tid:
+                                break
+                            length = int.from_bytes(header[8:16], 'big')
+                            file.seek(length + 8 - 23, 1)
+
+                def work(base):
+                    for number in range(20):
+                        commit(storage, {base + number: b'x'}, f=check)
+
+                for thread in [Thread(work, n * 100) for n in range(4)]:
+                    thread.result()
+
+
+class I9_LoneCommitter(InvariantCase):
+
+    def test_it_syncs_for_itself_once(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        threads = []
+        disk_sync = disk.sync
+
+        def sync(fd):
+            threads.append(threading.current_thread())
+            disk_sync(fd)
+
+        disk.sync = sync
+        for number in range(10):
+            commit(storage, {number: b'x'})
+        self.assertEqual(threads, [threading.current_thread()] * 10)
+
+    def test_it_never_waits_for_company(self):
+        company = durability.Company(None)
+        for _ in range(5):
+            company.synced(1, 0, 0.010)
+            self.assertEqual(company.patience(1), 0.0)
+
+    def test_company_is_waited_for_when_it_was_seen_and_syncs_are_slow(self):
+        company = durability.Company(None)
+        company.synced(8, 8, 0.010)
+        self.assertEqual(company.patience(3), 0.005)
+        self.assertFalse(company.complete(15))
+        self.assertTrue(company.complete(16))
+        company.synced(3, 0, 0.010)   # the others went away
+        self.assertEqual(company.patience(3), 0.0)
+
+    def test_a_fast_disk_is_not_waited_for(self):
+        company = durability.Company(None)
+        company.synced(8, 8, 0.0001)
+        self.assertEqual(company.patience(1), 0.0)
+
+    def test_a_configured_delay_is_kept(self):
+        company = durability.Company(0.002)
+        self.assertEqual(company.patience(1), 0.002)
+        self.assertFalse(company.complete(99))
+
+
+class I10_NobodyIsLeftWaiting(InvariantCase):
+
+    def interrupt(self, times=1):
+        """KeyboardInterrupt in whoever syncs next."""
+        original = self.disk.sync
+        interrupts = [KeyboardInterrupt] * times
+
+        def sync(fd):
+            original(fd)
+            if interrupts:
+                raise interrupts.pop()
+
+        self.disk.sync = sync
+
+    def test_an_interrupted_leader_hands_on(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                self.held(policy)
+                self.interrupt()
+                leader = self.start({2: b'a'})
+                self.disk.wait_for_sync()
+                others = [self.start({number: b'b'}) for number in (3, 4, 5)]
+                self.disk.release_syncs()
+                with self.assertRaises(KeyboardInterrupt):
+                    leader.result()
+                last = max(thread.result() for thread in others)
+                # Its own commit was kept too, in order.
+                self.assertEqual(self.storage.load(oid(2))[0], b'a')
+                self.assertEqual(self.storage.lastTransaction(), last)
+                self.storage.close()
+
+    def test_an_interrupted_lone_committer_is_finished_by_the_thread(self):
+        self.held()
+        self.interrupt()
+        leader = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        self.disk.release_syncs()
+        with self.assertRaises(KeyboardInterrupt):
+            leader.result()
+        until(lambda: self.storage.lastTransaction() > self.first,
+              'published')
+
+    def test_an_interrupted_publisher_hands_on(self):
+        self.held()
+
+        def f(tid):
+            raise KeyboardInterrupt
+
+        leader = self.start({2: b'a'}, f=f)
+        self.disk.wait_for_sync()
+        others = [self.start({number: b'b'}) for number in (3, 4, 5)]
+        self.disk.release_syncs()
+        with self.assertRaises(KeyboardInterrupt):
+            leader.result()
+        for thread in others:
+            thread.result()
+        self.assertEqual(self.storage.load(oid(2))[0], b'a')
+
+    def test_closing_drains(self):
+        storage = self.held()
+        done = threading.Event()
+        threads = [self.start({number: b'b'}) for number in (3, 4, 5)]
+        tid = storage.tpc_finish(
+            vote(storage, {6: b'c'}),
+            AsyncFinish(lambda tid, error: done.set()))
+        closing = Thread(storage.close)
+        self.disk.release_syncs()
+        closing.result()
+        self.assertTrue(done.is_set())
+        for thread in threads:
+            thread.result()
+        reopened = self.open('group-commit', read_only=True)
+        self.assertEqual(reopened.lastTransaction(), tid)
+
+    def test_closing_refuses_what_comes_too_late(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        transaction = vote(storage, {2: b'x'})
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            storage.tpc_finish(transaction)
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            begin(storage)
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            storage.load(oid(1))
+        self.assertEqual(len(list(self.open().iterator())), 1)
+
+    def test_a_slow_sync_is_logged(self):
+        storage = self.open()
+        with self.assertLogs(flusher.logger, 'WARNING') as logs:
+            storage._flusher._note(storage._flusher.appended, 1, 1.5)
+        self.assertIn('a sync took 1.5 s', logs.output[0])
