@@ -72,6 +72,14 @@ def contents(storage):
     }
 
 
+def without_sizes(found):
+    """Stock's copy has no room for seals."""
+    del found['size']
+    for entry in found['undo log']:
+        del entry['size']
+    return found
+
+
 class Formats(TestCase):
 
     maxDiff = None
@@ -123,7 +131,8 @@ class Formats(TestCase):
             with self.subTest(kind):
                 copy = kind(self.path(kind.__name__))
                 copy.copyTransactionsFrom(source)
-                self.assertEqual(contents(copy), contents(source))
+                self.assertEqual(without_sizes(contents(copy)),
+                                 without_sizes(contents(source)))
                 copy.close()
 
     def test_copying_blobs(self):

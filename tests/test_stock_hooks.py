@@ -15,6 +15,8 @@ from ZODB.FileStorage.FileStorage import FileIterator
 from ZODB.FileStorage.FileStorage import TempFormatter
 from ZODB.FileStorage.FileStorage import UndoSearch
 
+from fsyncstorage import seal
+
 from .support import TestCase
 from .support import begin
 from .support import oid
@@ -82,5 +84,6 @@ class State(TestCase):
                          'fsyncstorage.datafile')
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
-        self.assertEqual(storage._tindex, {oid(1): 4 + 23})
+        self.assertEqual(storage._tindex, 
+            {oid(1): 4 + 23 + seal.sealed_length(b'')})
         storage.tpc_abort(transaction)

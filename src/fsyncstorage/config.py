@@ -25,6 +25,11 @@ def group_commit_delay(value):
     return value
 
 
+def index_checkpoint(value):
+    durability.index_checkpoint(value)
+    return value
+
+
 def _packer(path):
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
@@ -37,7 +42,8 @@ def _packer(path):
 
 class FsyncStorage(BaseConfig):
 
-    OWN_KEYS = 'durability', 'sync_interval', 'group_commit_delay'
+    OWN_KEYS = ('durability', 'sync_interval', 'group_commit_delay',
+                'checksums', 'index_checkpoint')
     STOCK_KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
                   'pack_keep_old')
 

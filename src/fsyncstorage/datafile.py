@@ -49,10 +49,13 @@ class Disk:
         os.link(source, target)
 
     def replace(self, source, target):
-        os.replace(source, target)
+        os.rename(source, target)
 
     def remove(self, path):
         os.remove(path)
+
+    def make_directory(self, path):
+        os.mkdir(path)
 
     def sync_directory(self, path):
         """Make the names in a directory durable."""
@@ -105,6 +108,9 @@ class Descriptor:
 class DataFile(io.RawIOBase):
     """An open file, in positions or (for stock code) with a cursor."""
 
+    #: Where the file ends for stock code; None for its real end.
+    limit = None
+
     def __init__(self, path, flags):
         self._descriptor = None
         self._cursor = 0
@@ -135,7 +141,7 @@ class DataFile(io.RawIOBase):
         if whence == os.SEEK_CUR:
             offset += self._cursor
         elif whence == os.SEEK_END:
-            offset += self.size()
+            offset += self.size() if self.limit is None else self.limit
         self._cursor = offset
         return offset
 
@@ -146,6 +152,8 @@ class DataFile(io.RawIOBase):
         descriptor = self.descriptor
         if size is None or size < 0:
             return self.readall()
+        if self.limit is not None:
+            size = max(0, min(size, self.limit - self._cursor))
         data = os.pread(descriptor.number, size, self._cursor)
         self._cursor += len(data)
         return data
@@ -204,8 +212,5 @@ def open_new(path):
 
 def sync_path(path):
     """Sync a file that something else wrote."""
-    file = open_existing(path)
-    try:
+    with open_existing(path, read_only=True) as file:
         file.sync()
-    finally:
-        file.close()

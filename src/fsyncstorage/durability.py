@@ -62,12 +62,18 @@ POLICIES = {
 DEFAULT_POLICY = 'group-commit'
 DEFAULT_SYNC_INTERVAL = '1s'
 DEFAULT_GROUP_COMMIT_DELAY = 'auto'
+DEFAULT_CHECKSUMS = True
+DEFAULT_INDEX_CHECKPOINT = '64MB'
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
+SMALLEST_CHECKPOINT = 16 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 _DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)?$')
+
+_BYTES = {'': 1, 'kb': 1 << 10, 'mb': 1 << 20, 'gb': 1 << 30}
+_SIZE = re.compile(r'(\d+)\s*(kb|mb|gb)?$')
 
 
 def duration(value, what='a duration'):
@@ -113,6 +119,21 @@ def group_commit_delay(value):
             'group-commit-delay must be auto, or between 0 and 1s,'
             f' not {value!r}: every commit would wait that long')
     return seconds
+
+
+def index_checkpoint(value):
+    """Bytes after which an index is written."""
+    match = _SIZE.match(str(value).strip().lower())
+    if match is None:
+        raise ValueError(
+            'index-checkpoint must be a number of bytes, or a number with KB,'
+            f' MB or GB, not {value!r}')
+    size = int(match[1]) * _BYTES[match[2] or '']
+    if size < SMALLEST_CHECKPOINT:
+        raise ValueError(
+            f'index-checkpoint must be at least 16KB, not {value!r}: an index'
+            ' would be written all the time')
+    return size
 
 
 @dataclasses.dataclass(frozen=True)

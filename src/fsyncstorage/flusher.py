@@ -260,6 +260,10 @@ class Flusher:
         return self.pipeline.appended
 
     @property
+    def durable(self):
+        return self.pipeline.durable
+
+    @property
     def visible(self):
         with self.mutex:
             return self.pipeline.visible
@@ -352,6 +356,17 @@ class Flusher:
         with self.mutex:
             if self.pipeline.failed:
                 self.pipeline.refuse_when_stopped()
+
+    def sync_to(self, position):
+        """Make everything before the position durable; others go on."""
+        while True:
+            with self.mutex:
+                if self.pipeline.durable.end >= position:
+                    return
+                if self.pipeline.failed:
+                    self.pipeline.refuse_when_stopped()
+            if self._sync_a_batch(alone=False):
+                self._publish()
 
     # The background
 

@@ -2,6 +2,7 @@
 
 Stock's packer decides what is kept and how records are copied.  What is ours:
 
+- each transaction's seal is checked before it is copied, and made anew;
 - everything is synced while others commit, until a small rest is left; the
   commit lock is taken once, for that rest (I2);
 - the new file takes the name of the old one in one rename, after the old one
@@ -19,11 +20,15 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.fspack import FileStoragePacker
 from ZODB.FileStorage.fspack import PackCopier
+from ZODB.FileStorage.fspack import PackError
 from ZODB.POSException import ReadOnlyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
 
 from . import datafile
+from . import scan
+from . import seal
+from .scan import FIRST
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +96,7 @@ def _swap(storage, end, index):
         file.sync()
         # The index knows the old file; it must be gone for good before the
         # new file can be found beside it.
-        datafile.remove_if_there(path + '.index')
+        storage._checkpoints.forget()
         if storage.pack_keep_old:
             datafile.disk.link(path, path + '.old')
         datafile.disk.sync_directory(directory)
@@ -102,7 +107,13 @@ def _swap(storage, end, index):
         raise
     file.name = path
     storage.replace_file(file, index, end)
-    datafile.disk.sync_directory(directory)
+    try:
+        datafile.disk.sync_directory(directory)
+    except OSError as error:
+        storage._flusher.stop_writing(
+            f'after a pack, the directory could not be synced ({error}): a'
+            ' power cut may bring back the file before the pack')
+        raise
 
 
 def _remove_what_was_packed_away(storage):
@@ -138,52 +149,91 @@ class _Packer(FileStoragePacker):
     def __init__(self, storage, referencesf, stop, gc):
         super().__init__(storage, referencesf, stop, gc)
         self._commit_lock = _NoLock()
+        self._checked_to = FIRST    # in the old file
+        self._copied_to = FIRST     # in the old file
+        self._sealed_to = FIRST     # in the new file
+        self._synced_to = 0         # in the new file
 
     def pack(self):
+        self._check_up_to(self.file_end)
         self.gc.findReachable()
-        self._tfile = io.BufferedRandom(
-            datafile.open_new(self._path + '.pack'))
+        path = self._path + '.pack'
+        self._tfile = io.BufferedRandom(datafile.open_new(path))
         try:
-            position = self._copy_to_pack_time()
-            if position is None:
-                datafile.remove_if_there(self._path + '.pack')
+            if not self._copy_to_pack_time():
+                datafile.remove_if_there(path)
                 return None
-            position = self._copy_while_others_commit(position)
+            self._copy_while_others_commit()
             self._storage.hold_still()
             try:
-                self._copy_up_to(self._storage.getSize(), position)
-                end = self._tfile.tell()
-                self._tfile.flush()
+                self._copy_up_to(self._storage.getSize())
             except BaseException:
                 self._storage._commit_lock.release()
                 raise
-            return end
+            return self._sealed_to
         except BaseException:
-            datafile.remove_if_there(self._path + '.pack')
+            datafile.remove_if_there(path)
             raise
 
     def _copy_to_pack_time(self):
-        """Where to go on copying; None if nothing was left out so far."""
+        """False if nothing was left out so far: then nothing will be."""
         self._file.seek(0)
         self._tfile.write(self._file.read(self._metadata_size))
         self._copier = PackCopier(self._tfile, self.index, self.tindex)
-        position, copied = self.copyToPacktime()
-        return position if position != copied else None
+        self._copied_to, size = self.copyToPacktime()
+        return self._copied_to != size
 
-    def _copy_while_others_commit(self, position):
+    def _copy_while_others_commit(self):
         """Copy and sync until only a small rest is left."""
         for _ in range(MOST_ROUNDS):
-            position = self._copy_up_to(self._storage.getSize(), position)
-            self._tfile.flush()
+            self._copy_up_to(self._storage.getSize())
             self._tfile.raw.sync()
-            if self._storage.getSize() - position < SMALL_REST:
+            self._synced_to = self._sealed_to
+            if self._storage.getSize() - self._copied_to < SMALL_REST:
                 break
-        return position
 
-    def _copy_up_to(self, end, position):
+    def _copy_up_to(self, end):
+        self._check_up_to(end)
         # With a fresh buffer: the old one may hold what was not committed.
         self._file.close()
         self._file = self._storage._file.reader()
-        while position < end:
-            position = self.copyOne(position)
-        return position
+        while self._copied_to < end:
+            self._copied_to = self.copyOne(self._copied_to)
+        self._tfile.flush()
+        self._seal()
+
+    def _check_up_to(self, end):
+        """Never copy damage: where it came from would be forgotten."""
+        source = scan.Source(self._pread(self._storage._file), end)
+        try:
+            while self._checked_to < end:
+                self._checked_to = scan.read_transaction(
+                    source, self._checked_to).end
+        except scan.Damage as damage:
+            raise PackError(
+                f'{self._path}: {damage}. The pack was given up, and nothing'
+                ' was changed; fsync-check shows what is damaged') from None
+
+    def _seal(self):
+        """The seals were copied from other positions: make them anew."""
+        file = self._tfile.raw
+        end = file.size()
+        source = scan.Source(self._pread(file), end)
+        while self._sealed_to < end:
+            position = self._sealed_to
+            found = scan.read_transaction(source, position)
+            if seal.find(found.field):
+                size = scan.HEADER + len(found.user) + len(found.description)
+                front = source.read(position, size)
+                behind = position + size
+                crc = source.crc(behind + len(found.field), found.end, 0)
+                file.write_at(seal.make(
+                    front, found.extension, found.status, position,
+                    found.end - position - 8, self._synced_to, crc), behind)
+            self._sealed_to = found.end
+
+    @staticmethod
+    def _pread(file):
+        descriptor = file.descriptor  # kept open by whoever reads
+        return lambda length, position: os.pread(
+            descriptor.number, length, position)

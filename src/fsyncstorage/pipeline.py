@@ -31,8 +31,9 @@ class Point(typing.NamedTuple):
 class Commit:
     """One transaction between its append and its acknowledgement."""
 
-    __slots__ = ('tid', 'start', 'end', 'status', 'promised', 'on_publish',
-                 'on_done', 'state', 'error', 'waiters', 'orphan')
+    __slots__ = ('tid', 'start', 'end', 'status', 'status_last', 'blobs',
+                 'promised', 'on_publish', 'on_done', 'state', 'error',
+                 'waiters', 'orphan')
 
     def __init__(self, tid, start, end, status=b' ', promised=True,
                  on_publish=None, on_done=None):
@@ -41,6 +42,10 @@ class Commit:
         self.end = end
         #: The byte that makes it count.
         self.status = status
+        #: It is written only after a sync of what it makes count.
+        self.status_last = False
+        #: What must be durable before that, too.
+        self.blobs = None
         #: Published only when durable.
         self.promised = promised
         #: Called once with the tid, in order, when it becomes visible.

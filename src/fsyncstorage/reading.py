@@ -24,14 +24,14 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from . import seal
+from .scan import FIRST
+
 _data_header = struct.Struct(DATA_HDR)
 _number = struct.Struct('>Q')
 
 # One read for the header and, mostly, the data behind it.
 READ_AHEAD = 4096
-
-FIRST = 4  # the position of the first transaction, behind the magic
-
 
 def check_oid(oid):
     """Refuse what cannot be an oid: stock would pad or cut it in silence."""
@@ -184,7 +184,16 @@ class View:
                 for record in ViewIterator(self, position=position)]
 
 
-class _Transactions(FileStorageFormatter):
+class _Unsealing(FileStorageFormatter):
+    """Shows the extension that was written, without our seal."""
+
+    def _read_txn_header(self, position, tid=None):
+        header = super()._read_txn_header(position, tid)
+        header.ext = seal.strip(header.ext)
+        return header
+
+
+class _Transactions(_Unsealing):
     """Reads transaction headers of a view, with a buffer of its own."""
 
     def __init__(self, view):
@@ -229,7 +238,7 @@ class _Transactions(FileStorageFormatter):
         return entry
 
 
-class ViewIterator(FileIterator):
+class ViewIterator(_Unsealing, FileIterator):
     """Stock's iterator over the transactions of a view, and no others.
 
     It reads the open file of the view, not the file of that name: after a

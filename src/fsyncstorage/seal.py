@@ -63,9 +63,14 @@ class Seal(typing.NamedTuple):
         return bool(self.flags & WAS_EMPTY)
 
 
+def sealed_length(extension):
+    """The length of the extension field with the seal."""
+    return len(extension or EMPTY_PICKLE) + SIZE
+
+
 def fits(extension):
     """Can this extension carry a seal?"""
-    return len(extension or EMPTY_PICKLE) + SIZE <= LONGEST_EXTENSION
+    return sealed_length(extension) <= LONGEST_EXTENSION
 
 
 def make(front, extension, status, position, length, durable, records_crc):

@@ -29,15 +29,18 @@ fails when it moves.
 import io
 import logging
 import os
+import struct
 import sys
 import tempfile
+import zlib
 
 import zc.lockfile
 import ZODB.blob
+from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.FileStorage.FileStorage import TempFormatter
-from ZODB.FileStorage.format import TxnHeader
+from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
@@ -46,9 +49,14 @@ from ZODB.POSException import UndoError
 from ZODB.utils import as_bytes
 from ZODB.utils import p64
 
+from . import blobs
 from . import datafile
 from . import durability as policies
+from . import index
 from . import packing
+from . import recovery
+from . import seal
+from .checkpoints import Checkpoints
 from .errors import WritingStopped
 from .flusher import Flusher
 from .pipeline import Commit
@@ -56,13 +64,16 @@ from .pipeline import Point
 from .publisher import Publisher
 from .reading import View
 from .reading import check_oid
+from .scan import FIRST
 
 logger = logging.getLogger(__name__)
 
 # A transaction up to this size is kept in memory until its vote.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
-STATUS_OFFSET = 16  # of the status byte in a transaction's header
+
+_transaction_header = struct.Struct(TRANS_HDR)
+STATUS_OFFSET = 16  # of the status byte in it
 
 
 class AsyncFinish:
@@ -83,7 +94,8 @@ class AsyncFinish:
 
 class FsyncStorage(FileStorage):
 
-    _flusher = None     # a read-only storage has none
+    # A read-only storage has none of these.
+    _flusher = _checkpoints = None
     _closed = False
 
     def __init__(
@@ -100,8 +112,10 @@ class FsyncStorage(FileStorage):
         durability=policies.DEFAULT_POLICY,
         sync_interval=policies.DEFAULT_SYNC_INTERVAL,
         group_commit_delay=policies.DEFAULT_GROUP_COMMIT_DELAY,
+        checksums=policies.DEFAULT_CHECKSUMS,
+        index_checkpoint=policies.DEFAULT_INDEX_CHECKPOINT,
     ):
-        """The arguments of FileStorage, and three of our own.
+        """The arguments of FileStorage, and some of our own.
 
         :param str durability: none, interval, group-commit, per-commit or
             two-sync: when a commit is acknowledged, and so what a power cut
@@ -110,7 +124,15 @@ class FsyncStorage(FileStorage):
             or text like ``200ms``.
         :param group_commit_delay: how long a commit waits for others to share
             its sync: ``auto``, seconds, or text like ``2ms``.
+        :param bool checksums: seal each transaction, so that damage is found.
+            Without, a promise costs two syncs a commit.
+        :param index_checkpoint: after how many bytes an index is written, so
+            that a restart scans at most that much; a number or text like
+            ``64MB``.
         """
+        index_checkpoint = policies.index_checkpoint(index_checkpoint)
+        self._checksums = bool(checksums)
+        self._unsealable = 0
         self.durability = policies.Durability.of(
             durability, sync_interval, group_commit_delay)
         if packer is not None and self.durability.policy.status_last:
@@ -122,19 +144,22 @@ class FsyncStorage(FileStorage):
                 f'{file_name} is a directory; the path of a data file is'
                 ' needed, like Data.fs')
         self._stop = stop
+        self._durable_directories = set()
+        if not create:
+            recovery.refuse_lost_file(file_name, blob_dir)
         try:
             super().__init__(
                 file_name, create=create, read_only=read_only, stop=stop,
                 quota=quota, pack_gc=pack_gc, pack_keep_old=pack_keep_old,
                 packer=packer, blob_dir=blob_dir)
-            self._begin_service()
+            self._begin_service(index_checkpoint)
         except zc.lockfile.LockError as error:
             raise zc.lockfile.LockError(_locked(file_name)) from error
         except FileStorageFormatError as error:
             self._release()
             raise FileStorageFormatError(
                 f'{file_name} is no FileStorage data file: it does not begin'
-                ' with FS21; nothing was changed') from error
+                ' with its magic bytes; nothing was changed') from error
         except BaseException:
             self._release()
             raise
@@ -150,11 +175,51 @@ class FsyncStorage(FileStorage):
         self._file.close()
         self._file = datafile.open_existing(
             self._file_name, self._is_read_only)
+        self._check_magic()
         if self._stop is not None:
-            return None  # the index knows more than shall be seen
-        return super()._restore_index()
+            return None  # stock scans up to there
+        known = self._trusted_index()
+        self._index_position = known.end
+        index, end, tid = recovery.recover(
+            self._file, known, self._is_read_only,
+            self._checksums or self.durability.policy.promises)
+        if self._is_read_only:
+            self._file.limit = end  # more may be coming
+        return index, end, tid  # and nothing is left to scan
 
-    def _begin_service(self):
+    def _check_magic(self):
+        magic = self._file.read(len(FILESTORAGE_MAGIC))
+        if magic == FILESTORAGE_MAGIC:
+            return
+        if not FILESTORAGE_MAGIC.startswith(magic):
+            raise FileStorageFormatError(self._file_name)
+        # Empty, or what a power cut left of a new file.
+        if not self._is_read_only:
+            self._file.write_at(FILESTORAGE_MAGIC, 0)
+
+    def _trusted_index(self):
+        """What the index file knows, if it can be believed."""
+        path = self._file_name + '.index'
+        try:
+            loaded = index.load(path)
+        except FileNotFoundError:
+            return recovery.nothing_known()
+        except index.Damaged as reason:
+            logger.warning('%s; all of the data will be scanned', reason)
+            return recovery.nothing_known()
+        if loaded is None or loaded.fingerprint is None:
+            trusted = super()._restore_index()
+            if trusted is None:
+                return recovery.nothing_known()
+            return recovery.Recovered(*trusted)
+        tid = loaded.fingerprint == index.fingerprint(
+            self._file, loaded.position) and self._sane(
+                loaded.index, loaded.position)
+        if not tid:
+            return recovery.nothing_known()
+        return recovery.Recovered(loaded.index, loaded.position, tid)
+
+    def _begin_service(self, index_checkpoint):
         """The file is scanned: make it durable, then serve."""
         opened = Point(self._pos, self._ltid)
         self._publisher = Publisher(self._show)
@@ -165,9 +230,16 @@ class FsyncStorage(FileStorage):
         self._spool_to(io.BytesIO())
         self._file.sync()
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
+        if self.blob_dir:
+            blobs.prepare(self.blob_dir)
+            self._place_blobs()
+        self._checkpoints = Checkpoints(self, index_checkpoint)
         self._flusher = Flusher(
             self._file_name, opened, self.durability,
             self._sync_batch, self._offer)
+        if self._index_position == FIRST:
+            self._save_index()
+        self._checkpoints.start(self._index_position)
 
     def close(self):
         """Drain, sync, save the index, release everything."""
@@ -187,6 +259,8 @@ class FsyncStorage(FileStorage):
 
     def _release(self):
         """Leave no thread, file or lock behind, however far we came."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         if self._flusher is not None:
             self._flusher.close()
         self._drop_stock_spool()
@@ -204,21 +278,13 @@ class FsyncStorage(FileStorage):
             self._tfile = None
 
     def _save_index(self):
-        """Put an index of what is durable in the place of the old one."""
-        if self._is_read_only:
-            return
-        path = self._file_name + '.index'
-        temporary = path + '.index_tmp'
-        with self._lock:
-            self._index.save(self._pos, temporary)
-        if self._flusher is None:  # while stock opens the file
-            self._file.sync()
-        else:
-            self._flusher.sync_now()
-        datafile.sync_path(temporary)
-        datafile.disk.replace(temporary, path)
-        datafile.disk.sync_directory(os.path.dirname(path))
-        self._saved += 1
+        """Stock's hook: write an index, unless nothing may be written."""
+        if self._flusher is not None and self._checkpoints.write():
+            self._saved += 1
+
+    def _make_durable(self, position):
+        """For an index: it never knows more than the disk."""
+        self._flusher.sync_to(position)
 
     # A transaction, until it is appended
 
@@ -238,6 +304,20 @@ class FsyncStorage(FileStorage):
             raise ValueError(f'{self._file_name} is closed')
         if self._flusher is not None:
             self._flusher.refuse_when_stopped()
+
+    def _begin(self, tid, user, description, extension):
+        """Stock's hook: the transaction's metadata are known.
+
+        Records are placed behind them, so the seal needs its room now.
+        """
+        user, description = as_bytes(user), as_bytes(description)
+        extension = seal.strip(extension)  # an old one, when it is a copy
+        self._sealed = self._checksums and seal.fits(extension)
+        self._unsealable += self._checksums and not self._sealed
+        self._ude = user, description, extension
+        super()._begin(tid, user, description, extension)
+        if self._sealed:
+            self._thl += seal.sealed_length(extension) - len(extension)
 
     def _check_transaction(self, transaction, call):
         if self._transaction is None or transaction is not self._transaction:
@@ -352,32 +432,82 @@ class FsyncStorage(FileStorage):
         """
         self._check_transaction(transaction, 'tpc_vote')
         self._refuse_when_stopped()
-        user, description, extension = self._ude
-        records = self._tfile.tell()
-        length = self._thl + records
-        header = TxnHeader(self._tid, length, 'c', len(user),
-                           len(description), len(extension))
-        header.user, header.descr, header.ext = user, description, extension
         try:
-            self._write_transaction(header.asString(), records, p64(length))
+            self._nextpos = self._write_transaction()
         except BaseException:
             self._cut_back()
             raise
-        self._nextpos = self._pos + length + len(p64(length))
         return self._resolved
 
-    def _write_transaction(self, header, records, trailer):
-        position = self._pos
-        chunk = header
+    def _write_transaction(self):
+        """Write it with status 'c'; return where the next one begins."""
+        size = self._tfile.tell()
+        length = self._thl + size
+        trailer = p64(length)
         self._tfile.seek(0)
-        while records > COPY_CHUNK:
-            chunk += self._tfile.read(COPY_CHUNK)
-            self._file.write_at(chunk, position)
-            position += len(chunk)
-            records -= COPY_CHUNK
-            chunk = b''
-        self._file.write_at(
-            chunk + self._tfile.read(records) + trailer, position)
+        if size <= COPY_CHUNK:  # one write for all
+            body = self._tfile.read(size) + trailer
+            self._file.write_at(
+                self._header(length, zlib.crc32(body)) + body, self._pos)
+        else:
+            position = self._pos + self._thl
+            crc = 0
+            for chunk in self._chunks(size, trailer):
+                self._file.write_at(chunk, position)
+                position += len(chunk)
+                crc = zlib.crc32(chunk, crc)
+            self._file.write_at(self._header(length, crc), self._pos)
+        return self._pos + length + len(trailer)
+
+    def _chunks(self, size, trailer):
+        while size:
+            chunk = self._tfile.read(min(size, COPY_CHUNK))
+            size -= len(chunk)
+            yield chunk
+        yield trailer
+
+    def _header(self, length, records_crc):
+        """The header with status 'c'; its seal knows the final one."""
+        user, description, field = self._ude
+        status = as_bytes(self._tstatus)
+
+        def front(status, extension_length):
+            return _transaction_header.pack(
+                self._tid, length, status, len(user), len(description),
+                extension_length) + user + description
+
+        if self._sealed:
+            field = seal.make(
+                front(status, seal.sealed_length(field)), field, status,
+                self._pos, length, self._flusher.durable.end, records_crc)
+        return front(b'c', len(field)) + field
+
+    # Blobs
+
+    def _place_blobs(self):
+        """Begin to note which blob files a transaction puts in place."""
+        if self.blob_dir:
+            self._placed = blobs.Placed(
+                self.blob_dir, self._durable_directories)
+
+    def _blob_storeblob(self, oid, serial, blobfilename):
+        with self._lock:  # a pack removes empty directories under it
+            self._placed.put(
+                blobfilename, self.fshelper.getBlobFilename(oid, serial))
+
+    def _blob_tpc_abort(self):
+        if self.blob_dir:
+            self._placed.take_back()
+            self._place_blobs()
+
+    def _let_blobs_go_first(self, commit):
+        """Its status is written when its blobs are durable, and no sooner:
+        whatever the policy, it is acknowledged only then."""
+        if self._placed:
+            commit.blobs = self._placed
+            commit.promised = commit.status_last = True
+
+    # What was begun can be taken back
 
     def _cut_back(self):
         """Leave nothing behind the end of the file."""
@@ -426,20 +556,26 @@ class FsyncStorage(FileStorage):
                 self._tid, self._pos, self._nextpos, as_bytes(self._tstatus),
                 self.durability.policy.promises,
                 getattr(f, 'publish', f), getattr(f, 'done', None))
+            if self.blob_dir and self.durability.policy.name != 'none':
+                self._let_blobs_go_first(commit)
+            commit.status_last |= self.durability.policy.status_last or (
+                commit.promised and not self._sealed)
             try:
                 self._refuse_when_stopped()
-                if not self.durability.policy.status_last:
+                if not commit.status_last:
                     self._write_status(commit)
             except BaseException:
                 self.tpc_abort(transaction)  # cuts it off again
                 raise
             try:
                 # The index first: what is published must be found.
+                self._checkpoints.about_to_change(self._tindex)
                 self._index.update(self._tindex)
                 self._pos = commit.end
                 self._flusher.append(commit)
+                self._checkpoints.appended(commit.end)
             finally:
-                self._blob_tpc_finish()
+                self._place_blobs()
                 self._clear_temp()
                 self._ude = self._transaction = None
                 self._commit_lock.release()
@@ -450,9 +586,13 @@ class FsyncStorage(FileStorage):
 
     def _sync_batch(self, batch):
         """The flusher's sync: these commits, and all before them."""
-        if self.durability.policy.status_last:
+        unfinished = [commit for commit in batch if commit.status_last]
+        for commit in unfinished:
+            if commit.blobs:
+                commit.blobs.sync()
+        if unfinished:
             self._file.sync()
-            for commit in batch:
+            for commit in unfinished:
                 self._write_status(commit)
         self._file.sync()
 
@@ -572,6 +712,7 @@ class FsyncStorage(FileStorage):
         return {
             'durability': self.durability.policy.name,
             'read_only': self._is_read_only,
+            'unsealable': self._unsealable,
             **(self._flusher.stats() if self._flusher is not None else {}),
         }
 

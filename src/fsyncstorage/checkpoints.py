@@ -1,0 +1,129 @@
+"""Index files written while commits go on, so that a restart scans little.
+
+After each half of `index-checkpoint` bytes that were appended, a thread writes
+the index as it was at that moment.  It takes the storage's lock only for
+moments; commits and readers go on.  The data is made durable up to there
+before the new index gets its name: an index never knows more than the disk.
+
+A pack cancels a checkpoint that is under way: its positions mean the old file.
+`_naming` is held while an index gets its name, or while it must not.
+
+Left to others: the format (index), which index is believed (recovery).
+"""
+
+import logging
+import os
+import threading
+
+from . import datafile
+from . import index
+from .errors import WritingStopped
+
+logger = logging.getLogger(__name__)
+
+# A large index is written less often: after so many times its own size.
+TIMES_ITS_SIZE = 4
+
+
+class Checkpoints:
+
+    def __init__(self, storage, every):
+        self._storage = storage
+        self._every = every
+        self.path = storage._file_name + '.index'
+        self.written = 0
+        self._position = 0         # of the last index that has its name
+        self._size = 0             # of its file
+        self._snapshot = None      # the one under way
+        self._naming = threading.Lock()
+        self._one_at_a_time = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread = None
+
+    def start(self, position):
+        """The index that was found is good up to this position."""
+        self._position = max(position, self._position)
+        self._thread = threading.Thread(
+            target=self._run, daemon=True,
+            name=f'checkpoints of {self._storage._file_name}')
+        self._thread.start()
+
+    # Called by the commit machinery, with the storage's lock
+
+    def about_to_change(self, oids):
+        if self._snapshot is not None:
+            self._snapshot.about_to_change(oids)
+
+    def appended(self, end):
+        if end - self._position >= self._due() and not self._wake.is_set():
+            self._wake.set()
+
+    def _due(self):
+        # Half: while it is written, as much again may be appended.
+        return max(self._every // 2, TIMES_ITS_SIZE * self._size)
+
+    # Writing
+
+    def write(self):
+        """Write an index of what is appended now; false if cancelled."""
+        storage = self._storage
+        with self._one_at_a_time:
+            with storage._lock:
+                file = storage._file
+                snapshot = self._snapshot = index.Snapshot(
+                    storage._index, storage._pos)
+            try:
+                return self._write(snapshot, file)
+            finally:
+                with storage._lock:
+                    self._snapshot = None
+
+    def _write(self, snapshot, file):
+        storage, position = self._storage, snapshot.position
+        temporary = self.path + '.index_tmp'
+        storage._make_durable(position)
+        index.save(temporary, position, snapshot.pieces(storage._lock),
+                   index.fingerprint(file, position))
+        with self._naming:
+            if snapshot is not self._snapshot:
+                datafile.remove_if_there(temporary)
+                return False
+            datafile.disk.replace(temporary, self.path)
+            datafile.disk.sync_directory(os.path.dirname(self.path))
+            self._position = position
+            self._size = os.path.getsize(self.path)
+            self.written += 1
+            return True
+
+    def forget(self):
+        """The data file is about to be replaced: no index belongs to it."""
+        with self._naming:
+            self._snapshot = None
+            self._position = 0
+            datafile.remove_if_there(self.path)
+            datafile.disk.sync_directory(os.path.dirname(self.path))
+
+    def _run(self):
+        while True:
+            self._wake.wait()
+            if self._closing:
+                return
+            try:
+                self.write()
+            except WritingStopped:
+                return
+            except (OSError, ValueError) as error:
+                logger.warning(
+                    '%s: no index could be written (%s); a restart would scan'
+                    ' more of the data', self._storage._file_name, error)
+                # Not again before as much was appended as for a good one.
+                self._position = self._storage._pos
+            self._wake.clear()
+
+    def close(self):
+        """Stop the thread."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()

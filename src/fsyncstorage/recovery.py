@@ -1,0 +1,203 @@
+"""What is in the file, decided at open: what to keep, to cut, or to refuse.
+
+From the last trusted index on, every transaction is read strictly.  Where the
+first one is not sound:
+
+- If something behind it proves that it was durable, the file is damaged:
+  refuse, and change nothing.  A sound seal proves it when it was written later
+  than a sync that covered the place; without seals, a finished transaction
+  does, since its status was written after a sync of all before it.
+- Otherwise it is the torn tail of a crash: nothing there was acknowledged
+  under a policy that promises something.  It is cut off, and kept beside the
+  file as stock does.
+
+Before anything is decided, the file is synced and the cached tail dropped:
+after a failed sync the page cache may show what the disk does not have.
+
+Left to others: reading transactions (scan), and which index is trusted (the
+storage, which has stock's check).
+"""
+
+import logging
+import os
+import typing
+
+from ZODB.FileStorage.FileStorage import CorruptedTransactionError
+from ZODB.fsIndex import fsIndex
+from ZODB.utils import z64
+
+from . import datafile
+from . import scan
+from . import seal
+
+logger = logging.getLogger(__name__)
+
+COPY_CHUNK = 1 << 20
+
+
+class DamagedFile(CorruptedTransactionError):
+    """Something that was durable is damaged.  Nothing was changed."""
+
+
+class Recovered(typing.NamedTuple):
+    index: fsIndex
+    end: int
+    tid: bytes
+
+
+def nothing_known():
+    return Recovered(fsIndex(), scan.FIRST, z64)
+
+
+def refuse_lost_file(path, blob_dir):
+    """A data file that is not there, while what belongs to it is.
+
+    Stock would begin a new one, and the index, the blobs and the backup of a
+    database would be lost behind an empty one.
+    """
+    try:
+        if os.path.getsize(path) >= scan.FIRST:
+            return
+        state = 'is empty'
+    except FileNotFoundError:
+        state = 'is missing'
+    beside = [name for name in (path + '.old', path + '.index')
+              if os.path.exists(name)]
+    if blob_dir and _has_blobs(blob_dir):
+        beside.append(blob_dir)
+    if beside:
+        raise DamagedFile(
+            f'{path} {state}, but there is {" and ".join(beside)}: a database'
+            ' was here. Restore it from there or from a backup; to begin a new'
+            ' one, move these away first')
+
+
+def _has_blobs(blob_dir):
+    try:
+        names = os.listdir(blob_dir)
+    except FileNotFoundError:
+        return False
+    return any(name.startswith('0x') for name in names)
+
+
+def recover(file, known, read_only, promised):
+    """Read on from what is `known`; leave the file whole.
+
+    `promised`: transactions without a seal were written so that a finished
+    one proves that all before it was durable.
+    """
+    if not read_only:
+        file.sync()
+        drop_cache(file, known.end)
+    while True:
+        source = scan.Source.of_file(file.fileno())
+        known, damage = _read_on(source, known)
+        if damage is None:
+            return known
+        proof = _proof_of_durability(source, damage, promised)
+        if proof is None:
+            break
+        if not read_only or _still_there(source, damage):
+            raise _refusal(file, damage, proof)
+        # Another process is writing: what we saw unfinished, it has finished.
+    if not read_only:
+        _cut(file, known, source, damage)
+    return known
+
+
+def drop_cache(file, position):
+    """Let the next read of the tail come from the disk."""
+    if hasattr(os, 'posix_fadvise'):
+        os.posix_fadvise(file.fileno(), position, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _read_on(source, known):
+    """Index the sound transactions; stop at the first Damage."""
+    index, position, tid = known
+    damage = None
+    while position < source.end:
+        try:
+            transaction = scan.read_transaction(source, position)
+        except scan.Damage as found:
+            damage = found
+            break
+        if transaction.tid <= tid:
+            # As stock: unusual, and no reason not to serve what is there.
+            logger.warning('the transaction ids do not rise at %d', position)
+        for record in transaction.records:
+            index[record.oid] = record.position
+        position, tid = transaction.end, transaction.tid
+    return Recovered(index, position, tid), damage
+
+
+def _proof_of_durability(source, damage, promised):
+    """The position of what proves that the damaged place was durable."""
+    sealed = set()
+    for position, found in scan.find_sound_seals(source, damage.position):
+        if found.durable > damage.position:
+            return position
+        sealed.add(position)
+    if not promised or damage.kind == scan.UNFINISHED:
+        return None
+    return _finished_without_seal(source, damage.position + 1, sealed)
+
+
+def _finished_without_seal(source, position, sealed):
+    """A finished transaction there that has no seal to ask."""
+    while (position := scan.find_transaction(source, position)) is not None:
+        try:
+            found = scan.read_transaction(source, position)
+        except scan.Damage as damage:
+            position = position + 1
+            continue
+        if found.seal in (seal.ABSENT, seal.MOVED) and found.records:
+            return position
+        position = found.end
+    return None
+
+
+def _still_there(source, damage):
+    source.forget()
+    try:
+        scan.read_transaction(source, damage.position)
+    except scan.Damage as again:
+        return damage.same(again)
+    return False
+
+
+def _refusal(file, damage, proof):
+    return DamagedFile(
+        f'{file.name}: {damage}. It was on disk already when the transaction'
+        f' at {proof} was written, so this is no torn tail but damage. Nothing'
+        ' was changed. Run fsync-check to see all of it; then restore a'
+        ' backup, or save what is sound with fsync-check --salvage')
+
+
+def _cut(file, known, source, damage):
+    """Keep the tail in a file of its own, and end before it."""
+    size = source.end - known.end
+    kept = _keep_tail(file, known.end, source.end)
+    transactions = sum(1 for _ in scan.find_sound_seals(source, known.end))
+    logger.warning(
+        '%s: cut off %d bytes (%d complete transaction headers) behind the'
+        ' last sound transaction (tid %s), from position %d%s: %s. They are'
+        ' kept in %s', file.name, size, transactions, known.tid.hex(),
+        known.end, f', tid {damage.tid.hex()}' if damage.tid else '',
+        damage.reason, kept)
+    file.truncate(known.end)
+    file.sync()
+
+
+def _keep_tail(file, position, end):
+    number = 0
+    while os.path.exists(path := f'{file.name}.tr{number}'):
+        number += 1
+    with file.reader() as reader, datafile.open_new(path) as tail:
+        reader.seek(position)
+        while position < end:
+            chunk = reader.read(min(COPY_CHUNK, end - position))
+            tail.write(chunk)
+            position += len(chunk)
+        tail.sync()
+    datafile.disk.sync_directory(os.path.dirname(path))
+    return path

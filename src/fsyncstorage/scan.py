@@ -1,0 +1,484 @@
+"""Walks through a Data.fs, transaction by transaction, and says what is wrong.
+
+It reports and decides nothing: whether a transaction that is not complete is
+the tail of a crash, or one that is being written, or damage, is for those who
+call (the check, the recovery at open).
+
+Promises:
+
+- A transaction is what its header, its records and the length behind them
+  agree on, and its seal, if it has one that is in its place.
+- Everything else raises, or is yielded as, a `Damage` that names the position
+  and, if the header can be read, the tid.
+- Behind damage, the walk goes on with the next transaction that can be read.
+  A Data.fs kept inside a pickle is no such transaction: its records and seals
+  name other positions.
+- Each byte is read once, in large pieces, and memory does not grow with the
+  file (with the number of records of one transaction, it does).
+
+Left to others: whether previous pointers name the previous revision (that
+takes an index), and whether record tids are those of their transactions
+(stock's copy of a file with unordered tids writes others).
+"""
+
+import os
+import re
+import struct
+import typing
+import zlib
+from functools import partial
+
+from . import seal
+
+FIRST = 4           # the position of the first transaction, behind the magic
+WINDOW = 1 << 18    # bytes read at a time
+
+HEADER = 23
+RECORD_HEADER = 42
+SMALLEST_RECORD = RECORD_HEADER + 8
+LONGEST = 1 << 48   # the positions in an index have 48 bits
+
+# What kind of damage it is.
+SHORT = 'short'             # the file ends before the transaction is complete
+UNFINISHED = 'unfinished'   # complete, with the status of one in progress
+DAMAGED = 'damaged'         # everything else
+
+# The length and the status of a transaction header, as far as a search can go
+# by them.  The rest is looked at by `_stands_at`.
+_length_and_status = re.compile(rb'\0(?=\0.{6}[ puc])', re.DOTALL)
+_LENGTH_OFFSET = 8
+
+
+# A scan of a large file spends its time with these.
+unpack_header = struct.Struct('>8sQcHHH').unpack_from
+unpack_record = struct.Struct('>8s8sQQHQ').unpack_from
+unpack_number = struct.Struct('>Q').unpack_from
+new_tuple = tuple.__new__
+
+
+class Record(typing.NamedTuple):
+    oid: bytes
+    tid: bytes
+    previous: int   # the position of the object's previous record, or 0
+    position: int
+    length: int     # of the data; 0 if there are none in this record
+    back: int       # the position of the record that has them, or 0
+
+    @property
+    def end(self):
+        return self.position + RECORD_HEADER + (self.length or 8)
+
+
+class Transaction(typing.NamedTuple):
+    position: int
+    end: int            # where the next one begins
+    tid: bytes
+    status: bytes
+    front: bytes        # the header with user and description
+    field: bytes        # the extension, with the seal
+    seal: str           # what `seal.verify` says
+    records: list
+
+    @property
+    def user(self):
+        return self.front[HEADER:HEADER + unpack_header(self.front)[3]]
+
+    @property
+    def description(self):
+        return self.front[HEADER + unpack_header(self.front)[3]:]
+
+    @property
+    def extension(self):
+        """As the user wrote it."""
+        return seal.strip(self.field)
+
+
+class Damage(Exception):
+    """Here is no sound transaction.
+
+    `transaction` is what could be read of one whose records add up all the
+    same.  If *its* seal is sound, nothing but the status byte is wrong, and
+    its status is the one that the seal says.
+
+    `end` is known of a damage that `walk` yields: where it goes on.
+    """
+
+    def __init__(self, position, tid, kind, reason, transaction=None):
+        super().__init__(position, tid, kind, reason)
+        self.position = position
+        self.tid = tid
+        self.kind = kind
+        self.reason = reason
+        self.transaction = transaction
+        self.end = None
+
+    def __str__(self):
+        name = '' if self.tid is None else f' (tid {self.tid.hex()})'
+        return f'transaction at {self.position}{name}: {self.reason}'
+
+
+class Source:
+    """Reads a file by positions, through one large window.
+
+    `pread(length, position)` reads; `end` is where the file ends for us: what
+    others append meanwhile does not exist.
+    """
+
+    def __init__(self, pread, end):
+        self.pread = pread
+        self.end = end
+        self.forget()
+
+    @classmethod
+    def of_file(cls, number):
+        """Of an open file, by its descriptor number."""
+        return cls(partial(os.pread, number), os.fstat(number).st_size)
+
+    @classmethod
+    def of_bytes(cls, data):
+        return cls(
+            lambda length, position: data[position:position + length],
+            len(data))
+
+    def forget(self):
+        """Drop what was read ahead: others may have written since."""
+        self._buffer = b''
+        self._base = 0
+
+    def window(self, position, length):
+        """A buffer, and where in it these bytes are (and some more).
+
+        EOFError if the file ends before.
+        """
+        offset = position - self._base
+        if offset < 0 or offset + length > len(self._buffer):
+            self._buffer = self._read(position, max(length, WINDOW))
+            self._base = position
+            offset = 0
+            if len(self._buffer) < length:
+                raise EOFError
+        return self._buffer, offset
+
+    def read(self, position, length):
+        """These bytes; fewer at the end of the file.
+
+        Goes through the window only if they are there: for a look elsewhere.
+        """
+        offset = position - self._base
+        if 0 <= offset and offset + length <= len(self._buffer):
+            return self._buffer[offset:offset + length]
+        return self._read(position, length)
+
+    def pieces(self, position, end):
+        """The bytes up to there, in views that share the window."""
+        while position < end:
+            buffer, offset = self.window(position, 1)
+            piece = memoryview(buffer)[offset:offset + end - position]
+            yield piece
+            position += len(piece)
+
+    def crc(self, position, end, crc):
+        for piece in self.pieces(position, end):
+            crc = zlib.crc32(piece, crc)
+        return crc
+
+    def _read(self, position, length):
+        """A read of the system may be shorter than asked for."""
+        length = min(length, self.end - position)
+        data = self.pread(length, position) if length > 0 else b''
+        while data and len(data) < length:
+            more = self.pread(length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+# One transaction
+
+def read_transaction(source, position, after=None):
+    """The transaction at that position, or Damage.
+
+    `after` is the transaction before it, if that is known.
+    """
+    tid = status = None
+    try:
+        buffer, offset = source.window(position, HEADER)
+        tid, length, status, user, description, extension = unpack_header(
+            buffer, offset)
+        size = HEADER + user + description + extension
+        if not size <= length < LONGEST:
+            raise ValueError(f'its header ({size} bytes) does not fit its'
+                             f' length ({length})')
+        end = position + length + 8
+        if offset + length + 8 > len(buffer):
+            # All of it in one window, unless it is large.
+            buffer, offset = source.window(
+                position,
+                max(size, min(length + 8, WINDOW, source.end - position)))
+        front = buffer[offset:offset + size - extension]
+        field = buffer[offset + size - extension:offset + size]
+        own = _own_seal(position, length, field, source) if field else None
+        if end > source.end:
+            raise EOFError
+        records, crc = _read_records(
+            source, position, position + size, end, status, own is not None)
+        verdict, final, reason = (
+            _ask_seal(own, position, front, field, crc, after)
+            if field else (seal.ABSENT, status, None))
+    except EOFError:
+        raise Damage(position, tid, SHORT,
+                     'the file ends before it is complete') from None
+    except ValueError as wrong:
+        raise _damage(position, tid, status, str(wrong)) from None
+    transaction = new_tuple(Transaction, (
+        position, end, tid, final, front, field, verdict, records))
+    if reason is None:
+        reason = _ask_header(tid, status, after)
+    if reason is not None:
+        raise _damage(position, tid, status, reason, transaction)
+    return transaction
+
+
+def _damage(position, tid, status, reason, transaction=None):
+    kind = UNFINISHED if status == b'c' else DAMAGED
+    return Damage(position, tid, kind, reason, transaction)
+
+
+def _own_seal(position, length, field, source):
+    """The seal that was made for a transaction in this place, or None."""
+    found = seal.find(field)
+    if found is None or found.position != position:
+        return None
+    if found.length != length and position + length > source.end:
+        raise ValueError(
+            f'its length is {length}, and its seal says {found.length}')
+    return found
+
+
+def _read_records(source, position, at, end, status, with_crc):
+    """The records, and the crc of them and the length behind them."""
+    records = []
+    crc = 0
+    summed = at
+    stop = end - 8
+    if status == b'u':
+        # Undone, in ancient times: what is in it is of no account.
+        at = stop
+    limit = base = 0
+    while at < stop:
+        if at + SMALLEST_RECORD > limit:
+            if at + RECORD_HEADER > stop:
+                break
+            if with_crc:  # of what is passed over: it is not read again
+                crc = source.crc(summed, at, crc)
+                summed = at
+            buffer, offset = source.window(at, SMALLEST_RECORD)
+            base = at - offset
+            limit = base + len(buffer)
+        oid, tid, previous, begin, version, length = unpack_record(
+            buffer, at - base)
+        if begin != position or version:
+            raise ValueError(f'the record at {at} does not belong to it')
+        back = 0
+        if not length:
+            back, = unpack_number(buffer, at - base + RECORD_HEADER)
+        if previous >= position or back >= position:
+            raise ValueError(f'the record at {at} points forward')
+        records.append(new_tuple(
+            Record, (oid, tid, previous, at, length, back)))
+        at += RECORD_HEADER + (length or 8)
+    if at != stop:
+        raise ValueError('its records do not add up to its length')
+    if with_crc:
+        crc = source.crc(summed, end, crc)
+    again, = unpack_number(*source.window(stop, 8))
+    if again != stop - position:
+        raise ValueError(
+            f'its length is {stop - position}, and {again} behind its records')
+    return records, crc
+
+
+def _ask_seal(own, position, front, field, crc, after):
+    """What the seal says, the status it says, and what is wrong."""
+    status = front[16:17]
+    if own is None:
+        verdict = seal.verify(position, front, field, crc)
+        return verdict, status, (
+            'behind its extension is something that is no sound seal'
+            if verdict == seal.DAMAGED else None)
+    if _was_rewritten(own, front, after):
+        return seal.MOVED, status, None
+    verdict = seal.verify(
+        position, b''.join((front[:16], own.status, front[17:])), field, crc)
+    if verdict != seal.SOUND:
+        return verdict, status, 'it does not fit the checksum in its seal'
+    if status not in (own.status, b'c'):
+        return verdict, own.status, (
+            f'its status is {status!r}, and its seal says {own.status!r}')
+    return verdict, own.status, None
+
+
+def _was_rewritten(own, front, after):
+    """Has a stock tool written it anew, in the same position?
+
+    Stock's pack and copy keep the extension, and with it the seal.  Both may
+    write other records.  The pack gives status 'p' to all transactions from
+    the first one up to the time of the pack.
+    """
+    _, length, status, *_ = unpack_header(front)
+    if status == b'c':
+        return False
+    if length != own.length:
+        return True
+    return (status == b'p' != own.status
+            and (after is None or after.status in (b'p', b'u')))
+
+
+def _ask_header(tid, status, after):
+    """What is wrong with a header that no seal vouches for."""
+    if status not in (b' ', b'p', b'u', b'c'):
+        return f'its status is {status!r}'
+    if after is not None and tid <= after.tid:
+        return f'its tid does not rise: {after.tid.hex()} is before it'
+    if status == b'c':
+        return 'it has the status of a transaction in progress'
+    return None
+
+
+# One record
+
+def backward(source, record):
+    """The records that the back pointers lead to, up to the data.
+
+    The last one has the data, or it has none and no back pointer either: the
+    creation of the object was undone.  ValueError if a pointer leads to
+    something else than a record of the same object.
+    """
+    while record.back:
+        target = _record_at(source, record.back)
+        if target is None or target.oid != record.oid:
+            raise ValueError(
+                f'the record at {record.position} points back to'
+                f' {record.back}, where no record of its object is')
+        yield target
+        record = target
+
+
+def _record_at(source, position):
+    """The record at that position, or None if what is there is none."""
+    data = source.read(position, SMALLEST_RECORD)
+    if position < FIRST or len(data) < SMALLEST_RECORD:
+        return None
+    oid, tid, previous, begin, version, length = unpack_record(data)
+    back = 0 if length else unpack_number(data, RECORD_HEADER)[0]
+    record = Record(oid, tid, previous, position, length, back)
+    header = source.read(begin, HEADER)
+    if version or back >= position or begin >= position or (
+            len(header) < HEADER):
+        return None
+    records_end = begin + unpack_header(header)[1]
+    return record if record.end <= records_end else None
+
+
+# Forward, over what cannot be read
+
+def walk(source, position=FIRST, after=None):
+    """Every transaction from there on, and a Damage where there is none.
+
+    What looks damaged is read a second time: when the file is being written,
+    the window may hold what was there before.
+    """
+    while position < source.end:
+        try:
+            after = found = read_transaction(source, position, after)
+        except Damage as damage:
+            found = _second_look(source, damage, after)
+            if isinstance(found, Damage):
+                found.end = _end_of_damage(source, found)
+                whole = found.transaction
+                if whole is not None and whole.seal != seal.DAMAGED:
+                    after = whole
+            else:
+                after = found
+        yield found
+        position = found.end
+
+
+def transactions(source, position=FIRST, after=None):
+    """Every transaction from there on; raises the first Damage."""
+    for found in walk(source, position, after):
+        if isinstance(found, Damage):
+            raise found
+        yield found
+
+
+def _second_look(source, damage, after):
+    """The transaction there, or the Damage that two looks agree on."""
+    while True:
+        source.forget()
+        try:
+            return read_transaction(source, damage.position, after)
+        except Damage as again:
+            if again.args == damage.args:
+                return again
+            damage = again
+
+
+def _end_of_damage(source, damage):
+    if damage.transaction is not None:
+        return damage.transaction.end
+    found = find_transaction(source, damage.position + 1)
+    return source.end if found is None else found
+
+
+def find_transaction(source, start):
+    """Where the next transaction is that can be read, or None.
+
+    It may be one that is not finished, or whose seal is damaged: what counts
+    is that its records add up, and name its position.
+    """
+    scout = Source(source.pread, source.end)
+    for position in _matches(source, _length_and_status.finditer, start):
+        position -= _LENGTH_OFFSET
+        if position >= start and _stands_at(scout, position):
+            return position
+    return None
+
+
+def _stands_at(source, position):
+    try:
+        found = read_transaction(source, position)
+    except Damage as damage:
+        found = damage.transaction
+    return found is not None and (
+        bool(found.records) or found.seal == seal.SOUND)
+
+
+def find_sound_seals(source, start):
+    """(position, Seal) of each sealed transaction from there on.
+
+    The transaction may be torn, but its header is there, and the seal is at
+    its end, where it belongs.  A seal elsewhere says nothing: it was moved, or
+    it is part of a Data.fs that is kept inside a pickle.
+    """
+    magic = re.compile(re.escape(seal.MAGIC))
+    for at in _matches(source, magic.finditer, start):
+        found = seal.parse(source.read(at, seal.SIZE))
+        if found is not None and start <= found.position < at:
+            header = source.read(found.position, HEADER)
+            _, length, _, *sizes = unpack_header(header)
+            if length == found.length and (
+                    found.position + HEADER + sum(sizes) == at + seal.SIZE):
+                yield found.position, found
+
+
+def _matches(source, search, start):
+    """The positions of what a search finds in the bytes from `start` on."""
+    overlap = HEADER  # longer than anything that is searched for
+    while start < source.end:
+        data = source.pread(WINDOW + overlap, start)[:source.end - start]
+        for match in search(data):
+            if match.start() < WINDOW:
+                yield start + match.start()
+        start += WINDOW
