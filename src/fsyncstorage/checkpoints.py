@@ -82,7 +82,7 @@ class Checkpoints:
     def _write(self, snapshot, file):
         storage, position = self._storage, snapshot.position
         temporary = self.path + '.index_tmp'
-        storage._make_durable(position)
+        storage._flusher.sync_to(position)
         index.save(temporary, position, snapshot.pieces(storage._lock),
                    index.fingerprint(file, position))
         with self._naming:
@@ -109,17 +109,20 @@ class Checkpoints:
             self._wake.wait()
             if self._closing:
                 return
-            try:
-                self.write()
-            except WritingStopped:
-                return
-            except (OSError, ValueError) as error:
-                logger.warning(
-                    '%s: no index could be written (%s); a restart would scan'
-                    ' more of the data', self._storage._file_name, error)
-                # Not again before as much was appended as for a good one.
-                self._position = self._storage._pos
+            self.write_or_warn()
             self._wake.clear()
+
+    def write_or_warn(self):
+        """Without an index all is well; only the next start takes longer."""
+        try:
+            return self.write()
+        except (OSError, WritingStopped) as error:
+            logger.warning(
+                '%s: no index could be written (%s); the next start scans'
+                ' more of the data', self._storage._file_name, error)
+            # Not again before as much was appended as for a good one.
+            self._position = self._storage._pos
+            return False
 
     def close(self):
         """Stop the thread."""

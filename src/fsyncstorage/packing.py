@@ -20,7 +20,7 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.fspack import FileStoragePacker
 from ZODB.FileStorage.fspack import PackCopier
-from ZODB.FileStorage.fspack import PackError
+from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import ReadOnlyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
@@ -210,7 +210,7 @@ class _Packer(FileStoragePacker):
                 self._checked_to = scan.read_transaction(
                     source, self._checked_to).end
         except scan.Damage as damage:
-            raise PackError(
+            raise CorruptedError(
                 f'{self._path}: {damage}. The pack was given up, and nothing'
                 ' was changed; fsync-check shows what is damaged') from None
 

@@ -43,11 +43,11 @@ SHORT = 'short'             # the file ends before the transaction is complete
 UNFINISHED = 'unfinished'   # complete, with the status of one in progress
 DAMAGED = 'damaged'         # everything else
 
-# The length and the status of a transaction header, as far as a search can go
-# by them.  The rest is looked at by `_stands_at`.
-_length_and_status = re.compile(rb'\0(?=\0.{6}[ puc])', re.DOTALL)
+# What a search goes by.  Of a transaction header: the length, which begins
+# with two zero bytes and is caught from the second one on, and the status.
+_MAGIC = re.compile(re.escape(seal.MAGIC))
+_LENGTH_AND_STATUS = re.compile(rb'\0(?=(\0.{6})[ puc])', re.DOTALL)
 _LENGTH_OFFSET = 8
-
 
 # A scan of a large file spends its time with these.
 unpack_header = struct.Struct('>8sQcHHH').unpack_from
@@ -439,10 +439,12 @@ def find_transaction(source, start):
     is that its records add up, and name its position.
     """
     scout = Source(source.pread, source.end)
-    for position in _matches(source, _length_and_status.finditer, start):
-        position -= _LENGTH_OFFSET
-        if position >= start and _stands_at(scout, position):
-            return position
+    for at, match in _matches(source, _LENGTH_AND_STATUS, start):
+        position = at - _LENGTH_OFFSET
+        length = int.from_bytes(match[1], 'big')
+        if position >= start and HEADER <= length < source.end - position:
+            if _stands_at(scout, position):
+                return position
     return None
 
 
@@ -462,8 +464,7 @@ def find_sound_seals(source, start):
     its end, where it belongs.  A seal elsewhere says nothing: it was moved, or
     it is part of a Data.fs that is kept inside a pickle.
     """
-    magic = re.compile(re.escape(seal.MAGIC))
-    for at in _matches(source, magic.finditer, start):
+    for at, _ in _matches(source, _MAGIC, start):
         found = seal.parse(source.read(at, seal.SIZE))
         if found is not None and start <= found.position < at:
             header = source.read(found.position, HEADER)
@@ -473,12 +474,13 @@ def find_sound_seals(source, start):
                 yield found.position, found
 
 
-def _matches(source, search, start):
-    """The positions of what a search finds in the bytes from `start` on."""
-    overlap = HEADER  # longer than anything that is searched for
+def _matches(source, pattern, start):
+    """(position, match) of a pattern in the bytes from `start` on."""
+    overlap = HEADER  # longer than what any pattern looks at
     while start < source.end:
-        data = source.pread(WINDOW + overlap, start)[:source.end - start]
-        for match in search(data):
+        data = source.pread(
+            min(WINDOW + overlap, source.end - start), start)
+        for match in pattern.finditer(data):
             if match.start() < WINDOW:
-                yield start + match.start()
+                yield start + match.start(), match
         start += WINDOW

@@ -1,0 +1,403 @@
+"""The commit machinery: from begin to acknowledgement.
+
+A commit's life::
+
+    tpc_begin   takes the commit lock
+    store ...   checks against what is *appended*; records go to a spool
+    tpc_vote    writes the transaction behind the file's end, status 'c'
+    tpc_finish  APPENDED: writes the status, moves the end, frees the commit
+                lock; then waits: DURABLE, PUBLISHED, acknowledged
+
+What is called here belongs to whoever holds the commit lock, until the append
+hands it to the pipeline.  It sees what is appended (stock's ``_pos``,
+``_index``, ``_file``); everybody else sees what is published (``_view``).
+
+Locks, in the order in which they are taken: the commit lock (begin to append;
+no sync and no wait for another's sync under it, I2); stock's ``_lock`` (one
+call of the commit machinery); and apart from these, never under them, the
+publisher's lock.  The flusher's mutex is a leaf below all.
+
+Left to others: the pipeline's states (pipeline), syncing (flusher), making
+visible (publisher), opening, closing and reading (storage).
+"""
+
+import io
+import os
+import struct
+import tempfile
+import zlib
+
+from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.FileStorage import TempFormatter
+from ZODB.FileStorage.format import TRANS_HDR
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
+from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
+from ZODB.utils import as_bytes
+from ZODB.utils import p64
+
+from . import blobs
+from . import seal
+from .pipeline import Commit
+from .reading import View
+from .reading import check_oid
+
+# A transaction up to this size is kept in memory until its vote.
+SPOOL_IN_MEMORY = 1 << 20
+COPY_CHUNK = 1 << 20
+
+_transaction_header = struct.Struct(TRANS_HDR)
+STATUS_OFFSET = 16  # of the status byte in it
+
+
+class AsyncFinish:
+    """Given to `tpc_finish` in the place of `f`: append now, tell me later.
+
+    `tpc_finish` returns the tid as soon as the transaction is appended and the
+    commit lock is free.  When it is durable (as the policy says), whoever owns
+    the publishing calls `publish(tid)`, and then `done(tid, error)`.
+
+    It travels in the argument because storage wrappers (zlib, encryption) hide
+    methods that they do not know.
+    """
+
+    def __init__(self, done, publish=None):
+        self.done = done
+        self.publish = publish
+
+
+class CommitMachinery(FileStorage):
+
+    # A transaction, until it is appended
+
+    def tpc_begin(self, transaction, tid=None, status=' '):
+        self._refuse_when_stopped()
+        begun_before = transaction is self._transaction
+        try:
+            super().tpc_begin(transaction, tid, status)
+            self._refuse_when_stopped()
+        except BaseException:
+            if not begun_before:
+                self.tpc_abort(transaction)
+            raise
+
+    def _refuse_when_stopped(self):
+        if self._closed:
+            raise ValueError(f'{self._file_name} is closed')
+        if self._flusher is not None:
+            self._flusher.refuse_when_stopped()
+
+    def _begin(self, tid, user, description, extension):
+        """Stock's hook: the transaction's metadata are known.
+
+        Records are placed behind them, so the seal needs its room now.
+        """
+        user, description = as_bytes(user), as_bytes(description)
+        extension = seal.strip(extension)  # an old one, when it is a copy
+        self._sealed = self._checksums and seal.fits(extension)
+        self._unsealable += self._checksums and not self._sealed
+        self._ude = user, description, extension
+        super()._begin(tid, user, description, extension)
+        if self._sealed:
+            self._thl += seal.sealed_length(extension) - len(extension)
+
+    def _check_transaction(self, transaction, call):
+        if self._transaction is None or transaction is not self._transaction:
+            raise StorageTransactionError(
+                f'{call} called with a transaction that is not the one in'
+                ' progress (it was not begun, or is finished or aborted)')
+
+    def _clear_temp(self):
+        """Stock's hook: a new transaction begins, or one is over."""
+        self._nextpos = 0
+        self._tindex.clear()
+        self._tfile.seek(0)
+        if not isinstance(self._tfile, io.BytesIO):
+            self._tfile.close()
+            self._spool_to(io.BytesIO())
+
+    def _spool_to(self, file):
+        """Where the records of a transaction are kept until its vote."""
+        self._tfile = file
+        self._tfmt = TempFormatter(file)
+
+    def _spill(self):
+        """A large transaction goes on in a file."""
+        if (self._tfile.tell() > SPOOL_IN_MEMORY
+                and isinstance(self._tfile, io.BytesIO)):
+            file = tempfile.TemporaryFile(
+                dir=os.path.dirname(self._file_name))
+            file.write(self._tfile.getbuffer()[:self._tfile.tell()])
+            self._spool_to(file)
+
+    def _check_oid(self, oid, transaction):
+        # Stock checks the transaction, and in the first place.
+        if transaction is self._transaction:
+            check_oid(oid)
+
+    def store(self, oid, oldserial, data, version, transaction):
+        self._check_oid(oid, transaction)
+        try:
+            super().store(oid, oldserial, data, version, transaction)
+        except ConflictError as error:
+            self._give_way(transaction, error.serials[0])
+            raise
+        self._spill()
+
+    def deleteObject(self, oid, oldserial, transaction):
+        self._check_oid(oid, transaction)
+        try:
+            super().deleteObject(oid, oldserial, transaction)
+        except ConflictError as error:
+            self._give_way(transaction, error.serials[0])
+            raise
+
+    def restore(self, oid, serial, data, version, prev_txn, transaction):
+        self._check_oid(oid, transaction)
+        super().restore(oid, serial, data, version, prev_txn, transaction)
+        self._spill()
+
+    def checkCurrentSerialInTransaction(self, oid, serial, transaction):
+        self._check_transaction(transaction, 'checkCurrentSerial')
+        committed = self._appended.get_tid(oid)
+        if committed != serial:
+            self._give_way(transaction, committed)
+            raise ReadConflictError(oid=oid, serials=(committed, serial))
+
+    def undo(self, transaction_id, transaction):
+        self._refuse_undo_in_a_pack()
+        try:
+            return super().undo(transaction_id, transaction)
+        except (UndoError, ConflictError):
+            self._give_way(transaction, self._appended.tid)
+            raise
+
+    def _refuse_undo_in_a_pack(self):
+        """An undo points to data that the pack may be about to leave out."""
+        if self._pack_is_in_progress:
+            raise UndoError('Undo is disabled while the database is packed')
+
+    def tryToResolveConflict(self, oid, committedSerial, oldSerial, newpickle,
+                             committedData=b''):
+        if not committedData:
+            # Stock would ask loadSerial, which shows only what is published.
+            try:
+                committedData = self._appended.load_serial(
+                    oid, committedSerial)
+            except POSKeyError:
+                pass  # its creation was undone: stock says so
+        return super().tryToResolveConflict(
+            oid, committedSerial, oldSerial, newpickle, committedData)
+
+    @property
+    def _appended(self):
+        """What the commit machinery sees (I6); the commit lock is held."""
+        return View(self._file, self._index, self._pos,
+                    self._flusher.appended.tid)
+
+    def _give_way(self, transaction, tid):
+        """We conflict with the transaction of that tid (I6).
+
+        If it is not published, a retry would not see it, and conflict again.
+        So wait for it; but first give up the commit lock: who is doomed holds
+        up nobody.
+        """
+        if tid > self._view.tid:
+            self.tpc_abort(transaction)
+            self._flusher.wait_for(tid)
+
+    def tpc_vote(self, transaction):
+        """Write the transaction behind the end of the file, unfinished.
+
+        Only the holder of the commit lock writes there, and nobody else reads
+        there: this needs no other lock, however long it takes.
+        """
+        self._check_transaction(transaction, 'tpc_vote')
+        self._refuse_when_stopped()
+        try:
+            self._nextpos = self._write_transaction()
+        except BaseException:
+            self._cut_back()
+            raise
+        return self._resolved
+
+    def _write_transaction(self):
+        """Write it with status 'c'; return where the next one begins."""
+        size = self._tfile.tell()
+        length = self._thl + size
+        trailer = p64(length)
+        self._tfile.seek(0)
+        if size <= COPY_CHUNK:  # one write for all
+            body = self._tfile.read(size) + trailer
+            self._file.write_at(
+                self._header(length, zlib.crc32(body)) + body, self._pos)
+        else:
+            position = self._pos + self._thl
+            crc = 0
+            for chunk in self._chunks(size, trailer):
+                self._file.write_at(chunk, position)
+                position += len(chunk)
+                crc = zlib.crc32(chunk, crc)
+            self._file.write_at(self._header(length, crc), self._pos)
+        return self._pos + length + len(trailer)
+
+    def _chunks(self, size, trailer):
+        while size:
+            chunk = self._tfile.read(min(size, COPY_CHUNK))
+            size -= len(chunk)
+            yield chunk
+        yield trailer
+
+    def _header(self, length, records_crc):
+        """The header with status 'c'; its seal knows the final one."""
+        user, description, field = self._ude
+        status = as_bytes(self._tstatus)
+
+        def front(status, extension_length):
+            return _transaction_header.pack(
+                self._tid, length, status, len(user), len(description),
+                extension_length) + user + description
+
+        if self._sealed:
+            field = seal.make(
+                front(status, seal.sealed_length(field)), field, status,
+                self._pos, length, self._flusher.durable.end, records_crc)
+        return front(b'c', len(field)) + field
+
+    # Blobs
+
+    def _place_blobs(self):
+        """Begin to note which blob files a transaction puts in place."""
+        if self.blob_dir:
+            self._placed = blobs.Placed(
+                self.blob_dir, self._durable_directories)
+
+    def _blob_storeblob(self, oid, serial, blobfilename):
+        with self._lock:  # a pack removes empty directories under it
+            self._placed.put(
+                blobfilename, self.fshelper.getBlobFilename(oid, serial))
+
+    def _blob_tpc_abort(self):
+        if self.blob_dir:
+            self._placed.take_back()
+            self._place_blobs()
+
+    def _let_blobs_go_first(self, commit):
+        """Its status is written when its blobs are durable, and no sooner:
+        whatever the policy, it is acknowledged only then."""
+        if self._placed:
+            commit.blobs = self._placed
+            commit.promised = commit.status_last = True
+
+    # What was begun can be taken back
+
+    def _cut_back(self):
+        """Leave nothing behind the end of the file."""
+        try:
+            self._file.truncate(self._pos)
+        except OSError as error:
+            # What stays there could be taken for a transaction.
+            self._flusher.stop_writing(
+                f'the file could not be cut back to {self._pos} ({error})')
+
+    def _abort(self):
+        """Stock's hook of tpc_abort."""
+        self._blob_tpc_abort()
+        if self._nextpos:
+            self._nextpos = 0
+            self._cut_back()
+
+    # From append to acknowledgement
+
+    def tpc_finish(self, transaction, f=None):
+        """Append; then return when the policy says so.
+
+        With an AsyncFinish for `f`, return at once.
+        """
+        commit = None
+        try:
+            commit = self._append(transaction, f)
+            if not commit.promised:
+                self._offer()
+            if commit.on_done is None:
+                self._flusher.wait(commit)
+        except BaseException:
+            if commit is not None:
+                self._flusher.abandon(commit)
+            raise
+        return commit.tid
+
+    def _append(self, transaction, f):
+        """The transaction becomes part of the file; free the commit lock."""
+        with self._lock:
+            self._check_transaction(transaction, 'tpc_finish')
+            if not self._nextpos:
+                raise StorageTransactionError(
+                    'tpc_finish called before tpc_vote')
+            commit = Commit(
+                self._tid, self._pos, self._nextpos, as_bytes(self._tstatus),
+                self.durability.policy.promises,
+                getattr(f, 'publish', f), getattr(f, 'done', None))
+            if self.blob_dir and self.durability.policy.name != 'none':
+                self._let_blobs_go_first(commit)
+            commit.status_last |= self.durability.policy.status_last or (
+                commit.promised and not self._sealed)
+            try:
+                self._refuse_when_stopped()
+                if not commit.status_last:
+                    self._write_status(commit)
+            except BaseException:
+                self.tpc_abort(transaction)  # cuts it off again
+                raise
+            try:
+                # The index first: what is published must be found.
+                self._checkpoints.about_to_change(self._tindex)
+                self._index.update(self._tindex)
+                self._pos = commit.end
+                self._flusher.append(commit)
+                self._checkpoints.appended(commit.end)
+            finally:
+                self._place_blobs()
+                self._clear_temp()
+                self._ude = self._transaction = None
+                self._commit_lock.release()
+            return commit
+
+    def _write_status(self, commit):
+        self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
+
+    def _sync_batch(self, batch):
+        """The flusher's sync: these commits, and all before them."""
+        unfinished = [commit for commit in batch if commit.status_last]
+        for commit in unfinished:
+            if commit.blobs:
+                commit.blobs.sync()
+        if unfinished:
+            self._file.sync()
+            for commit in unfinished:
+                self._write_status(commit)
+        self._file.sync()
+
+    def _offer(self):
+        """Something became publishable, or a sync failed."""
+        self._publisher.offer(self._flusher)
+        if self._flusher.failed:
+            self._show(self._flusher.visible)
+
+    def _show(self, point):
+        self._view = View(self._file, self._index, point.end, point.tid)
+
+    def own_publishing(self, notify):
+        """For an event loop: from now on, it publishes.
+
+        `notify()` is called from any thread when there may be something to
+        publish; the owner then calls `publish` in its own thread.  It must
+        never finish a transaction without AsyncFinish: it would wait for
+        itself.
+        """
+        self._publisher.owned_by(notify)
+
+    def publish(self):
+        self._publisher.publish(self._flusher)
