@@ -116,6 +116,9 @@ class Damage(Exception):
         name = '' if self.tid is None else f' (tid {self.tid.hex()})'
         return f'transaction at {self.position}{name}: {self.reason}'
 
+    def same(self, other):
+        return self.args == other.args
+
 
 class Source:
     """Reads a file by positions, through one large window.
@@ -348,6 +351,12 @@ def _ask_header(tid, status, after):
 
 # One record
 
+def record_at(source, position):
+    """What stands at that position, read as a record."""
+    buffer, offset = source.window(position, SMALLEST_RECORD)
+    return _as_record(buffer, offset, position)
+
+
 def backward(source, record):
     """The records that the back pointers lead to, up to the data.
 
@@ -356,8 +365,8 @@ def backward(source, record):
     something else than a record of the same object.
     """
     while record.back:
-        target = _record_at(source, record.back)
-        if target is None or target.oid != record.oid:
+        target = _earlier_record(source, record)
+        if target is None:
             raise ValueError(
                 f'the record at {record.position} points back to'
                 f' {record.back}, where no record of its object is')
@@ -365,20 +374,28 @@ def backward(source, record):
         record = target
 
 
-def _record_at(source, position):
-    """The record at that position, or None if what is there is none."""
-    data = source.read(position, SMALLEST_RECORD)
-    if position < FIRST or len(data) < SMALLEST_RECORD:
+def _as_record(buffer, offset, position):
+    oid, tid, previous, _, _, length = unpack_record(buffer, offset)
+    back = 0 if length else unpack_number(buffer, offset + RECORD_HEADER)[0]
+    return Record(oid, tid, previous, position, length, back)
+
+
+def _earlier_record(source, record):
+    """The record that the back pointer leads to, or None.
+
+    These are far apart, and rare: they leave the window where it is.
+    """
+    data = source.read(record.back, SMALLEST_RECORD)
+    if len(data) < SMALLEST_RECORD:
         return None
-    oid, tid, previous, begin, version, length = unpack_record(data)
-    back = 0 if length else unpack_number(data, RECORD_HEADER)[0]
-    record = Record(oid, tid, previous, position, length, back)
+    target = _as_record(data, 0, record.back)
+    begin, version = unpack_record(data)[3:5]
     header = source.read(begin, HEADER)
-    if version or back >= position or begin >= position or (
-            len(header) < HEADER):
+    if (target.oid != record.oid or version or len(header) < HEADER
+            or not begin < target.position < record.position):
         return None
-    records_end = begin + unpack_header(header)[1]
-    return record if record.end <= records_end else None
+    end = begin + unpack_header(header)[1]
+    return target if target.end <= end else None
 
 
 # Forward, over what cannot be read
@@ -420,7 +437,7 @@ def _second_look(source, damage, after):
         try:
             return read_transaction(source, damage.position, after)
         except Damage as again:
-            if again.args == damage.args:
+            if again.same(damage):
                 return again
             damage = again
 

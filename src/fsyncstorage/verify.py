@@ -1,0 +1,486 @@
+"""What is wrong with a Data.fs: the checks behind `fsync-check`.
+
+`verify` reads the file twice: transaction by transaction, with their seals and
+pointers; then the current record of each object, whose pickles are walked
+without importing a class.  Beside that it can hold blob files and an index
+against the data.
+
+It takes no lock and changes nothing.  The file may be written meanwhile: it is
+checked up to the size that it had in the beginning, and a transaction there
+that is not finished is no damage.
+
+Damage, or not:
+
+- *Damage* is what was written once and cannot be read any more, or contradicts
+  itself.
+- A *warning* is what some program did that it should not have done.
+- The *tail* is what a power cut leaves, or what is being written right now.
+  If something behind it shows that it was on disk already, it is damage.
+
+Left to others: words and exit codes (check), and repairs (salvage).
+"""
+
+import array
+import binascii
+import bisect
+import itertools
+import os
+import typing
+import zlib
+from collections import Counter
+
+from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.blob import is_blob_record
+from ZODB.fsIndex import fsIndex
+from ZODB.serialize import get_refs
+
+from . import scan
+from . import seal
+
+# Kinds of damage.
+MAGIC = 'magic'
+TRANSACTION = 'transaction'
+POINTER = 'pointer'
+LOST = 'lost'           # what a record needs lies in a damaged transaction
+PICKLE = 'pickle'
+BLOB = 'blob'
+INDEX = 'index'
+# Kinds of warnings.
+DANGLING = 'dangling'
+ORPHAN = 'orphan'
+ODD = 'odd'
+WARNINGS = frozenset([DANGLING, ORPHAN, ODD])
+
+# Problems of one kind that are listed; the others are counted.
+MOST_LISTED = 1000
+# Positions that are sorted at a time, to read them in order.
+SORTED_AT_A_TIME = 1_000_000
+# Bytes between two calls that tell how far we are.
+TELL_EVERY = 1 << 22
+
+
+class NoDataFile(Exception):
+    """This is no Data.fs, and nothing can be said about it."""
+
+
+class Problem(typing.NamedTuple):
+    kind: str
+    reason: str
+    position: int | None = None
+    tid: bytes | None = None
+    oid: bytes | None = None
+
+
+class Tail(typing.NamedTuple):
+    """The end of the file that is not, or not yet, part of the database."""
+    position: int
+    length: int
+    tid: bytes | None
+    reason: str
+
+
+class Ranges:
+    """Parts of the file, added in rising order."""
+
+    def __init__(self):
+        self._starts = []
+        self._ends = []
+
+    def add(self, start, end):
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def __contains__(self, position):
+        at = bisect.bisect_right(self._starts, position)
+        return at > 0 and position < self._ends[at - 1]
+
+    def __bool__(self):
+        return bool(self._starts)
+
+
+class Report:
+    """Everything that was found, for people and programs to read."""
+
+    def __init__(self, size):
+        self.size = size
+        self.end = scan.FIRST           # of what is part of the database
+        self.tail = None
+        self.transactions = 0
+        self.records = 0
+        self.objects = 0
+        self.without_data = 0           # objects deleted, or never created
+        self.first_tid = self.last_tid = None
+        self.seals = Counter()          # verdicts
+        self.wrapped = Counter()        # current records, by their prefix
+        self.walked = 0
+        self.blobs = None               # Counter, if they were checked
+        self.index = None               # words, if it was checked
+        self.problems = []
+        self.counts = Counter()         # problems, by kind
+
+    def add(self, kind, reason, position=None, tid=None, oid=None):
+        self.counts[kind] += 1
+        if self.counts[kind] <= MOST_LISTED:
+            self.problems.append(Problem(kind, reason, position, tid, oid))
+
+    @property
+    def damages(self):
+        return sum(count for kind, count in self.counts.items()
+                   if kind not in WARNINGS)
+
+
+def verify(source, blob_files=None, stored=None, tell=lambda *_: None):
+    """The `Verification` of a file: its report, its index, what is damaged.
+
+    `blob_files` is a FilesystemHelper, `stored` an index with `position` and
+    `index`; `tell(stage, position)` is called now and then.
+    """
+    verification = Verification(source, blob_files, stored, tell)
+    verification.check_magic()
+    verification.read_transactions()
+    verification.walk_pickles()
+    verification.find_orphans()
+    return verification
+
+
+class Verification:
+
+    def __init__(self, source, blob_files, stored, tell):
+        self.source = source
+        self.report = Report(source.end)
+        self.index = fsIndex()
+        self.damaged = Ranges()
+        self.without_data = set()
+        self.blob_files = blob_files
+        self.blobs = set()              # oid and tid of blob records
+        if blob_files is not None:
+            self.report.blobs = Counter()
+        self.stored = stored
+        self._tell = tell
+        self._tell_at = 0
+
+    def tell(self, stage, position):
+        if position >= self._tell_at:
+            self._tell(stage, position)
+            self._tell_at = position + TELL_EVERY
+
+    # Transactions
+
+    def check_magic(self):
+        magic = self.source.read(0, scan.FIRST)
+        if len(magic) < scan.FIRST:
+            raise NoDataFile(
+                f'it has {len(magic)} bytes, and no Data.fs is that short. A'
+                ' power cut while one is created or packed can leave this: do'
+                ' not open it, look for a .old beside it or a backup')
+        if magic == b'FS21':
+            raise NoDataFile(
+                'it was written under Python 2 (it begins with FS21); convert'
+                ' it with zodbupdate first')
+        if magic != FILESTORAGE_MAGIC:
+            expected = FILESTORAGE_MAGIC.decode()
+            try:
+                scan.read_transaction(self.source, scan.FIRST)
+            except scan.Damage:
+                raise NoDataFile(
+                    f'it is no Data.fs: it does not begin with {expected}'
+                ) from None
+            self.report.add(
+                MAGIC, f'the file begins with {magic!r}, not with {expected}',
+                position=0)
+
+    def read_transactions(self):
+        for found in scan.walk(self.source):
+            self.compare_index(found.position)
+            self.tell('transactions', found.position)
+            if isinstance(found, scan.Damage):
+                if self.is_tail(found):
+                    self.note_tail(found)
+                    break
+                self.note_damage(found)
+            else:
+                self.report.seals[found.seal] += 1
+                self.note_transaction(found)
+            self.report.end = found.end
+        self.compare_index(self.report.end)
+        self.refuse_other_index()
+        self.report.objects = len(self.index)
+        self.report.without_data = len(self.without_data)
+
+    def is_tail(self, damage):
+        """Is this where the database ends, for now?"""
+        behind = scan.find_sound_seals(self.source, damage.position + 1)
+        if damage.kind == scan.UNFINISHED:
+            # Several can be unfinished at a time, and a power cut can finish
+            # a later one only.  But a seal knows what was on disk before it,
+            # and without seals, no transaction is begun behind such a one.
+            return (all(found.durable <= damage.position
+                        for _, found in behind)
+                    and not self.is_finished_without_seal(damage.end))
+        if damage.kind == scan.SHORT or self.is_without_header(damage):
+            return damage.end == self.source.end and next(behind, None) is None
+        return False
+
+    def is_finished_without_seal(self, position):
+        try:
+            found = scan.read_transaction(self.source, position)
+        except scan.Damage:
+            return False
+        return found.seal != seal.SOUND
+
+    def is_without_header(self, damage):
+        """The header of a large transaction is written last."""
+        return damage.tid is not None and not any(
+            self.source.read(damage.position, scan.HEADER))
+
+    def note_tail(self, damage):
+        length = self.source.end - damage.position
+        reason = damage.reason
+        if self.is_without_header(damage):
+            reason = (f'{length} zero bytes'
+                      if self.is_zero(damage.position)
+                      else 'its header is not written')
+        self.report.tail = Tail(damage.position, length, damage.tid, reason)
+
+    def is_zero(self, position):
+        return not any(
+            any(piece)
+            for piece in self.source.pieces(position, self.source.end))
+
+    def note_damage(self, damage):
+        reason = damage.reason
+        if damage.end == self.source.end and damage.transaction is None:
+            reason += (
+                '; behind it, up to the end of the file, no transaction can be'
+                ' read. If the last thing that happened was a crash, this may'
+                ' be its torn tail')
+        self.report.add(TRANSACTION, reason, damage.position, damage.tid)
+        whole = damage.transaction
+        if whole is None or whole.seal == seal.DAMAGED:
+            self.damaged.add(damage.position, damage.end)
+        else:
+            # Something is wrong with its header.  The records are good, as
+            # far as can be known.
+            self.note_transaction(whole)
+
+    def note_transaction(self, transaction):
+        report, get = self.report, self.index.get
+        report.transactions += 1
+        report.records += len(transaction.records)
+        report.last_tid = transaction.tid
+        if report.first_tid is None:
+            report.first_tid = transaction.tid
+        positions = {}
+        for record in transaction.records:
+            oid, tid, previous, position, length, _ = record
+            if previous != get(oid, 0):
+                self.note_previous(transaction, record)
+            if tid != transaction.tid:
+                self.report.add(
+                    ODD, f'a record has the tid of another transaction'
+                    f' ({tid.hex()})', position, transaction.tid, oid)
+            if not length:
+                self.follow_back(transaction, record)
+            elif self.without_data:
+                self.without_data.discard(oid)
+            if self.blob_files is not None:
+                self.check_blob(record)
+            positions[oid] = position
+        self.index.update(positions)
+
+    # Pointers
+
+    def note_previous(self, transaction, record):
+        """The previous pointer does not lead to the previous record."""
+        if record.previous in self.damaged:
+            kind, reason = LOST, (
+                'its previous revision is in the damaged transaction at'
+                f' {record.previous}')
+        elif record.previous:
+            kind, reason = POINTER, (
+                f'its previous pointer leads to {record.previous}, and the'
+                f' previous record is at {self.index.get(record.oid, 0)}')
+        elif transaction.status == b'p':
+            return  # a pack keeps a revision for the sake of back pointers
+        else:
+            kind, reason = ODD, 'it does not point to its previous record'
+        self.report.add(
+            kind, reason, record.position, transaction.tid, record.oid)
+
+    def follow_back(self, transaction, record):
+        kind = POINTER
+        try:
+            holder = self.holder(record)
+        except LookupError as lost:
+            kind, reason = LOST, str(lost)
+        except ValueError as wrong:
+            reason = str(wrong)
+        else:
+            if holder is None:
+                self.without_data.add(record.oid)
+            return
+        self.report.add(
+            kind, reason, record.position, transaction.tid, record.oid)
+
+    def holder(self, record):
+        """The record that has the data of this one, or None.
+
+        LookupError if they are lost, ValueError if a pointer is wrong.
+        """
+        steps = itertools.chain([record], scan.backward(self.source, record))
+        for holder in steps:
+            if holder.back in self.damaged:
+                raise LookupError(
+                    'its data is in the damaged transaction at'
+                    f' {holder.back}')
+        return holder if holder.length else None
+
+    def data(self, holder):
+        return self.source.read(
+            holder.position + scan.RECORD_HEADER, holder.length)
+
+    # Pickles
+
+    def walk_pickles(self):
+        self._tell_at = 0
+        for position in self.current_positions():
+            self.tell('objects', position)
+            record = scan.record_at(self.source, position)
+            try:
+                holder = self.holder(record)
+            except (LookupError, ValueError):
+                continue  # that was noted with its transaction
+            if holder is not None:
+                self.walk_pickle(record, self.data(holder))
+
+    def current_positions(self):
+        """In rising order, as long as they are not too many."""
+        positions = self.index.itervalues()
+        while some := array.array(
+                'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
+            yield from sorted(some)
+
+    def walk_pickle(self, record, data):
+        try:
+            prefix, data = unwrap(data)
+            if prefix:
+                self.report.wrapped[prefix] += 1
+            if data is None:
+                return
+            references = get_refs(data)
+        except Exception as error:  # what rubbish raises is not defined
+            self.report.add(
+                PICKLE, f'its pickle cannot be read ({error!r})',
+                record.position, record.tid, record.oid)
+            return
+        self.report.walked += 1
+        for oid, _ in references:
+            if oid not in self.index or oid in self.without_data:
+                self.report.add(
+                    DANGLING, 'it refers to an object that is not there:'
+                    f' {oid.hex()}', record.position, record.tid, record.oid)
+
+    # Blobs
+
+    def check_blob(self, record):
+        try:
+            holder = self.holder(record)
+            data = unwrap(self.data(holder))[1] if holder else None
+        except Exception:
+            return  # noted elsewhere, if it is a record that counts
+        if is_blob_record(data):
+            self.blobs.add(record.oid + record.tid)
+            self.report.blobs['records'] += 1
+            path = self.blob_files.getBlobFilename(record.oid, record.tid)
+            if not os.path.exists(path):
+                self.report.add(
+                    BLOB, f'its blob file is missing: {path}',
+                    record.position, record.tid, record.oid)
+
+    def find_orphans(self):
+        """Blob files without a record.
+
+        Behind damage, nobody knows which they are.
+        """
+        if self.blob_files is None or self.damaged:
+            return
+        for oid, directory in self.blob_files.listOIDs():
+            for name in os.listdir(directory):
+                path = os.path.join(directory, name)
+                _, tid = self.blob_files.splitBlobFilename(path)
+                if tid is None:
+                    continue
+                self.report.blobs['files'] += 1
+                if not self.may_have_record(oid, tid):
+                    self.report.add(
+                        ORPHAN, f'a blob file without a record: {path}',
+                        tid=tid, oid=oid)
+
+    def may_have_record(self, oid, tid):
+        if oid + tid in self.blobs:
+            return True
+        if self.report.last_tid is None or tid > self.report.last_tid:
+            return True  # of a transaction that is not finished
+        return self.has_opaque_record(oid, tid)
+
+    def has_opaque_record(self, oid, tid):
+        """One of which nobody knows whether it is a blob's."""
+        position = self.index.get(oid, 0)
+        while position:
+            record = scan.record_at(self.source, position)
+            if record.tid == tid:
+                holder = self.holder(record)
+                return holder is not None and unwrap(
+                    self.data(holder))[1] is None
+            position = record.previous
+        return False
+
+    # The index
+
+    def compare_index(self, position):
+        """We know all that is before that position: is it as stored?"""
+        if (self.stored is None or self.report.index is not None
+                or self.stored.position != position):
+            return
+        if self.damaged:
+            self.report.index = 'not compared: the data is damaged'
+            return
+        ours, theirs = self.index, self.stored.index
+        wrong = [oid for oid, at in theirs.iteritems() if ours.get(oid) != at]
+        wrong += [oid for oid in ours if oid not in theirs]
+        if wrong:
+            self.wrong_index(
+                f'{len(wrong)} entries are not as in the data', wrong[0])
+        else:
+            self.report.index = (
+                f'{len(theirs)} entries as in the data before {position}')
+
+    def refuse_other_index(self):
+        if self.stored is not None and self.report.index is None:
+            self.wrong_index(
+                f'it ends at {self.stored.position}, where no transaction'
+                ' ends')
+
+    def wrong_index(self, reason, oid=None):
+        self.report.index = reason
+        self.report.add(
+            INDEX, f'the index does not belong to the data: {reason}',
+            self.stored.position, oid=oid)
+
+
+def unwrap(data):
+    """What storage wrappers did to a record: (their marks, the pickles).
+
+    The pickles are None if only the wrapper knows how to read them.
+    """
+    marks = ''
+    while data[:1] == b'.':  # no pickle begins with STOP
+        mark = data[:2]
+        marks += mark.decode('latin-1')
+        if mark == b'.z':
+            data = zlib.decompress(data[2:])
+        elif mark == b'.h':
+            data = binascii.unhexlify(data[2:])
+        else:
+            return marks, None
+    return marks, data

@@ -1,0 +1,195 @@
+"""I11: a blob is durable before its transaction counts."""
+
+import os
+import time
+
+import ZODB
+from ZODB.blob import Blob
+
+from fsyncstorage import durability
+
+from .support import TestCase
+from .support import Thread
+from .support import begin
+from .support import commit
+from .support import oid
+
+
+class Blobs(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+
+    def opened(self, policy):
+        self.storage = self.open(
+            policy, durability=policy, sync_interval='1h',
+            blob_dir=self.path(policy + '-blobs'))
+        self.addCleanup(self.disk.release_syncs)
+        return self.storage
+
+    def store(self, number, content=b'content', oldserial=b'\0' * 8):
+        transaction = begin(self.storage)
+        with open(self.path('upload'), 'wb') as file:
+            file.write(content)
+        self.storage.storeBlob(oid(number), oldserial, b'blob record',
+                               self.path('upload'), '', transaction)
+        return transaction
+
+    def vote(self, *args):
+        transaction = self.store(*args)
+        self.storage.tpc_vote(transaction)
+        return transaction
+
+    def trace(self):
+        """What happens to which file, from now on."""
+        events = []
+        paths = {}
+        disk = self.disk
+
+        def traced(name, describe):
+            original = getattr(disk, name)
+
+            def call(*args):
+                result = original(*args)
+                events.append((name, describe(args, result)))
+                return result
+
+            setattr(disk, name, call)
+
+        def opened(args, fd):
+            paths[fd] = args[0]
+            return args[0]
+
+        data = self.storage._file_name
+        paths[self.storage._file.fileno()] = data
+        traced('open', opened)
+        traced('sync', lambda args, _: paths.get(args[0]))
+        traced('write', lambda args, _: (paths.get(args[0]), len(args[1])))
+        traced('sync_directory', lambda args, _: args[0])
+        return events
+
+    def status(self, policy):
+        with open(self.path(policy), 'rb') as file:
+            file.seek(4 + 16)
+            return file.read(1)
+
+    def test_the_status_is_written_last(self):
+        for policy in durability.POLICIES:
+            if policy == 'none':
+                continue
+            with self.subTest(policy):
+                storage = self.opened(policy)
+                transaction = self.vote(1)
+                events = self.trace()
+                self.assertEqual(self.status(policy), b'c')
+                tid = storage.tpc_finish(transaction)
+                self.assertEqual(self.status(policy), b' ')
+                blob = storage.loadBlob(oid(1), tid)
+                status = events.index(('write', (storage._file_name, 1)))
+                before = events[:status]
+                self.assertIn(('sync', blob), before)
+                directory = os.path.dirname(blob)
+                while directory != self.path(policy + '-blobs'):
+                    self.assertIn(('sync_directory', directory), before)
+                    directory = os.path.dirname(directory)
+                self.assertIn(('sync_directory', directory), before)
+                self.assertIn(('sync', storage._file_name), events[status:])
+                storage.close()
+                del self.disk.open, self.disk.sync, self.disk.write
+                del self.disk.sync_directory
+
+    def test_none_syncs_nothing(self):
+        storage = self.opened('none')
+        transaction = self.vote(1)
+        events = self.trace()
+        storage.tpc_finish(transaction)
+        self.assertEqual(events, [('write', (storage._file_name, 1))])
+
+    def test_it_is_not_acknowledged_before(self):
+        for policy in 'interval', 'group-commit', 'per-commit', 'two-sync':
+            with self.subTest(policy):
+                storage = self.opened(policy)
+                transaction = self.vote(1)
+                self.disk.hold_syncs()
+                thread = Thread(storage.tpc_finish, transaction)
+                self.disk.wait_for_sync()
+                self.assertEqual(self.status(policy), b'c')
+                self.assertTrue(thread.is_alive())
+                self.assertEqual(storage.lastTransaction(), b'\0' * 8)
+                self.disk.release_syncs()
+                self.assertEqual(thread.result(), storage.lastTransaction())
+                storage.close()
+
+    def test_who_comes_behind_it_waits_too(self):
+        """I8: no acknowledged commit has an unfinished one before it."""
+        storage = self.opened('interval')
+        transaction = self.vote(1)
+        self.disk.hold_syncs()
+        blob = Thread(storage.tpc_finish, transaction)
+        self.disk.wait_for_sync()
+        behind = Thread(commit, storage, {2: b'x'})
+        self.assertTrue(behind.is_alive())
+        self.disk.release_syncs()
+        self.assertLess(blob.result(), behind.result())
+
+    def test_a_blob_that_cannot_be_synced(self):
+        storage = self.opened('group-commit')
+        transaction = self.vote(1)
+        self.disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertRaisesRegex(Exception, 'opened again'):
+            storage.tpc_finish(transaction)
+        self.assertEqual(self.status('group-commit'), b'c')
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        self.assertEqual(len(list(self.opened('group-commit').iterator())), 0)
+
+    def test_directories_that_are_known_are_not_synced_again(self):
+        storage = self.opened('group-commit')
+        storage.tpc_finish(self.vote(1))
+        transaction = self.vote(2)
+        events = self.trace()
+        storage.tpc_finish(transaction)
+        directories = [path for name, path in events
+                       if name == 'sync_directory']
+        self.assertEqual(len(directories), 2)  # the blob's, and its parent
+
+    def test_an_abort_takes_back_its_own_blobs(self):
+        for when in self.store, self.vote:
+            storage = self.opened('group-commit')
+            tid = storage.tpc_finish(self.vote(1))
+            transaction = when(2)
+            storage.tpc_abort(transaction)
+            found = [name for _, _, names in os.walk(
+                self.path('group-commit-blobs')) for name in names
+                if name.endswith('.blob')]
+            self.assertEqual(len(found), 1)
+            self.assertTrue(os.path.exists(storage.loadBlob(oid(1), tid)))
+            storage.close()
+            for name in 'group-commit', 'group-commit.index':
+                os.remove(self.path(name))
+            os.rename(self.path('group-commit-blobs'), self.path(when.__name__))
+
+    def test_undo_and_pack(self):
+        storage = self.opened('group-commit')
+        db = ZODB.DB(storage)
+        self.addCleanup(db.close)
+        for content in b'one', b'two':
+            with db.transaction() as connection:
+                blob = connection.root().setdefault('blob', Blob())
+                with blob.open('w') as file:
+                    file.write(content)
+        with db.transaction() as connection:
+            db.undo(db.undoLog(0, 1)[0]['id'], connection.transaction_manager
+                    .get())
+        with db.transaction() as connection:
+            with connection.root()['blob'].open() as file:
+                self.assertEqual(file.read(), b'one')
+        db.pack(time.time() + 1)
+        with db.transaction() as connection:
+            with connection.root()['blob'].open() as file:
+                self.assertEqual(file.read(), b'one')
+        found = [name for _, _, names in os.walk(storage.blob_dir)
+                 for name in names if name.endswith('.blob')]
+        self.assertEqual(len(found), 1)
+

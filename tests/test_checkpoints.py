@@ -1,0 +1,351 @@
+"""Index files: exact, believed only when right, written while commits go on."""
+
+import os
+import random
+import threading
+
+from ZODB.FileStorage import FileStorage
+from ZODB.fsIndex import fsIndex
+
+from fsyncstorage import datafile
+from fsyncstorage import index
+from fsyncstorage import recovery
+
+from .support import TestCase
+from .support import Thread
+from .support import begin
+from .support import commit
+from .support import oid
+from .support import until
+
+
+def entries(tree):
+    return dict(tree.items())
+
+
+class Snapshots(TestCase):
+
+    def test_it_is_what_the_index_was(self):
+        """Whatever is changed and added between the pieces."""
+        rng = random.Random(1)
+        lock = threading.Lock()
+        for _ in range(30):
+            tree = fsIndex()
+            keys = [oid(rng.randrange(1 << 18)) for _ in range(300)]
+            for key in keys:
+                tree[key] = rng.randrange(1, 1000)
+            before = entries(tree)
+            snapshot = index.Snapshot(tree, 1000)
+            pieces = []
+            for piece in snapshot.pieces(lock):
+                pieces.append(piece)
+                changed = rng.sample(keys, 20) + [
+                    oid(rng.randrange(1 << 20)) for _ in range(20)]
+                snapshot.about_to_change(changed)
+                for key in changed:
+                    tree[key] = rng.randrange(1000, 2000)
+            index.save(self.path('index'), 1000, pieces, 7)
+            loaded = index.load(self.path('index'))
+            self.assertEqual(entries(loaded.index), before)
+            self.assertEqual((loaded.position, loaded.fingerprint), (1000, 7))
+            # Stock reads it too.
+            stock = fsIndex.load(self.path('index'))
+            self.assertEqual(stock['pos'], 1000)
+            self.assertEqual(entries(stock['index']), before)
+
+    def test_every_changed_byte_is_found(self):
+        tree = fsIndex()
+        for number in range(20):
+            tree[oid(number)] = number + 4
+        snapshot = index.Snapshot(tree, 100)
+        index.save(self.path('index'), 100,
+                   list(snapshot.pieces(threading.Lock())), 7)
+        with open(self.path('index'), 'rb') as file:
+            content = file.read()
+        for at in range(len(content)):
+            for flip in 0x01, 0x80, 0xff:
+                changed = bytearray(content)
+                changed[at] ^= flip
+                with open(self.path('index'), 'wb') as file:
+                    file.write(changed)
+                with self.assertRaises(index.Damaged, msg=(at, flip)):
+                    if index.load(self.path('index')) is None:
+                        raise index.Damaged('not recognized as an index')
+
+    def test_every_prefix_is_found(self):
+        tree = fsIndex()
+        tree[oid(1)] = 4
+        index.save(self.path('index'), 100, list(
+            index.Snapshot(tree, 100).pieces(threading.Lock())), 7)
+        with open(self.path('index'), 'rb') as file:
+            content = file.read()
+        for end in range(len(content) - index.TRAILER_SIZE):
+            with open(self.path('index'), 'wb') as file:
+                file.write(content[:end])
+            with self.assertRaises(index.Damaged):
+                index.load(self.path('index'))
+
+
+class IndexFile(TestCase):
+
+    def fill(self, storage, transactions=50):
+        for number in range(transactions):
+            commit(storage, {number: b'x' * 100})
+        return entries(storage._index)
+
+    def scanned_from(self):
+        """Open, and say from which position the data was scanned."""
+        seen = []
+        original = recovery.recover
+
+        def recover(file, known, *args):
+            seen.append(known.end)
+            return original(file, known, *args)
+
+        recovery.recover = recover
+        try:
+            storage = self.open()
+        finally:
+            recovery.recover = original
+        found = entries(storage._index)
+        storage.close()
+        return seen[0], found
+
+    def test_after_a_close_nothing_is_scanned(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        end = storage.getSize()
+        storage.close()
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_a_damaged_one_is_rebuilt(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        storage.close()
+        with open(self.path('Data.fs.index'), 'r+b') as file:
+            file.seek(100)
+            file.write(b'\xff')
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.assertEqual(self.scanned_from(), (4, index_was))
+        self.assertIn('wrong checksum', logs.output[0])
+
+    def test_one_of_another_file_is_not_believed(self):
+        other = self.open('other.fs')
+        self.fill(other)
+        other.close()
+        storage = self.open()
+        for number in range(50, 100):
+            commit(storage, {number: b'x' * 100})
+        index_was = entries(storage._index)
+        storage.close()
+        os.rename(self.path('other.fs.index'), self.path('Data.fs.index'))
+        self.assertEqual(self.scanned_from(), (4, index_was))
+
+    def test_one_that_is_ahead_of_the_data_is_not_believed(self):
+        storage = self.open()
+        self.fill(storage)
+        middle = storage.getSize()
+        self.fill(self.reopen(storage), 0)
+        storage = self.open()
+        for number in range(50, 60):
+            commit(storage, {number: b'x'})
+        storage.close()
+        os.truncate(self.path(), middle)
+        start, found = self.scanned_from()
+        self.assertEqual(start, 4)
+        self.assertEqual(len(found), 50)
+
+    def reopen(self, storage):
+        storage.close()
+        storage = self.open()
+        self.addCleanup(storage.close)
+        storage.close()
+        return storage
+
+    def test_one_that_stock_wrote_is_accepted(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        end = storage.getSize()
+        storage.close()
+        os.remove(self.path('Data.fs.index'))
+        FileStorage(self.path()).close()
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_stock_uses_ours(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        storage.close()
+        stock = FileStorage(self.path())
+        self.assertTrue(stock._used_index)
+        self.assertEqual(entries(stock._index), index_was)
+        stock.close()
+
+
+class WhileRunning(TestCase):
+
+    def crash_copy(self):
+        """What is on disk, as another database."""
+        for name in 'Data.fs', 'Data.fs.index':
+            with open(self.path(name), 'rb') as source:
+                with open(self.path(name.replace('Data', 'Copy')),
+                          'wb') as target:
+                    target.write(source.read())
+
+    def test_it_is_written_and_exact(self):
+        for policy in 'none', 'group-commit':
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy,
+                                    index_checkpoint='16KB')
+                stop = threading.Event()
+
+                def work(base):
+                    number = 0
+                    while not stop.is_set():
+                        number += 1
+                        commit(storage, {base + number: b'x' * 200})
+
+                threads = [Thread(work, n << 20) for n in range(4)]
+                until(lambda: storage._checkpoints.written > 5, 'checkpoints')
+                stop.set()
+                for thread in threads:
+                    thread.result()
+                loaded = index.load(storage._file_name + '.index')
+                self.assertLessEqual(
+                    loaded.position, storage._flusher.durable.end)
+                scanned = recovery._read_on(
+                    recovery.scan.Source(
+                        lambda length, at: os.pread(
+                            storage._file.fileno(), length, at),
+                        loaded.position), recovery.nothing_known())[0]
+                self.assertEqual(entries(loaded.index),
+                                 entries(scanned.index))
+
+    def test_a_restart_scans_at_most_that_much(self):
+        storage = self.open(index_checkpoint='64KB')
+        for number in range(400):
+            commit(storage, {number % 20: b'%d' % number * 100},
+                   {number % 20: storage._index.get(oid(number % 20)) and
+                    storage.getTid(oid(number % 20))}
+                   if number >= 20 else {})
+            end = storage.getSize()
+            until(lambda: end - storage._checkpoints._position
+                  <= 65536, 'a checkpoint in time')
+
+    def test_commits_do_not_wait_for_it(self):
+        storage = self.open(index_checkpoint='16KB')
+        writing, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        original = index.save
+
+        def save(*args):
+            writing.set()
+            go_on.wait(30)
+            return original(*args)
+
+        index.save = save
+        self.addCleanup(setattr, index, 'save', original)
+        number = 0
+        while not writing.is_set():
+            number += 1
+            commit(storage, {number: b'x' * 500})
+        for more in range(20):
+            commit(storage, {number + more + 1: b'x'})
+        self.assertEqual(storage.load(oid(number + 20))[0], b'x')
+        go_on.set()
+        until(lambda: storage._checkpoints.written > 1, 'a checkpoint')
+
+    def test_a_pack_cancels_it(self):
+        """An index of the old file never gets its name beside the new one."""
+        storage = self.open(index_checkpoint='16KB')
+        tid = commit(storage, {0: b'a' * 100})
+        tid = commit(storage, {0: b'b' * 100}, {0: tid})
+        saving, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        original = index.save
+
+        def save(*args):
+            result = original(*args)
+            saving.set()
+            go_on.wait(30)
+            return result
+
+        index.save = save
+        self.addCleanup(setattr, index, 'save', original)
+        checkpoint = Thread(storage._checkpoints.write)
+        self.assertTrue(saving.wait(30))
+        swapped = threading.Event()
+        replace_file = storage.replace_file
+
+        def replace_and_tell(*args):
+            replace_file(*args)
+            swapped.set()
+
+        storage.replace_file = replace_and_tell
+        pack = Thread(storage.pack, 2e9, lambda data: [], False)
+        self.assertTrue(swapped.wait(30))
+        self.assertFalse(os.path.exists(self.path('Data.fs.index')))
+        go_on.set()
+        self.assertFalse(checkpoint.result())
+        pack.result()
+        self.assertEqual(index.load(self.path('Data.fs.index')).position,
+                         storage.getSize())
+
+    def test_a_disk_that_fails_is_a_warning(self):
+        storage = self.open(index_checkpoint='16KB')
+        original = index.save
+
+        def save(*args):
+            raise OSError(28, 'No space left on device')
+
+        index.save = save
+        try:
+            with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                for number in range(100):
+                    commit(storage, {number: b'x' * 500})
+                until(lambda: logs.output, 'a warning')
+        finally:
+            index.save = original
+        self.assertIn('no index could be written', logs.output[0])
+        before = storage._checkpoints.written
+        for number in range(200, 400):
+            commit(storage, {number: b'x' * 500})
+        until(lambda: storage._checkpoints.written > before, 'a checkpoint')
+
+    def test_nothing_is_written_after_a_failed_sync(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        written = os.stat(self.path('Data.fs.index')).st_mtime_ns
+        disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertRaises(Exception):
+            commit(storage, {2: b'x'})
+        self.assertFalse(storage._checkpoints.write_or_warn())
+        storage.close()
+        self.assertEqual(os.stat(self.path('Data.fs.index')).st_mtime_ns,
+                         written)
+
+    def test_the_data_is_durable_first(self):
+        disk = self.controlled_disk()
+        storage = self.open(durability='none')
+        commit(storage, {1: b'x'})
+        replace, seen = disk.replace, []
+
+        def note(source, target):
+            seen.append(storage._flusher.durable.end)
+            replace(source, target)
+
+        disk.replace = note
+        storage._checkpoints.write()
+        self.assertEqual(seen, [storage.getSize()])
+
+
+class BadInput(TestCase):
+
+    def test_sizes(self):
+        for wrong in 0, '1KB', '-1', 'big', '', '1.5MB', None:
+            with self.subTest(wrong):
+                with self.assertRaisesRegex(ValueError, 'index-checkpoint'):
+                    self.open(index_checkpoint=wrong)
+        self.assertEqual(os.listdir(self.directory), [])
+        self.open(index_checkpoint=1 << 20).close()
+        self.open(index_checkpoint='1 GB').close()
