@@ -69,6 +69,7 @@ setup(
     },
     entry_points={
         'console_scripts': [
+            'fsync-check = fsyncstorage.check:main',
             'fsync-time = fsyncstorage.timing.main:main',
         ],
     },

@@ -634,9 +634,12 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
 
     def test_an_interrupted_publisher_hands_on(self):
         self.held()
+        calls = []
 
         def f(tid):
-            raise KeyboardInterrupt
+            calls.append(tid)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
 
         leader = self.start({2: b'a'}, f=f)
         self.disk.wait_for_sync()
@@ -647,6 +650,9 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         for thread in others:
             thread.result()
         self.assertEqual(self.storage.load(oid(2))[0], b'a')
+        # What was broken off was done again: a missing invalidation would
+        # show old objects for good.
+        self.assertEqual(len(calls), 2)
 
     def test_closing_drains(self):
         storage = self.held()

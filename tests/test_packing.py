@@ -16,6 +16,7 @@ from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import durability
 from fsyncstorage import packing
+from fsyncstorage.errors import WritingStopped
 
 from .support import TestCase
 from .support import Thread
@@ -127,10 +128,9 @@ class Packing(TestCase):
         first = commit(storage, {0: b'a'})
         commit(storage, {0: b'b'}, {0: first})
         hold_still = storage.hold_still
-        late = iter((4, 5))
 
         def commit_first():
-            commit(storage, {next(late): b'late'})
+            commit(storage, {5: b'late'})
             hold_still()
 
         storage.hold_still = commit_first
@@ -262,28 +262,92 @@ class Packing(TestCase):
 
 class Order(TestCase):
 
+    def trace(self, storage, disk):
+        """The operations on each file, by its path when it was opened."""
+        events = []
+        paths = {storage._file.fileno(): storage._file_name}
+
+        def traced(name, describe):
+            original = getattr(disk, name)
+
+            def call(*args):
+                result = original(*args)
+                if name == 'open':
+                    paths[result] = args[0]
+                events.append((name, describe(args)))
+                return result
+
+            setattr(disk, name, call)
+
+        for name in 'open', 'link', 'replace', 'remove', 'sync_directory':
+            traced(name, lambda args: os.path.basename(args[0]))
+        for name in 'write', 'sync':
+            traced(name, lambda args: os.path.basename(paths[args[0]]))
+        return events
+
     def test_the_old_file_is_let_go_only_when_the_new_one_is_durable(self):
-        disk = self.controlled_disk()
-        storage = self.open(pack_keep_old=True)
-        db = ZODB.DB(storage)
-        self.addCleanup(db.close)
-        fill(db)
-        for name in 'link', 'replace', 'remove', 'sync_directory':
-            self.note(disk, name)
-        del disk.log[:]
-        db.pack()
-        log = [entry for entry in disk.log if entry not in ('write', 'status')]
-        swap = log.index('link')
-        self.assertIn('sync', log[:swap])
-        self.assertEqual(
-            log[swap:swap + 4],
-            ['link', 'sync_directory', 'replace', 'sync_directory'])
+        for policy in 'none', 'group-commit':
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(policy, durability=policy)
+                db = ZODB.DB(storage)
+                fill(db)
+                events = self.trace(storage, disk)
+                db.pack()
+                directory = os.path.basename(self.directory)
+                link = events.index(('link', policy))
+                # The old file and the new one were synced after the last
+                # write to them.
+                before = events[:link]
+                for name in policy, policy + '.pack':
+                    last_sync = max((n for n, event in enumerate(before)
+                                     if event == ('sync', name)), default=0)
+                    self.assertNotIn(('write', name), before[last_sync:])
+                self.assertEqual(events[link:link + 4], [
+                    ('link', policy),
+                    ('sync_directory', directory),
+                    ('replace', policy + '.pack'),
+                    ('sync_directory', directory)])
+                db.close()
 
-    def note(self, disk, name):
-        original = getattr(disk, name)
+    def test_a_closed_storage_replaces_nothing(self):
+        """Somebody else may have opened the file meanwhile."""
+        storage = self.open()
+        first = commit(storage, {0: b'a'})
+        commit(storage, {0: b'b'}, {0: first})
+        hold_still = storage.hold_still
 
-        def noted(*args):
-            disk.log.append(name)
-            return original(*args)
+        def close_first():
+            hold_still()
+            storage.close()
+            other = self.open()
+            commit(other, {7: b'of another'})
+            other.close()
 
-        setattr(disk, name, noted)
+        storage.hold_still = close_first
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+        self.assertEqual(self.open().load(oid(7))[0], b'of another')
+
+    def test_a_swap_that_is_broken_off_stops_writing(self):
+        for name in 'replace_file', 'sync_directory':
+            with self.subTest(name):
+                disk = self.controlled_disk()
+                storage = self.open(name)
+                first = commit(storage, {0: b'a'})
+                commit(storage, {0: b'b'}, {0: first})
+                calls = []
+
+                def fail(*args):
+                    calls.append(args)
+                    if name == 'replace_file' or len(calls) == 3:
+                        raise KeyboardInterrupt
+
+                owner = storage if name == 'replace_file' else disk
+                setattr(owner, name, fail)
+                with self.assertRaises(KeyboardInterrupt):
+                    storage.pack(time.time() + 1, lambda data: [], gc=False)
+                with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
+                    commit(storage, {1: b'x'})
+                storage.close()
+                self.assertEqual(self.open(name).load(oid(0))[0], b'b')

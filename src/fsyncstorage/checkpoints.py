@@ -69,6 +69,8 @@ class Checkpoints:
         """Write an index of what is appended now; false if cancelled."""
         storage = self._storage
         with self._one_at_a_time:
+            if self._closing:
+                return False
             with storage._lock:
                 file = storage._file
                 snapshot = self._snapshot = index.Snapshot(
@@ -125,8 +127,9 @@ class Checkpoints:
             return False
 
     def close(self):
-        """Stop the thread."""
-        self._closing = True
+        """Stop the thread; write nothing any more."""
+        with self._one_at_a_time:
+            self._closing = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()

@@ -21,6 +21,7 @@ Left to others: the pipeline's states (pipeline), syncing (flusher), making
 visible (publisher), opening, closing and reading (storage).
 """
 
+import contextlib
 import io
 import os
 import struct
@@ -40,6 +41,8 @@ from ZODB.utils import p64
 
 from . import blobs
 from . import seal
+from .errors import OutcomeUnknown
+from .errors import WritingStopped
 from .pipeline import Commit
 from .reading import View
 from .reading import check_oid
@@ -73,11 +76,16 @@ class CommitMachinery(FileStorage):
     # A transaction, until it is appended
 
     def tpc_begin(self, transaction, tid=None, status=' '):
-        self._refuse_when_stopped()
         begun_before = transaction is self._transaction
+        newest = self._ts
         try:
             super().tpc_begin(transaction, tid, status)
             self._refuse_when_stopped()
+            if self._tid <= self._flusher.appended.tid:
+                self._ts = newest
+                raise StorageTransactionError(
+                    f'the transaction id {self._tid.hex()} is not later than'
+                    f' {self._flusher.appended.tid.hex()}, the last one')
         except BaseException:
             if not begun_before:
                 self.tpc_abort(transaction)
@@ -95,7 +103,8 @@ class CommitMachinery(FileStorage):
         Records are placed behind them, so the seal needs its room now.
         """
         user, description = as_bytes(user), as_bytes(description)
-        extension = seal.strip(extension)  # an old one, when it is a copy
+        if extension:
+            extension = seal.strip(extension)  # an old one, of a copy
         self._sealed = self._checksums and seal.fits(extension)
         self._unsealable += self._checksums and not self._sealed
         self._ude = user, description, extension
@@ -113,10 +122,13 @@ class CommitMachinery(FileStorage):
         """Stock's hook: a new transaction begins, or one is over."""
         self._nextpos = 0
         self._tindex.clear()
-        self._tfile.seek(0)
-        if not isinstance(self._tfile, io.BytesIO):
-            self._tfile.close()
+        if isinstance(self._tfile, io.BytesIO):
+            self._tfile.seek(0)
+        else:
+            large = self._tfile
             self._spool_to(io.BytesIO())
+            with contextlib.suppress(OSError):  # of what it did not write yet
+                large.close()
 
     def _spool_to(self, file):
         """Where the records of a transaction are kept until its vote."""
@@ -153,6 +165,10 @@ class CommitMachinery(FileStorage):
         except ConflictError as error:
             self._give_way(transaction, error.serials[0])
             raise
+        except POSKeyError:  # deleted, perhaps by what is not published
+            self._give_way(transaction, self._flusher.appended.tid)
+            raise
+        self._spill()
 
     def restore(self, oid, serial, data, version, prev_txn, transaction):
         self._check_oid(oid, transaction)
@@ -161,7 +177,11 @@ class CommitMachinery(FileStorage):
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
         self._check_transaction(transaction, 'checkCurrentSerial')
-        committed = self._appended.get_tid(oid)
+        try:
+            committed = self._appended.get_tid(oid)
+        except POSKeyError:  # deleted, perhaps by what is not published
+            self._give_way(transaction, self._flusher.appended.tid)
+            raise
         if committed != serial:
             self._give_way(transaction, committed)
             raise ReadConflictError(oid=oid, serials=(committed, serial))
@@ -169,10 +189,12 @@ class CommitMachinery(FileStorage):
     def undo(self, transaction_id, transaction):
         self._refuse_undo_in_a_pack()
         try:
-            return super().undo(transaction_id, transaction)
+            result = super().undo(transaction_id, transaction)
         except (UndoError, ConflictError):
-            self._give_way(transaction, self._appended.tid)
+            self._give_way(transaction, self._flusher.appended.tid)
             raise
+        self._spill()
+        return result
 
     def _refuse_undo_in_a_pack(self):
         """An undo points to data that the pack may be about to leave out."""
@@ -254,17 +276,15 @@ class CommitMachinery(FileStorage):
         """The header with status 'c'; its seal knows the final one."""
         user, description, field = self._ude
         status = as_bytes(self._tstatus)
-
-        def front(status, extension_length):
-            return _transaction_header.pack(
-                self._tid, length, status, len(user), len(description),
-                extension_length) + user + description
-
+        front = _transaction_header.pack(
+            self._tid, length, status, len(user), len(description),
+            seal.sealed_length(field) if self._sealed else len(field),
+        ) + user + description
         if self._sealed:
-            field = seal.make(
-                front(status, seal.sealed_length(field)), field, status,
-                self._pos, length, self._flusher.durable.end, records_crc)
-        return front(b'c', len(field)) + field
+            field = seal.make(front, field, status, self._pos, length,
+                              self._flusher.durable.end, records_crc)
+        return b''.join((front[:STATUS_OFFSET], b'c',
+                         front[STATUS_OFFSET + 1:], field))
 
     # Blobs
 
@@ -284,17 +304,11 @@ class CommitMachinery(FileStorage):
             self._placed.take_back()
             self._place_blobs()
 
-    def _let_blobs_go_first(self, commit):
-        """Its status is written when its blobs are durable, and no sooner:
-        whatever the policy, it is acknowledged only then."""
-        if self._placed:
-            commit.blobs = self._placed
-            commit.promised = commit.status_last = True
-
     # What was begun can be taken back
 
     def _cut_back(self):
         """Leave nothing behind the end of the file."""
+        self._nextpos = 0
         try:
             self._file.truncate(self._pos)
         except OSError as error:
@@ -304,10 +318,9 @@ class CommitMachinery(FileStorage):
 
     def _abort(self):
         """Stock's hook of tpc_abort."""
-        self._blob_tpc_abort()
         if self._nextpos:
-            self._nextpos = 0
             self._cut_back()
+        self._blob_tpc_abort()
 
     # From append to acknowledgement
 
@@ -316,54 +329,78 @@ class CommitMachinery(FileStorage):
 
         With an AsyncFinish for `f`, return at once.
         """
-        commit = None
-        try:
-            commit = self._append(transaction, f)
-            if not commit.promised:
-                self._offer()
-            if commit.on_done is None:
-                self._flusher.wait(commit)
-        except BaseException:
-            if commit is not None:
-                self._flusher.abandon(commit)
-            raise
-        return commit.tid
-
-    def _append(self, transaction, f):
-        """The transaction becomes part of the file; free the commit lock."""
         with self._lock:
             self._check_transaction(transaction, 'tpc_finish')
             if not self._nextpos:
                 raise StorageTransactionError(
                     'tpc_finish called before tpc_vote')
-            commit = Commit(
-                self._tid, self._pos, self._nextpos, as_bytes(self._tstatus),
-                self.durability.policy.promises,
-                getattr(f, 'publish', f), getattr(f, 'done', None))
-            if self.blob_dir and self.durability.policy.name != 'none':
-                self._let_blobs_go_first(commit)
-            commit.status_last |= self.durability.policy.status_last or (
-                commit.promised and not self._sealed)
-            try:
-                self._refuse_when_stopped()
-                if not commit.status_last:
-                    self._write_status(commit)
-            except BaseException:
-                self.tpc_abort(transaction)  # cuts it off again
-                raise
-            try:
-                # The index first: what is published must be found.
-                self._checkpoints.about_to_change(self._tindex)
-                self._index.update(self._tindex)
-                self._pos = commit.end
-                self._flusher.append(commit)
-                self._checkpoints.appended(commit.end)
-            finally:
-                self._place_blobs()
-                self._clear_temp()
-                self._ude = self._transaction = None
-                self._commit_lock.release()
-            return commit
+            commit = self._commit(f)
+        try:
+            with self._lock:
+                self._append(transaction, commit)
+            if not commit.promised:
+                self._offer()
+            if commit.on_done is None:
+                self._flusher.wait(commit)
+        except BaseException:
+            self._flusher.abandon(commit)
+            raise
+        return commit.tid
+
+    def _append(self, transaction, commit):
+        """The transaction becomes part of the file; free the commit lock."""
+        try:
+            self._refuse_when_stopped()
+            if not commit.status_last:
+                self._write_status(commit)
+        except BaseException:
+            self.tpc_abort(transaction)  # cuts it off again
+            raise
+        try:
+            self._advance(commit)
+        except WritingStopped as error:
+            raise OutcomeUnknown(
+                f'{error}. Whether this transaction was kept is known'
+                ' then') from error
+        except BaseException:  # interrupted: too late to go back
+            self._advance(commit)
+            raise
+        finally:
+            self._clear_temp()
+            self._ude = None
+            # In one line: whoever sees the one sees the other.
+            self._transaction = self._commit_lock.release()
+
+    def _commit(self, f):
+        """What the pipeline needs to know of the transaction."""
+        policy = self.durability.policy
+        commit = Commit(self._tid, self._pos, self._nextpos,
+                        as_bytes(self._tstatus), policy.promises)
+        if isinstance(f, AsyncFinish):
+            commit.on_publish, commit.on_done = f.publish, f.done
+            commit.orphan = True
+        else:
+            commit.on_publish = f
+        if self.blob_dir and self._placed and policy.name != 'none':
+            # Its status is written when its blobs are durable, and whatever
+            # the policy, it is acknowledged only then.
+            commit.blobs = self._placed
+            commit.promised = commit.status_last = True
+        elif policy.status_last or policy.promises and not self._sealed:
+            commit.status_last = True
+        return commit
+
+    def _advance(self, commit):
+        """It is appended.  May be called again when interrupted.
+
+        The index goes first: what is published must be found.
+        """
+        self._checkpoints.about_to_change(self._tindex)
+        self._index.update(self._tindex)
+        self._pos = commit.end
+        self._flusher.append(commit)
+        self._place_blobs()
+        self._checkpoints.appended(commit.end)
 
     def _write_status(self, commit):
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
@@ -383,8 +420,6 @@ class CommitMachinery(FileStorage):
     def _offer(self):
         """Something became publishable, or a sync failed."""
         self._publisher.offer(self._flusher)
-        if self._flusher.failed:
-            self._show(self._flusher.visible)
 
     def _show(self, point):
         self._view = View(self._file, self._index, point.end, point.tid)

@@ -117,7 +117,8 @@ class DataFile(io.RawIOBase):
         self.name = path
         self._descriptor = Descriptor(disk.open(path, flags))
 
-    # By position: needs no lock.
+    # By position: needs no lock.  Each call keeps the descriptor in a local
+    # variable: another thread may close the file meanwhile.
 
     @property
     def descriptor(self):
@@ -127,13 +128,16 @@ class DataFile(io.RawIOBase):
         return descriptor
 
     def write_at(self, data, position):
-        disk.write(self.descriptor.number, data, position)
+        descriptor = self.descriptor
+        disk.write(descriptor.number, data, position)
 
     def sync(self):
-        disk.sync(self.descriptor.number)
+        descriptor = self.descriptor
+        disk.sync(descriptor.number)
 
     def size(self):
-        return os.fstat(self.descriptor.number).st_size
+        descriptor = self.descriptor
+        return os.fstat(descriptor.number).st_size
 
     # By cursor: the raw file that stock FileStorage code expects.
 
@@ -159,9 +163,10 @@ class DataFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer):
-        number = os.preadv(self.descriptor.number, [buffer], self._cursor)
-        self._cursor += number
-        return number
+        descriptor = self.descriptor
+        size = os.preadv(descriptor.number, [buffer], self._cursor)
+        self._cursor += size
+        return size
 
     def write(self, data):
         data = bytes(data)
@@ -172,7 +177,8 @@ class DataFile(io.RawIOBase):
     def truncate(self, size=None):
         if size is None:
             size = self._cursor
-        disk.truncate(self.descriptor.number, size)
+        descriptor = self.descriptor
+        disk.truncate(descriptor.number, size)
         return size
 
     def readable(self):

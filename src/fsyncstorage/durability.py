@@ -79,10 +79,8 @@ _SIZE = re.compile(r'(\d+)\s*(kb|mb|gb)?$')
 def duration(value, what='a duration'):
     """Seconds, from a number of seconds or from text like 200ms or 2s."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        text = repr(value)
-    else:
-        text = str(value).strip().lower()
-    match = _DURATION.match(text)
+        return float(value)
+    match = _DURATION.match(str(value).strip().lower())
     if match is None:
         raise ValueError(
             f'{what} must be a number with a unit (us, ms, s, m or h),'
@@ -114,7 +112,7 @@ def group_commit_delay(value):
     if value == 'auto':
         return None
     seconds = duration(value, 'group-commit-delay (or auto)')
-    if seconds > LONGEST_DELAY:
+    if not 0 <= seconds <= LONGEST_DELAY:
         raise ValueError(
             'group-commit-delay must be auto, or between 0 and 1s,'
             f' not {value!r}: every commit would wait that long')

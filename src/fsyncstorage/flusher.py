@@ -4,7 +4,8 @@ One *leader* at a time syncs, for itself and for all that wait:
 
 - A thread that waits for its commit leads when nobody does.  A lone committer
   therefore syncs for itself, without a hand-over (I9).
-- A leader that is done hands on to one of those that still wait.
+- A leader that has synced hands on to one of those that still wait, and then
+  publishes: the next sync runs meanwhile.
 - The flusher's own thread leads when a commit has no thread of its own: an
   asynchronous finish, a committer that was interrupted, or the background
   sync of `interval`.
@@ -14,9 +15,14 @@ State and its owner: the pipeline, the leadership and the waiters belong to
 is held.  `_one_sync` is held around a sync and the note of its outcome: of two
 syncs at once, only one would be told that the disk failed.
 
+An interrupt (KeyboardInterrupt) may come between any two lines.  What it leaves
+is such that it can be done again: a waiter that is woken for nothing waits
+again, and the thread takes over what was left undone (I10).
+
 Left to others: what a sync does (`sync`), and what publishing does (`publish`).
 """
 
+import collections
 import contextlib
 import logging
 import threading
@@ -49,15 +55,17 @@ class Flusher:
         self.commits = self.syncs = 0
 
         self._one_sync = threading.Lock()
+        self._broken = None        # the error of a sync
         self._leader = None
         self._company = Company(durability.group_commit_delay)
         self._gathering = None     # a lock: the leader waits for company
+        self._untold = collections.deque()  # settled; `on_done` not called
         # When the oldest commit was appended that is not durable, and the
         # oldest that the running sync does not cover.
         self._unsynced_since = self._uncovered_since = None
 
         self._wake = threading.Event()
-        self._abandoned = False    # a leader went away in the middle
+        self._abandoned = False    # somebody went away in the middle
         self._closing = False
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'flusher of {name}')
@@ -78,25 +86,30 @@ class Flusher:
                 self._welcome()
 
     def wait(self, commit):
-        """Return when the commit is published; raise if it failed.
-
-        The calling thread syncs when nobody else does.  Any number of threads
-        may wait for one commit.
-        """
+        """Return when the commit is published; raise if it failed."""
         if not commit.settled:
             self._wait(commit)
         if commit.error is not None:
             raise commit.error
 
     def _wait(self, commit):
+        """Return when the commit is settled.
+
+        The calling thread syncs when nobody else does.  Any number of threads
+        may wait for one commit.
+        """
         me = threading.Lock()
         me.acquire()
         try:
             while self._attend(commit, me):
-                self._lead_a_batch()
-                self._step_down(me)
+                self._lead_a_batch(me)
         except BaseException:
-            self._leave(commit, me)
+            with self.mutex:
+                with contextlib.suppress(ValueError):
+                    commit.waiters.remove(me)
+                if self._leader is me:
+                    self._leader = None
+            self.abandon(commit)
             raise
 
     def _attend(self, commit, me):
@@ -107,34 +120,15 @@ class Flusher:
                     if self._leader is me:  # elected too late to be of use
                         self._elect()
                     return False
-                if self._leader is me:
-                    return True
                 if self._leader is None and commit.needs_sync:
                     self._leader = me
-                    if me in commit.waiters:
-                        commit.waiters.remove(me)
+                if self._leader is me:
                     return True
-                if me not in commit.waiters:
-                    commit.waiters.append(me)
+                commit.waiters.append(me)
             me.acquire()
 
-    def _step_down(self, me):
-        with self.mutex:
-            if self._leader is me:
-                self._elect()
-
-    def _leave(self, commit, me):
-        """We are interrupted, perhaps as the leader."""
-        with self.mutex:
-            with contextlib.suppress(ValueError):
-                commit.waiters.remove(me)
-            if self._leader is me:
-                self._leader = None
-        self.abandon(commit)
-
     def abandon(self, commit):
-        """The committer goes away: the thread takes over all it leaves, so
-        that nobody is left waiting (I10)."""
+        """The committer goes away: the thread takes over all it leaves."""
         with self.mutex:
             commit.orphan = True
             self._abandoned = True
@@ -150,7 +144,7 @@ class Flusher:
             if commit.needs_sync:
                 if commit.waiters:
                     self._leader = commit.waiters.pop(0)
-                    self._leader.release()
+                    _release(self._leader)
                     return
                 orphans = orphans or commit.orphan
         if orphans:
@@ -159,33 +153,41 @@ class Flusher:
         elif self._policy.background:
             self._wake.set()  # the thread may have waited for its turn
 
+    def _step_down(self, me):
+        with self.mutex:
+            if self._leader is me:
+                self._elect()
+
     # Leading
 
-    def _lead_a_batch(self):
+    def _lead_a_batch(self, me):
         self._gather()
-        if self._sync_a_batch(self._policy.alone):
-            self._publish()
+        self._sync_a_batch(self._policy.alone)
+        self._step_down(me)
+        self._publish()
 
     def _sync_a_batch(self, alone):
-        """Sync what is there; note the outcome; is there more to publish?"""
+        """Sync what is there, and note the outcome."""
         with self._one_sync:
-            with self.mutex:
-                if self.pipeline.failed:
-                    return False
-                point, batch = self.pipeline.next_batch(alone)
-                uncovered, self._uncovered_since = self._uncovered_since, None
-            begun = time.monotonic()
-            try:
-                self._sync(batch)
-            except OSError as error:
-                self._fail(error)
-                return False
-            except BaseException:
-                with self.mutex:  # interrupted: they are still uncovered
+            if self._broken is None:
+                with self.mutex:
+                    point, batch = self.pipeline.next_batch(alone)
+                    uncovered, self._uncovered_since = (
+                        self._uncovered_since, None)
+                begun = time.monotonic()
+                try:
+                    self._sync(batch)
+                except Exception as error:
+                    # Nothing may come before this: a failed sync that nobody
+                    # noted would be tried again, and succeed (I7).
+                    self._broken = error
+                except BaseException:
                     self._uncovered_since = uncovered
-                raise
-            self._note(point, len(batch), time.monotonic() - begun)
-        return True
+                    raise
+                else:
+                    self._note(point, len(batch), time.monotonic() - begun)
+            if self._broken is not None:
+                self._fail(self._broken)
 
     def _note(self, point, served, seconds):
         with self.mutex:
@@ -196,7 +198,7 @@ class Flusher:
                 self._unsynced_since = self._uncovered_since = None
             self.syncs += 1
             self.latency.add(seconds)
-            self._company.synced(served, self.pipeline.waiting(), seconds)
+            self._company.synced(served, self.pipeline.needing_sync, seconds)
         if seconds >= SLOW_SYNC:
             logger.warning(
                 '%s: a sync took %.1f s; the disk is slow or overloaded',
@@ -207,7 +209,7 @@ class Flusher:
         if self._policy.alone or self._policy.background:
             return
         with self.mutex:
-            patience = self._company.patience(self.pipeline.waiting())
+            patience = self._company.patience(self.pipeline.needing_sync)
             if not patience:
                 return
             gathering = self._gathering = threading.Lock()
@@ -218,38 +220,162 @@ class Flusher:
 
     def _welcome(self):
         """Somebody joined: let a gathering leader go on if all are there."""
-        if self._company.complete(self.pipeline.waiting()):
-            self._gathering.release()
+        if self._company.complete(self.pipeline.needing_sync):
+            _release(self._gathering)
             self._gathering = None
 
     def _fail(self, error):
         """A sync failed: final for everything that is not durable (I7)."""
-        reason = self._stopped_because(f'a sync failed ({error})')
+        reason = self._because(f'a sync failed ({error})')
+        first = not self.pipeline.failed
         with self.mutex:
-            lost = self.pipeline.fail(reason, lambda: OutcomeUnknown(
+            for commit in self.pipeline.queue:
+                self._wake_waiters(commit)
+            self._untold += self.pipeline.fail(reason, lambda: OutcomeUnknown(
                 f'{self._name}: a sync failed ({error}): whether this'
                 ' transaction was kept is known when the storage is opened'
                 ' again'))
-        self._publish()  # what was durable before; and readers see no more
-        self.report(lost)
+        if first:
+            logger.critical(reason)
 
     def stop_writing(self, reason):
         """Append nothing any more; what was appended goes on."""
-        reason = self._stopped_because(reason)
+        reason = self._because(reason)
         with self.mutex:
             self.pipeline.stop(reason)
+        logger.critical(reason)
 
-    def _stopped_because(self, reason):
-        logger.critical(
-            '%s: %s. Writing stops until the storage is opened again; check'
-            ' the disk first', self._name, reason)
+    def _because(self, reason):
         return (f'{self._name}: writing stopped because {reason}; check the'
                 ' disk, then open the storage again')
 
-    def refuse_when_stopped(self):
-        self.pipeline.refuse_when_stopped()
+    # Settling
+
+    def next_to_publish(self):
+        with self.mutex:
+            return self.pipeline.next_to_publish()
+
+    def published(self, commit):
+        """It is published; return the next one."""
+        with self.mutex:
+            self._wake_waiters(commit)
+            self.pipeline.publish(commit)
+            self._untold.append(commit)
+            return self.pipeline.next_to_publish()
+
+    def _wake_waiters(self, commit):
+        """Mutex held: they look at the commit when we are done with it."""
+        while commit.waiters:
+            _release(commit.waiters[-1])
+            commit.waiters.pop()
+
+    def tell(self):
+        """Call what is to be called of settled commits; no lock is held."""
+        while self._untold:
+            with contextlib.suppress(IndexError):  # another thread was quicker
+                self._tell(self._untold.popleft())
+
+    def _tell(self, commit):
+        try:
+            if commit.on_done is not None:
+                commit.on_done(commit.tid, commit.error)
+        except Exception:
+            logger.exception('%s: a finished transaction could not be'
+                             ' reported', self._name)
+
+    def drain(self):
+        """Return when every commit that was appended by now is settled."""
+        with self.mutex:
+            queue = self.pipeline.queue
+            last = queue[-1] if queue else None
+        if last is not None:  # they are settled in order
+            self._wait(last)
+
+    def wait_for(self, tid):
+        """Return when the transaction of that tid is settled."""
+        with self.mutex:
+            commit = self.pipeline.find(tid)
+        if commit is not None:
+            self._wait(commit)
+
+    def sync_to(self, position):
+        """Make everything before the position durable, whatever the policy.
+
+        Others go on.  Raises WritingStopped when it cannot be.
+        """
+        while True:
+            with self.mutex:
+                if self.pipeline.durable.end >= position:
+                    return
+                self.pipeline.refuse_when_stopped()
+            self._sync_a_batch(alone=False)
+            self._publish()
+
+    # The background
+
+    def _note_age(self, commit):
+        """`interval`: since when is something not durable?
+
+        If that is longer than was promised, this commit, and all behind it,
+        are acknowledged only when they are durable: never is more at stake
+        than one interval of commits.
+        """
+        now = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+            self._wake.set()
+        elif now - self._unsynced_since > self._durability.sync_interval:
+            commit.promised = True
+        if self._uncovered_since is None:
+            self._uncovered_since = now
+
+    def _run(self):
+        while not self._closing:
+            self._wake.wait(self._until_background_sync())
+            self._wake.clear()
+            try:
+                if self._my_turn():
+                    self._lead_a_batch(THREAD)
+                if self._abandoned:
+                    self._abandoned = False
+                    self._publish()
+            except BaseException:  # nobody to tell: keep serving the others
+                logger.exception('%s: flusher', self._name)
+            self._step_down(THREAD)
+
+    def _until_background_sync(self):
+        """Seconds until the background sync; None: until somebody calls.
+
+        It begins when half of the interval is over, so that a sync of usual
+        length ends in time, and nobody has to wait.
+        """
+        with self.mutex:
+            if (not self._policy.background
+                    or self._unsynced_since is None
+                    or self._leader is not None
+                    or self.pipeline.failed):
+                return None
+            due = self._unsynced_since + self._durability.sync_interval / 2
+        return max(0.0, due - time.monotonic())
+
+    def _my_turn(self):
+        due = self._until_background_sync()
+        with self.mutex:
+            if due == 0.0 and self._leader is None:
+                self._leader = THREAD
+            return self._leader is THREAD
+
+    def close(self):
+        """Stop the thread.  Drain first."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     # The state, for those who do not wait
+
+    def refuse_when_stopped(self):
+        self.pipeline.refuse_when_stopped()
 
     @property
     def failed(self):
@@ -290,140 +416,8 @@ class Flusher:
                 'writing_stopped': line.stopped,
             }
 
-    # Settling
 
-    def next_to_publish(self):
-        with self.mutex:
-            return self.pipeline.next_to_publish()
-
-    def published(self, commit):
-        """It is published; return the next one."""
-        with self.mutex:
-            self.pipeline.publish(commit)
-            return self.pipeline.next_to_publish()
-
-    def report(self, commits):
-        """All is over for these commits: tell those that asked.
-
-        Nobody begins to wait for a settled commit: this needs no mutex.
-        """
-        for commit in commits:
-            if commit.settled:
-                while commit.waiters:
-                    commit.waiters.pop().release()
-                if commit.on_done is not None:
-                    self._tell(commit)
-
-    def _tell(self, commit):
-        try:
-            commit.on_done(commit.tid, commit.error)
-        except Exception:
-            logger.exception('%s: a finished transaction could not be'
-                             ' reported', self._name)
-
-    def drain(self):
-        """Return when every commit that was appended is settled."""
-        while True:
-            with self.mutex:
-                if not self.pipeline.queue:
-                    return
-                last = self.pipeline.queue[-1]
-            try:
-                self.wait(last)
-            except OutcomeUnknown:
-                pass  # its committer is told
-
-    def wait_for(self, tid):
-        """Return when the transaction of that tid is settled."""
-        with self.mutex:
-            commit = self.pipeline.find(tid)
-        if commit is not None:
-            try:
-                self.wait(commit)
-            except OutcomeUnknown:
-                pass  # its committer is told
-
-    def sync_now(self):
-        """Make everything durable that was appended, whatever the policy.
-
-        Raises WritingStopped when that cannot be.
-        """
-        self.drain()
-        with self.mutex:
-            unsynced = self.pipeline.unsynced
-        if unsynced and self._sync_a_batch(alone=False):
-            self._publish()
-        with self.mutex:
-            if self.pipeline.failed:
-                self.pipeline.refuse_when_stopped()
-
-    def sync_to(self, position):
-        """Make everything before the position durable; others go on."""
-        while True:
-            with self.mutex:
-                if self.pipeline.durable.end >= position:
-                    return
-                if self.pipeline.failed:
-                    self.pipeline.refuse_when_stopped()
-            if self._sync_a_batch(alone=False):
-                self._publish()
-
-    # The background
-
-    def _note_age(self, commit):
-        """`interval`: since when is something not durable?
-
-        If that is longer than was promised, this commit, and all behind it,
-        are acknowledged only when they are durable: never is more at stake
-        than one interval of commits.
-        """
-        now = time.monotonic()
-        if self._unsynced_since is None:
-            self._unsynced_since = now
-            self._wake.set()
-        elif now - self._unsynced_since > self._durability.sync_interval:
-            commit.promised = True
-        if self._uncovered_since is None:
-            self._uncovered_since = now
-
-    def _run(self):
-        while not self._closing:
-            self._wake.wait(self._until_background_sync())
-            self._wake.clear()
-            try:
-                if self._my_turn():
-                    self._lead_a_batch()
-                if self._abandoned:
-                    self._abandoned = False
-                    self._publish()
-            except Exception:  # nobody to tell: keep serving the others
-                logger.exception('%s: flusher', self._name)
-            self._step_down(THREAD)
-
-    def _until_background_sync(self):
-        """Seconds until the background sync; None: until somebody calls.
-
-        It begins when half of the interval is over, so that a sync of usual
-        length ends in time, and nobody has to wait.
-        """
-        with self.mutex:
-            if (not self._policy.background
-                    or self._unsynced_since is None
-                    or self._leader is not None
-                    or self.pipeline.failed):
-                return None
-            due = self._unsynced_since + self._durability.sync_interval / 2
-        return max(0.0, due - time.monotonic())
-
-    def _my_turn(self):
-        due = self._until_background_sync()
-        with self.mutex:
-            if due == 0.0 and self._leader is None:
-                self._leader = THREAD
-            return self._leader is THREAD
-
-    def close(self):
-        """Stop the thread.  Drain first."""
-        self._closing = True
-        self._wake.set()
-        self._thread.join()
+def _release(lock):
+    """Wake who waits for it; harmless if it was woken before."""
+    with contextlib.suppress(RuntimeError):
+        lock.release()

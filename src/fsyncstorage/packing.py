@@ -76,8 +76,9 @@ def _let_undos_end(storage):
 
     It would point to data that the pack, not knowing of it, leaves out.
     """
-    storage.hold_still()
-    storage._commit_lock.release()
+    with storage._commit_lock:
+        pass
+    storage._flusher.drain()
 
 
 def _remove_what_the_last_pack_kept(storage):
@@ -87,33 +88,47 @@ def _remove_what_the_last_pack_kept(storage):
 
 
 def _swap(storage, end, index):
-    """Put the packed file in the place of the old one.  Commit lock held."""
+    """Put the packed file in the place of the old one.
+
+    The commit lock is held, and everything is drained.
+    """
+    with storage._swapping:  # or closing; then somebody else may have the file
+        storage._refuse_when_stopped()
+        path = storage._file_name
+        storage._flusher.sync_to(storage.getSize())
+        file = datafile.open_existing(path + '.pack')
+        try:
+            _make_ready(storage, file)
+        except BaseException:
+            file.close()
+            datafile.remove_if_there(path + '.pack')
+            raise
+        try:
+            datafile.disk.replace(path + '.pack', path)
+            file.name = path
+            storage.replace_file(file, index, end)
+            datafile.disk.sync_directory(os.path.dirname(path))
+        except BaseException as error:
+            if isinstance(error, OSError) and storage._file is not file:
+                file.close()  # it was not renamed: all is as before
+                datafile.remove_if_there(path + '.pack')
+                raise
+            # Which file has the name now, and after a power cut?
+            storage._flusher.stop_writing(
+                f'a pack failed while it replaced the file ({error!r})')
+            raise
+
+
+def _make_ready(storage, file):
+    """All but the renaming: the new file is durable, the old one is kept."""
     path = storage._file_name
-    directory = os.path.dirname(path)
-    storage._flusher.sync_now()
-    file = datafile.open_existing(path + '.pack')
-    try:
-        file.sync()
-        # The index knows the old file; it must be gone for good before the
-        # new file can be found beside it.
-        storage._checkpoints.forget()
-        if storage.pack_keep_old:
-            datafile.disk.link(path, path + '.old')
-        datafile.disk.sync_directory(directory)
-        datafile.disk.replace(path + '.pack', path)
-    except BaseException:
-        file.close()
-        datafile.remove_if_there(path + '.pack')
-        raise
-    file.name = path
-    storage.replace_file(file, index, end)
-    try:
-        datafile.disk.sync_directory(directory)
-    except OSError as error:
-        storage._flusher.stop_writing(
-            f'after a pack, the directory could not be synced ({error}): a'
-            ' power cut may bring back the file before the pack')
-        raise
+    file.sync()
+    # The index knows the old file; it must be gone for good before the new
+    # file can be found beside it.
+    storage._checkpoints.forget()
+    if storage.pack_keep_old:
+        datafile.disk.link(path, path + '.old')
+    datafile.disk.sync_directory(os.path.dirname(path))
 
 
 def _remove_what_was_packed_away(storage):
@@ -167,6 +182,8 @@ class _Packer(FileStoragePacker):
             self._storage.hold_still()
             try:
                 self._copy_up_to(self._storage.getSize())
+                if self.blob_removed is not None:
+                    self.blob_removed.close()  # its last bytes may not fit
             except BaseException:
                 self._storage._commit_lock.release()
                 raise
@@ -189,6 +206,8 @@ class _Packer(FileStoragePacker):
             self._copy_up_to(self._storage.getSize())
             self._tfile.raw.sync()
             self._synced_to = self._sealed_to
+            # The old file, too: else `none` would sync all of it in the swap.
+            self._storage._flusher.sync_to(self._copied_to)
             if self._storage.getSize() - self._copied_to < SMALL_REST:
                 break
 

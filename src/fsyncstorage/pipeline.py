@@ -11,6 +11,7 @@ it (the flusher) holds one mutex around every call.  It promises:
 """
 
 import collections
+import itertools
 import typing
 
 from .errors import WritingStopped
@@ -35,8 +36,7 @@ class Commit:
                  'promised', 'on_publish', 'on_done', 'state', 'error',
                  'waiters', 'orphan')
 
-    def __init__(self, tid, start, end, status=b' ', promised=True,
-                 on_publish=None, on_done=None):
+    def __init__(self, tid, start, end, status=b' ', promised=True):
         self.tid = tid
         self.start = start
         self.end = end
@@ -48,16 +48,16 @@ class Commit:
         self.blobs = None
         #: Published only when durable.
         self.promised = promised
-        #: Called once with the tid, in order, when it becomes visible.
-        self.on_publish = on_publish
+        #: Called with the tid, in order, when it becomes visible.
+        self.on_publish = None
         #: Called with (tid, error or None) when all is over.
-        self.on_done = on_done
+        self.on_done = None
         self.state = None
         self.error = None
         #: Locks to release, one for each thread that waits for this commit.
         self.waiters = []
         #: No thread of its own waits for it.
-        self.orphan = on_done is not None
+        self.orphan = False
 
     @property
     def settled(self):
@@ -81,6 +81,8 @@ class Pipeline:
         #: A sync failed.
         self.failed = False
         self.queue = collections.deque()  # appended, not settled; file order
+        self.needing_sync = 0
+        self._newest = None
 
     # What is the state?
 
@@ -95,51 +97,61 @@ class Pipeline:
             return min(self.published, self.durable)
         return self.published
 
-    def waiting(self):
-        """The number of commits that are not durable and must be."""
-        return sum(commit.needs_sync for commit in self.queue)
-
     def find(self, tid):
         """The commit of that tid, if it is not settled."""
         for commit in self.queue:
             if commit.tid == tid:
                 return commit
 
-    # What happens?
-
     def refuse_when_stopped(self):
         if self.stopped is not None:
             raise WritingStopped(self.stopped)
 
+    # What happens?
+
     def append(self, commit):
-        self.refuse_when_stopped()
-        if commit.start != self.appended.end or commit.tid <= self.appended.tid:
-            raise AssertionError(
-                f'commit {commit.point} does not follow {self.appended}')
-        commit.state = APPENDED
-        self.queue.append(commit)
+        """May be called again when an interrupt broke it off."""
+        if self._newest is not commit:
+            self.refuse_when_stopped()
+            if (commit.start != self.appended.end
+                    or commit.tid <= self.appended.tid):
+                raise AssertionError(
+                    f'commit {commit.point} does not follow {self.appended}')
+            self._newest = commit
         self.appended = commit.point
+        if commit.state is None:
+            if not self.queue or self.queue[-1] is not commit:
+                self.queue.append(commit)
+            self.needing_sync += commit.promised
+            commit.state = APPENDED
 
     def next_batch(self, alone):
         """The point to sync to, and the commits that it makes durable."""
-        batch = [commit for commit in self.queue if commit.state is APPENDED]
-        if alone and batch:
-            batch = batch[:1]
-            return batch[0].point, batch
-        return self.appended, batch
+        waiting = (each for each in self.queue if each.state is APPENDED)
+        if alone:
+            for commit in waiting:
+                return commit.point, [commit]
+        return self.appended, list(waiting)
 
     def synced(self, point):
         """Everything up to `point` is durable."""
-        if self.failed or point.end <= self.durable.end:
+        if self.failed:
             return
-        self.durable = point
+        self.durable = max(self.durable, point)
         for commit in self.queue:
-            if commit.end > point.end:
+            if commit.end > self.durable.end:
                 break
-            commit.state = DURABLE
+            self._leave_appended(commit, DURABLE)
+
+    def _leave_appended(self, commit, state):
+        if commit.state is APPENDED:
+            self.needing_sync -= commit.promised
+            commit.state = state
 
     def next_to_publish(self):
         """The oldest commit, if it may be published now."""
+        while self.queue and self.queue[0].settled:
+            self.queue.popleft()  # an interrupt broke off its publishing
         if self.queue:
             commit = self.queue[0]
             if commit.state is DURABLE or not commit.promised:
@@ -148,9 +160,10 @@ class Pipeline:
     def publish(self, commit):
         if self.next_to_publish() is not commit:
             raise AssertionError(f'{commit.point} is not next to publish')
-        self.queue.popleft()
+        self._leave_appended(commit, DURABLE)
         self.published = commit.point
         commit.state = PUBLISHED
+        self.queue.popleft()
 
     def stop(self, reason):
         """Nothing is appended any more; what was appended goes on."""
@@ -158,13 +171,18 @@ class Pipeline:
             self.stopped = reason
 
     def fail(self, reason, make_error):
-        """A sync failed.  Return the commits that fail with it."""
+        """A sync failed.  Return the commits that fail with it.
+
+        The first that needed it, and all behind it.  (What needs no sync and
+        stands before them is acknowledged as it was promised.)
+        """
         self.stop(reason)
         self.failed = True
-        lost = [commit for commit in self.queue if commit.state is APPENDED]
+        lost = list(itertools.dropwhile(
+            lambda commit: not commit.needs_sync, self.queue))
         for commit in lost:
-            commit.state = FAILED
             commit.error = make_error()
+            self._leave_appended(commit, FAILED)
             self.queue.remove(commit)
         return lost
 

@@ -67,11 +67,12 @@ class View:
             back, = _number.unpack_from(buffer, DATA_HDR_LEN)
             return tid, previous, b'', back
         data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
-        if len(data) < length:
-            data += os.pread(descriptor.number, length - len(data),
-                             position + len(buffer))
-            if len(data) < length:
+        while len(data) < length:  # one read gives 2 GB at most
+            more = os.pread(descriptor.number, length - len(data),
+                            position + DATA_HDR_LEN + len(data))
+            if not more:
                 raise CorruptedDataError(oid, data[:DATA_HDR_LEN], position)
+            data += more
         return tid, previous, data, 0
 
     def _revisions(self, oid):
@@ -255,6 +256,13 @@ class ViewIterator(_Unsealing, FileIterator):
         self._file_size = view.end
         self._pos = position
         self._start = start
-        self._stop = view.tid if stop is None else min(stop, view.tid)
+        self._stop = stop
         if start and view.end > FIRST:
             self._skip_to_start(start)
+
+    def __next__(self):
+        if self._pos >= self._file_size:
+            # Behind it, somebody may be writing.
+            self.close()
+            raise StopIteration
+        return super().__next__()

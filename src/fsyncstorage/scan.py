@@ -21,18 +21,15 @@ takes an index), and whether record tids are those of their transactions
 (stock's copy of a file with unordered tids writes others).
 """
 
-import os
 import re
 import struct
 import typing
 import zlib
-from functools import partial
 
 from . import seal
+from .source import Source
 
 FIRST = 4           # the position of the first transaction, behind the magic
-WINDOW = 1 << 18    # bytes read at a time
-
 HEADER = 23
 RECORD_HEADER = 42
 SMALLEST_RECORD = RECORD_HEADER + 8
@@ -120,83 +117,6 @@ class Damage(Exception):
         return self.args == other.args
 
 
-class Source:
-    """Reads a file by positions, through one large window.
-
-    `pread(length, position)` reads; `end` is where the file ends for us: what
-    others append meanwhile does not exist.
-    """
-
-    def __init__(self, pread, end):
-        self.pread = pread
-        self.end = end
-        self.forget()
-
-    @classmethod
-    def of_file(cls, number):
-        """Of an open file, by its descriptor number."""
-        return cls(partial(os.pread, number), os.fstat(number).st_size)
-
-    @classmethod
-    def of_bytes(cls, data):
-        return cls(
-            lambda length, position: data[position:position + length],
-            len(data))
-
-    def forget(self):
-        """Drop what was read ahead: others may have written since."""
-        self._buffer = b''
-        self._base = 0
-
-    def window(self, position, length):
-        """A buffer, and where in it these bytes are (and some more).
-
-        EOFError if the file ends before.
-        """
-        offset = position - self._base
-        if offset < 0 or offset + length > len(self._buffer):
-            self._buffer = self._read(position, max(length, WINDOW))
-            self._base = position
-            offset = 0
-            if len(self._buffer) < length:
-                raise EOFError
-        return self._buffer, offset
-
-    def read(self, position, length):
-        """These bytes; fewer at the end of the file.
-
-        Goes through the window only if they are there: for a look elsewhere.
-        """
-        offset = position - self._base
-        if 0 <= offset and offset + length <= len(self._buffer):
-            return self._buffer[offset:offset + length]
-        return self._read(position, length)
-
-    def pieces(self, position, end):
-        """The bytes up to there, in views that share the window."""
-        while position < end:
-            buffer, offset = self.window(position, 1)
-            piece = memoryview(buffer)[offset:offset + end - position]
-            yield piece
-            position += len(piece)
-
-    def crc(self, position, end, crc):
-        for piece in self.pieces(position, end):
-            crc = zlib.crc32(piece, crc)
-        return crc
-
-    def _read(self, position, length):
-        """A read of the system may be shorter than asked for."""
-        length = min(length, self.end - position)
-        data = self.pread(length, position) if length > 0 else b''
-        while data and len(data) < length:
-            more = self.pread(length - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
-
-
 # One transaction
 
 def read_transaction(source, position, after=None):
@@ -218,16 +138,21 @@ def read_transaction(source, position, after=None):
             # All of it in one window, unless it is large.
             buffer, offset = source.window(
                 position,
-                max(size, min(length + 8, WINDOW, source.end - position)))
+                max(size, min(length + 8, source.WINDOW,
+                              source.end - position)))
         front = buffer[offset:offset + size - extension]
         field = buffer[offset + size - extension:offset + size]
-        own = _own_seal(position, length, field, source) if field else None
+        own = _own_seal(position, field) if field else None
         if end > source.end:
+            if own is not None and own.length != length:
+                raise ValueError(
+                    f'its length is {length}, and its seal says {own.length}')
             raise EOFError
         records, crc = _read_records(
-            source, position, position + size, end, status, own is not None)
+            source, position, position + size, end,
+            status if own is None else own.status, own is not None)
         verdict, final, reason = (
-            _ask_seal(own, position, front, field, crc, after)
+            _ask_seal(source, own, position, front, field, records, crc, after)
             if field else (seal.ABSENT, status, None))
     except EOFError:
         raise Damage(position, tid, SHORT,
@@ -248,15 +173,10 @@ def _damage(position, tid, status, reason, transaction=None):
     return Damage(position, tid, kind, reason, transaction)
 
 
-def _own_seal(position, length, field, source):
+def _own_seal(position, field):
     """The seal that was made for a transaction in this place, or None."""
     found = seal.find(field)
-    if found is None or found.position != position:
-        return None
-    if found.length != length and position + length > source.end:
-        raise ValueError(
-            f'its length is {length}, and its seal says {found.length}')
-    return found
+    return found if found and found.position == position else None
 
 
 def _read_records(source, position, at, end, status, with_crc):
@@ -302,7 +222,7 @@ def _read_records(source, position, at, end, status, with_crc):
     return records, crc
 
 
-def _ask_seal(own, position, front, field, crc, after):
+def _ask_seal(source, own, position, front, field, records, crc, after):
     """What the seal says, the status it says, and what is wrong."""
     status = front[16:17]
     if own is None:
@@ -312,14 +232,17 @@ def _ask_seal(own, position, front, field, crc, after):
             if verdict == seal.DAMAGED else None)
     if _was_rewritten(own, front, after):
         return seal.MOVED, status, None
-    verdict = seal.verify(
-        position, b''.join((front[:16], own.status, front[17:])), field, crc)
-    if verdict != seal.SOUND:
-        return verdict, status, 'it does not fit the checksum in its seal'
-    if status not in (own.status, b'c'):
-        return verdict, own.status, (
+    final_front = b''.join((front[:16], own.status, front[17:]))
+    verdict = seal.verify(position, final_front, field, crc)
+    if verdict == seal.SOUND:
+        return verdict, own.status, None if status in (own.status, b'c') else (
             f'its status is {status!r}, and its seal says {own.status!r}')
-    return verdict, own.status, None
+    if status == b'p' and seal.SOUND == seal.verify(
+            position, front, field,
+            _crc_before_copy(source, position + len(front) + len(field),
+                             position + own.length + 8, records)):
+        return seal.MOVED, status, None
+    return verdict, status, 'it does not fit the checksum in its seal'
 
 
 def _was_rewritten(own, front, after):
@@ -336,6 +259,22 @@ def _was_rewritten(own, front, after):
         return True
     return (status == b'p' != own.status
             and (after is None or after.status in (b'p', b'u')))
+
+
+def _crc_before_copy(source, at, end, records):
+    """The crc that the records had before stock copied the transaction.
+
+    A pack leaves out all previous pointers; stock's copy of a packed file
+    puts them in again where the object has an earlier record.
+    """
+    crc = 0
+    for record in records:
+        if record.previous and _earlier_record(
+                source, record, record.previous):
+            crc = source.crc(at, record.position + 16, crc)
+            crc = zlib.crc32(bytes(8), crc)
+            at = record.position + 24
+    return source.crc(at, end, crc)
 
 
 def _ask_header(tid, status, after):
@@ -365,7 +304,7 @@ def backward(source, record):
     something else than a record of the same object.
     """
     while record.back:
-        target = _earlier_record(source, record)
+        target = _earlier_record(source, record, record.back)
         if target is None:
             raise ValueError(
                 f'the record at {record.position} points back to'
@@ -380,15 +319,15 @@ def _as_record(buffer, offset, position):
     return Record(oid, tid, previous, position, length, back)
 
 
-def _earlier_record(source, record):
-    """The record that the back pointer leads to, or None.
+def _earlier_record(source, record, position):
+    """The record of the same object at an earlier position, or None.
 
     These are far apart, and rare: they leave the window where it is.
     """
-    data = source.read(record.back, SMALLEST_RECORD)
+    data = source.read(position, SMALLEST_RECORD)
     if len(data) < SMALLEST_RECORD:
         return None
-    target = _as_record(data, 0, record.back)
+    target = _as_record(data, 0, position)
     begin, version = unpack_record(data)[3:5]
     header = source.read(begin, HEADER)
     if (target.oid != record.oid or version or len(header) < HEADER
@@ -456,7 +395,7 @@ def find_transaction(source, start):
     is that its records add up, and name its position.
     """
     scout = Source(source.pread, source.end)
-    for at, match in _matches(source, _LENGTH_AND_STATUS, start):
+    for at, match in matches(source, _LENGTH_AND_STATUS, start):
         position = at - _LENGTH_OFFSET
         length = int.from_bytes(match[1], 'big')
         if position >= start and HEADER <= length < source.end - position:
@@ -481,7 +420,7 @@ def find_sound_seals(source, start):
     its end, where it belongs.  A seal elsewhere says nothing: it was moved, or
     it is part of a Data.fs that is kept inside a pickle.
     """
-    for at, _ in _matches(source, _MAGIC, start):
+    for at, _ in matches(source, _MAGIC, start):
         found = seal.parse(source.read(at, seal.SIZE))
         if found is not None and start <= found.position < at:
             header = source.read(found.position, HEADER)
@@ -491,13 +430,15 @@ def find_sound_seals(source, start):
                 yield found.position, found
 
 
-def _matches(source, pattern, start):
-    """(position, match) of a pattern in the bytes from `start` on."""
-    overlap = HEADER  # longer than what any pattern looks at
+def matches(source, pattern, start):
+    """(position, match) of a pattern in the bytes from `start` on.
+
+    It may look at as many bytes as a transaction header has.
+    """
+    step, overlap = source.WINDOW, HEADER
     while start < source.end:
-        data = source.pread(
-            min(WINDOW + overlap, source.end - start), start)
+        data = source.pread(min(step + overlap, source.end - start), start)
         for match in pattern.finditer(data):
-            if match.start() < WINDOW:
+            if match.start() < step:
                 yield start + match.start(), match
-        start += WINDOW
+        start += step

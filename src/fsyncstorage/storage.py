@@ -15,6 +15,7 @@ import io
 import logging
 import os
 import sys
+import threading
 
 import zc.lockfile
 import ZODB.blob
@@ -94,6 +95,7 @@ class FsyncStorage(CommitMachinery):
                 ' needed, like Data.fs')
         self._stop = stop
         self._durable_directories = set()
+        self._swapping = threading.Lock()
         if not create:
             recovery.refuse_lost_file(file_name, blob_dir)
         try:
@@ -199,12 +201,15 @@ class FsyncStorage(CommitMachinery):
         try:
             if self._flusher is not None:
                 self._publisher.owned_by(None)
-                self._flusher.sync_now()
+                self._offer()
+                self._flusher.drain()
+                self._flusher.sync_to(self._pos)
                 self._save_index()
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
-            self._release()
+            with self._swapping:  # a pack may be about to rename
+                self._release()
 
     def _release(self):
         """Leave no thread, file or lock behind, however far we came."""

@@ -55,8 +55,6 @@ WARNINGS = frozenset([DANGLING, ORPHAN, ODD])
 MOST_LISTED = 1000
 # Positions that are sorted at a time, to read them in order.
 SORTED_AT_A_TIME = 1_000_000
-# Bytes between two calls that tell how far we are.
-TELL_EVERY = 1 << 22
 
 
 class NoDataFile(Exception):
@@ -111,7 +109,8 @@ class Report:
         self.without_data = 0           # objects deleted, or never created
         self.first_tid = self.last_tid = None
         self.seals = Counter()          # verdicts
-        self.wrapped = Counter()        # current records, by their prefix
+        self.wrapped = Counter()        # current records, by their marks
+        self.opaque = 0                 # of them, those that nobody can read
         self.walked = 0
         self.blobs = None               # Counter, if they were checked
         self.index = None               # words, if it was checked
@@ -133,7 +132,7 @@ def verify(source, blob_files=None, stored=None, tell=lambda *_: None):
     """The `Verification` of a file: its report, its index, what is damaged.
 
     `blob_files` is a FilesystemHelper, `stored` an index with `position` and
-    `index`; `tell(stage, position)` is called now and then.
+    `index`; `tell(stage, position)` is called all the time.
     """
     verification = Verification(source, blob_files, stored, tell)
     verification.check_magic()
@@ -156,13 +155,7 @@ class Verification:
         if blob_files is not None:
             self.report.blobs = Counter()
         self.stored = stored
-        self._tell = tell
-        self._tell_at = 0
-
-    def tell(self, stage, position):
-        if position >= self._tell_at:
-            self._tell(stage, position)
-            self._tell_at = position + TELL_EVERY
+        self.tell = tell
 
     # Transactions
 
@@ -249,6 +242,8 @@ class Verification:
 
     def note_damage(self, damage):
         reason = damage.reason
+        if damage.kind == scan.UNFINISHED:
+            reason += ', and finished ones are behind it'
         if damage.end == self.source.end and damage.transaction is None:
             reason += (
                 '; behind it, up to the end of the file, no transaction can be'
@@ -279,10 +274,10 @@ class Verification:
                 self.report.add(
                     ODD, f'a record has the tid of another transaction'
                     f' ({tid.hex()})', position, transaction.tid, oid)
+            if self.without_data:
+                self.without_data.discard(oid)
             if not length:
                 self.follow_back(transaction, record)
-            elif self.without_data:
-                self.without_data.discard(oid)
             if self.blob_files is not None:
                 self.check_blob(record)
             positions[oid] = position
@@ -294,8 +289,8 @@ class Verification:
         """The previous pointer does not lead to the previous record."""
         if record.previous in self.damaged:
             kind, reason = LOST, (
-                'its previous revision is in the damaged transaction at'
-                f' {record.previous}')
+                f'its previous revision, at {record.previous}, is in a damaged'
+                ' transaction')
         elif record.previous:
             kind, reason = POINTER, (
                 f'its previous pointer leads to {record.previous}, and the'
@@ -331,18 +326,18 @@ class Verification:
         for holder in steps:
             if holder.back in self.damaged:
                 raise LookupError(
-                    'its data is in the damaged transaction at'
-                    f' {holder.back}')
+                    f'its data, at {holder.back}, is in a damaged'
+                    ' transaction')
         return holder if holder.length else None
 
-    def data(self, holder):
-        return self.source.read(
-            holder.position + scan.RECORD_HEADER, holder.length)
+    def content(self, holder):
+        """Marks and pickles, see `unwrap`."""
+        return unwrap(self.source.read(
+            holder.position + scan.RECORD_HEADER, holder.length))
 
     # Pickles
 
     def walk_pickles(self):
-        self._tell_at = 0
         for position in self.current_positions():
             self.tell('objects', position)
             record = scan.record_at(self.source, position)
@@ -351,7 +346,7 @@ class Verification:
             except (LookupError, ValueError):
                 continue  # that was noted with its transaction
             if holder is not None:
-                self.walk_pickle(record, self.data(holder))
+                self.walk_pickle(record, holder)
 
     def current_positions(self):
         """In rising order, as long as they are not too many."""
@@ -360,12 +355,13 @@ class Verification:
                 'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
             yield from sorted(some)
 
-    def walk_pickle(self, record, data):
+    def walk_pickle(self, record, holder):
         try:
-            prefix, data = unwrap(data)
-            if prefix:
-                self.report.wrapped[prefix] += 1
+            marks, data = self.content(holder)
+            if marks:
+                self.report.wrapped[marks] += 1
             if data is None:
+                self.report.opaque += 1
                 return
             references = get_refs(data)
         except Exception as error:  # what rubbish raises is not defined
@@ -383,11 +379,7 @@ class Verification:
     # Blobs
 
     def check_blob(self, record):
-        try:
-            holder = self.holder(record)
-            data = unwrap(self.data(holder))[1] if holder else None
-        except Exception:
-            return  # noted elsewhere, if it is a record that counts
+        data = self.content_or_none(record)
         if is_blob_record(data):
             self.blobs.add(record.oid + record.tid)
             self.report.blobs['records'] += 1
@@ -396,6 +388,14 @@ class Verification:
                 self.report.add(
                     BLOB, f'its blob file is missing: {path}',
                     record.position, record.tid, record.oid)
+
+    def content_or_none(self, record):
+        """The pickles of any record, if they can be read."""
+        try:
+            holder = self.holder(record)
+            return holder and self.content(holder)[1]
+        except (LookupError, ValueError, zlib.error):
+            return None  # if it is a current one, that is noted elsewhere
 
     def find_orphans(self):
         """Blob files without a record.
@@ -407,7 +407,7 @@ class Verification:
         for oid, directory in self.blob_files.listOIDs():
             for name in os.listdir(directory):
                 path = os.path.join(directory, name)
-                _, tid = self.blob_files.splitBlobFilename(path)
+                tid = self.tid_of_blob_file(path)
                 if tid is None:
                     continue
                 self.report.blobs['files'] += 1
@@ -416,22 +416,25 @@ class Verification:
                         ORPHAN, f'a blob file without a record: {path}',
                         tid=tid, oid=oid)
 
+    def tid_of_blob_file(self, path):
+        try:
+            return self.blob_files.splitBlobFilename(path)[1]
+        except ValueError:
+            return None
+
     def may_have_record(self, oid, tid):
         if oid + tid in self.blobs:
             return True
         if self.report.last_tid is None or tid > self.report.last_tid:
             return True  # of a transaction that is not finished
-        return self.has_opaque_record(oid, tid)
+        return self.report.opaque and self.has_record(oid, tid)
 
-    def has_opaque_record(self, oid, tid):
-        """One of which nobody knows whether it is a blob's."""
+    def has_record(self, oid, tid):
         position = self.index.get(oid, 0)
         while position:
             record = scan.record_at(self.source, position)
             if record.tid == tid:
-                holder = self.holder(record)
-                return holder is not None and unwrap(
-                    self.data(holder))[1] is None
+                return True
             position = record.previous
         return False
 
@@ -450,10 +453,10 @@ class Verification:
         wrong += [oid for oid in ours if oid not in theirs]
         if wrong:
             self.wrong_index(
-                f'{len(wrong)} entries are not as in the data', wrong[0])
+                f'{len(wrong):,} entries are not as in the data', wrong[0])
         else:
             self.report.index = (
-                f'{len(theirs)} entries as in the data before {position}')
+                f'{len(theirs):,} entries as in the data before {position}')
 
     def refuse_other_index(self):
         if self.stored is not None and self.report.index is None:
@@ -474,7 +477,7 @@ def unwrap(data):
     The pickles are None if only the wrapper knows how to read them.
     """
     marks = ''
-    while data[:1] == b'.':  # no pickle begins with STOP
+    while data[:1] == b'.' != data:  # no pickle begins with STOP
         mark = data[:2]
         marks += mark.decode('latin-1')
         if mark == b'.z':
