@@ -246,7 +246,7 @@ class KindOfDamageTests(ScanCase):
                 (record + 31, b'\1', 'does not belong'),
                 (record + 33, b'\1', 'does not belong'),
                 (record + 41, b'\x05', 'add up'),
-                (third - 1, b'\1', 'behind its records'),
+                (third - 1, b'\1', 'redundant transaction length'),
                 ]:
             with self.subTest(position=position - second, reason=reason):
                 damage, = damages(changed(data, position, new))

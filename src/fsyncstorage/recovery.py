@@ -39,6 +39,16 @@ class DamagedFile(CorruptedTransactionError):
     """Something that was durable is damaged.  Nothing was changed."""
 
 
+class _Before(typing.NamedTuple):
+    """What the reading of a transaction needs to know of the one before it.
+
+    The tid is none: that tids do not rise is no damage here.
+    """
+
+    tid: bytes
+    status: bytes
+
+
 class Recovered(typing.NamedTuple):
     index: fsIndex
     end: int
@@ -114,10 +124,10 @@ def drop_cache(file, position):
 def _read_on(source, known):
     """Index the sound transactions; stop at the first Damage."""
     index, position, tid = known
-    damage = None
+    damage = before = None
     while position < source.end:
         try:
-            transaction = scan.read_transaction(source, position)
+            transaction = scan.read_transaction(source, position, before)
         except scan.Damage as found:
             damage = found
             break
@@ -127,6 +137,7 @@ def _read_on(source, known):
         for record in transaction.records:
             index[record.oid] = record.position
         position, tid = transaction.end, transaction.tid
+        before = _Before(z64, transaction.status)
     return Recovered(index, position, tid), damage
 
 

@@ -218,7 +218,8 @@ def _read_records(source, position, at, end, status, with_crc):
     again, = unpack_number(*source.window(stop, 8))
     if again != stop - position:
         raise ValueError(
-            f'its length is {stop - position}, and {again} behind its records')
+            'redundant transaction length does not match initial transaction'
+            f' length: {again} != {stop - position}')
     return records, crc
 
 
