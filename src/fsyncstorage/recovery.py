@@ -22,6 +22,7 @@ import logging
 import os
 import typing
 
+from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.FileStorage.FileStorage import CorruptedTransactionError
 from ZODB.fsIndex import fsIndex
 from ZODB.utils import z64
@@ -66,8 +67,9 @@ def refuse_lost_file(path, blob_dir):
     database would be lost behind an empty one.
     """
     try:
-        if os.path.getsize(path) >= scan.FIRST:
-            return
+        with open(path, 'rb') as file:
+            if not is_torn_creation(file.read(len(FILESTORAGE_MAGIC) + 1)):
+                return
         state = 'is empty'
     except FileNotFoundError:
         state = 'is missing'
@@ -80,6 +82,14 @@ def refuse_lost_file(path, blob_dir):
             f'{path} {state}, but there is {" and ".join(beside)}: a database'
             ' was here. Restore it from there or from a backup; to begin a new'
             ' one, move these away first')
+
+
+def is_torn_creation(content):
+    """Is this all that a power cut left of a new file: a part of the magic,
+    or zeros in its place?"""
+    return (len(content) <= len(FILESTORAGE_MAGIC)
+            and content != FILESTORAGE_MAGIC
+            and FILESTORAGE_MAGIC.startswith(content.rstrip(b'\0')))
 
 
 def _has_blobs(blob_dir):

@@ -139,14 +139,12 @@ class FsyncStorage(CommitMachinery):
         return index, end, tid  # and nothing is left to scan
 
     def _check_magic(self):
-        magic = self._file.read(len(FILESTORAGE_MAGIC))
-        if magic == FILESTORAGE_MAGIC:
-            return
-        if not FILESTORAGE_MAGIC.startswith(magic):
+        magic = self._file.read(len(FILESTORAGE_MAGIC) + 1)
+        if recovery.is_torn_creation(magic):
+            if not self._is_read_only:
+                self._file.write_at(FILESTORAGE_MAGIC, 0)
+        elif not magic.startswith(FILESTORAGE_MAGIC):
             raise FileStorageFormatError(self._file_name)
-        # Empty, or what a power cut left of a new file.
-        if not self._is_read_only:
-            self._file.write_at(FILESTORAGE_MAGIC, 0)
 
     def _trusted_index(self):
         """What the index file knows, if it can be believed."""
@@ -181,9 +179,7 @@ class FsyncStorage(CommitMachinery):
         self._spool_to(io.BytesIO())
         self._file.sync()
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
-        if self.blob_dir:
-            blobs.prepare(self.blob_dir)
-            self._place_blobs()
+        self._place_blobs()
         self._checkpoints = Checkpoints(self, index_checkpoint)
         self._flusher = Flusher(
             self._file_name, opened, self.durability,
@@ -191,6 +187,12 @@ class FsyncStorage(CommitMachinery):
         if self._index_position == FIRST:
             self._save_index()
         self._checkpoints.start(self._index_position)
+
+    def _blob_init(self, blob_dir, layout='automatic'):
+        """Stock's hook: the blob directory is about to be used."""
+        if not self._is_read_only:
+            blobs.prepare(blob_dir)
+        super()._blob_init(blob_dir, layout)
 
     def close(self):
         """Drain, sync, save the index, release everything."""
