@@ -156,6 +156,9 @@ def run(argv=None):
         '--results', default=RESULTS, type=pathlib.Path, metavar='DIR',
         help='write the results here (default: perf/results)')
     parser.add_argument(
+        '--rounds', default=ROUNDS, metavar='N',
+        help=f'how often each is measured (default: {ROUNDS})')
+    parser.add_argument(
         '--quick', action='store_true',
         help='short samples: to try the script, not to record')
     options = parser.parse_args(argv)
@@ -163,7 +166,7 @@ def run(argv=None):
     json = options.results / 'fsync_2004.json'
     code = main.main([
         *PARAMETERS, '--directory', options.directory, '--json', str(json),
-        *(['--quick'] if options.quick else ['--rounds', ROUNDS])])
+        *(['--quick'] if options.quick else ['--rounds', options.rounds])])
     if code:
         return code
     document = documents.load(json)

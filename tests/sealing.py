@@ -71,7 +71,7 @@ def sealed(data, which=lambda index: True):
 
 def _transaction(source, transaction, position, moved, with_seal):
     field = transaction.field
-    size = seal.sealed_length(field) if with_seal else len(field)
+    size = len(field) + (seal.room(field) if with_seal else 0)
     at = position + len(transaction.front) + size
     body = bytearray()
     for record in transaction.records:

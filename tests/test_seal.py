@@ -35,7 +35,8 @@ class Seals(unittest.TestCase):
     def test_nobody_sees_it(self):
         for extension in b'', DICT_PICKLE:
             field = make(extension)
-            self.assertEqual(len(field), seal.sealed_length(extension))
+            self.assertEqual(len(field),
+                             len(extension) + seal.room(extension))
             self.assertEqual(seal.strip(field), extension)
             self.assertEqual(seal.strip(extension), extension)
 
@@ -68,8 +69,8 @@ class Seals(unittest.TestCase):
 
     def test_what_fits(self):
         longest = b'x' * (65535 - seal.SIZE)
-        self.assertTrue(seal.fits(longest))
-        self.assertFalse(seal.fits(longest + b'x'))
+        self.assertEqual(seal.room(longest), seal.SIZE)
+        self.assertEqual(seal.room(longest + b'x'), 0)
 
 
 class Sealed(TestCase):

@@ -85,5 +85,5 @@ class State(TestCase):
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
         self.assertEqual(storage._tindex, 
-            {oid(1): 4 + 23 + seal.sealed_length(b'')})
+            {oid(1): 4 + 23 + seal.room(b'')})
         storage.tpc_abort(transaction)

@@ -32,8 +32,8 @@ class Checkpoints:
         self._every = every
         self.path = storage._file_name + '.index'
         self.written = 0
-        self._position = 0         # of the last index that has its name
-        self._size = 0             # of its file
+        self._size = 0             # of the last index file
+        self._written_to(0)
         self._snapshot = None      # the one under way
         self._naming = threading.Lock()
         self._one_at_a_time = threading.Lock()
@@ -43,7 +43,7 @@ class Checkpoints:
 
     def start(self, position):
         """The index that was found is good up to this position."""
-        self._position = max(position, self._position)
+        self._written_to(max(position, self._position))
         self._thread = threading.Thread(
             target=self._run, daemon=True,
             name=f'checkpoints of {self._storage._file_name}')
@@ -56,12 +56,17 @@ class Checkpoints:
             self._snapshot.about_to_change(oids)
 
     def appended(self, end):
-        if end - self._position >= self._due() and not self._wake.is_set():
+        if end >= self._due:
             self._wake.set()
 
-    def _due(self):
-        # Half: while it is written, as much again may be appended.
-        return max(self._every // 2, TIMES_ITS_SIZE * self._size)
+    def _written_to(self, position):
+        """There is an index up to here, or it failed: when is the next due?
+
+        After half of the bytes: while it is written, as much again may come.
+        """
+        self._position = position
+        self._due = position + max(
+            self._every // 2, TIMES_ITS_SIZE * self._size)
 
     # Writing
 
@@ -93,8 +98,8 @@ class Checkpoints:
                 return False
             datafile.disk.replace(temporary, self.path)
             datafile.disk.sync_directory(os.path.dirname(self.path))
-            self._position = position
             self._size = os.path.getsize(self.path)
+            self._written_to(position)
             self.written += 1
             return True
 
@@ -102,7 +107,7 @@ class Checkpoints:
         """The data file is about to be replaced: no index belongs to it."""
         with self._naming:
             self._snapshot = None
-            self._position = 0
+            self._written_to(0)
             datafile.remove_if_there(self.path)
             datafile.disk.sync_directory(os.path.dirname(self.path))
 
@@ -123,7 +128,7 @@ class Checkpoints:
                 '%s: no index could be written (%s); the next start scans'
                 ' more of the data', self._storage._file_name, error)
             # Not again before as much was appended as for a good one.
-            self._position = self._storage._pos
+            self._written_to(self._storage._pos)
             return False
 
     def close(self):

@@ -31,6 +31,7 @@ import zlib
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import TempFormatter
 from ZODB.FileStorage.format import TRANS_HDR
+from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
@@ -73,6 +74,8 @@ class AsyncFinish:
 
 class CommitMachinery(FileStorage):
 
+    _sealed = False  # the transaction in progress
+
     # A transaction, until it is appended
 
     def tpc_begin(self, transaction, tid=None, status=' '):
@@ -81,11 +84,12 @@ class CommitMachinery(FileStorage):
         try:
             super().tpc_begin(transaction, tid, status)
             self._refuse_when_stopped()
-            if self._tid <= self._flusher.appended.tid:
+            last = self._flusher.pipeline.appended.tid
+            if self._tid <= last:
                 self._ts = newest
                 raise StorageTransactionError(
                     f'the transaction id {self._tid.hex()} is not later than'
-                    f' {self._flusher.appended.tid.hex()}, the last one')
+                    f' {last.hex()}, the last one')
         except BaseException:
             if not begun_before:
                 self.tpc_abort(transaction)
@@ -94,7 +98,7 @@ class CommitMachinery(FileStorage):
     def _refuse_when_stopped(self):
         if self._closed:
             raise ValueError(f'{self._file_name} is closed')
-        if self._flusher is not None:
+        if self._flusher is not None and self._flusher.pipeline.stopped:
             self._flusher.refuse_when_stopped()
 
     def _begin(self, tid, user, description, extension):
@@ -102,15 +106,15 @@ class CommitMachinery(FileStorage):
 
         Records are placed behind them, so the seal needs its room now.
         """
-        user, description = as_bytes(user), as_bytes(description)
         if extension:
             extension = seal.strip(extension)  # an old one, of a copy
-        self._sealed = self._checksums and seal.fits(extension)
-        self._unsealable += self._checksums and not self._sealed
-        self._ude = user, description, extension
-        super()._begin(tid, user, description, extension)
-        if self._sealed:
-            self._thl += seal.sealed_length(extension) - len(extension)
+        self._ude = as_bytes(user), as_bytes(description), extension
+        super()._begin(tid, *self._ude)
+        if self._checksums:
+            room = seal.room(extension)
+            self._sealed = bool(room)
+            self._unsealable += not room
+            self._thl += room
 
     def _check_transaction(self, transaction, call):
         if self._transaction is None or transaction is not self._transaction:
@@ -278,7 +282,7 @@ class CommitMachinery(FileStorage):
         status = as_bytes(self._tstatus)
         front = _transaction_header.pack(
             self._tid, length, status, len(user), len(description),
-            seal.sealed_length(field) if self._sealed else len(field),
+            self._thl - TRANS_HDR_LEN - len(user) - len(description),
         ) + user + description
         if self._sealed:
             field = seal.make(front, field, status, self._pos, length,
@@ -335,11 +339,14 @@ class CommitMachinery(FileStorage):
                 raise StorageTransactionError(
                     'tpc_finish called before tpc_vote')
             commit = self._commit(f)
-        try:
-            with self._lock:
+            try:
                 self._append(transaction, commit)
+            except BaseException:
+                self._flusher.abandon(commit)
+                raise
+        try:
             if not commit.promised:
-                self._offer()
+                self._publisher.offer(self._flusher)
             if commit.on_done is None:
                 self._flusher.wait(commit)
         except BaseException:
@@ -399,7 +406,8 @@ class CommitMachinery(FileStorage):
         self._index.update(self._tindex)
         self._pos = commit.end
         self._flusher.append(commit)
-        self._place_blobs()
+        if self.blob_dir:
+            self._place_blobs()
         self._checkpoints.appended(commit.end)
 
     def _write_status(self, commit):

@@ -231,10 +231,11 @@ class Flusher:
         with self.mutex:
             for commit in self.pipeline.queue:
                 self._wake_waiters(commit)
-            self._untold += self.pipeline.fail(reason, lambda: OutcomeUnknown(
+            lost = self.pipeline.fail(reason, lambda: OutcomeUnknown(
                 f'{self._name}: a sync failed ({error}): whether this'
                 ' transaction was kept is known when the storage is opened'
                 ' again'))
+            self._untold += [each for each in lost if each.on_done is not None]
         if first:
             logger.critical(reason)
 
@@ -260,7 +261,8 @@ class Flusher:
         with self.mutex:
             self._wake_waiters(commit)
             self.pipeline.publish(commit)
-            self._untold.append(commit)
+            if commit.on_done is not None:
+                self._untold.append(commit)
             return self.pipeline.next_to_publish()
 
     def _wake_waiters(self, commit):
@@ -277,8 +279,7 @@ class Flusher:
 
     def _tell(self, commit):
         try:
-            if commit.on_done is not None:
-                commit.on_done(commit.tid, commit.error)
+            commit.on_done(commit.tid, commit.error)
         except Exception:
             logger.exception('%s: a finished transaction could not be'
                              ' reported', self._name)

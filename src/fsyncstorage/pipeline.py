@@ -32,14 +32,15 @@ class Point(typing.NamedTuple):
 class Commit:
     """One transaction between its append and its acknowledgement."""
 
-    __slots__ = ('tid', 'start', 'end', 'status', 'status_last', 'blobs',
-                 'promised', 'on_publish', 'on_done', 'state', 'error',
-                 'waiters', 'orphan')
+    __slots__ = ('tid', 'start', 'end', 'point', 'status', 'status_last',
+                 'blobs', 'promised', 'on_publish', 'on_done', 'state',
+                 'error', 'waiters', 'orphan')
 
     def __init__(self, tid, start, end, status=b' ', promised=True):
         self.tid = tid
         self.start = start
         self.end = end
+        self.point = Point(end, tid)
         #: The byte that makes it count.
         self.status = status
         #: It is written only after a sync of what it makes count.
@@ -66,10 +67,6 @@ class Commit:
     @property
     def needs_sync(self):
         return self.promised and self.state is APPENDED
-
-    @property
-    def point(self):
-        return Point(self.end, self.tid)
 
 
 class Pipeline:
@@ -150,15 +147,16 @@ class Pipeline:
 
     def next_to_publish(self):
         """The oldest commit, if it may be published now."""
-        while self.queue and self.queue[0].settled:
-            self.queue.popleft()  # an interrupt broke off its publishing
-        if self.queue:
+        while self.queue:
             commit = self.queue[0]
-            if commit.state is DURABLE or not commit.promised:
+            if not commit.promised or commit.state is DURABLE:
                 return commit
+            if not commit.settled:
+                break
+            self.queue.popleft()  # an interrupt broke off its publishing
 
     def publish(self, commit):
-        if self.next_to_publish() is not commit:
+        if self.queue[0] is not commit:
             raise AssertionError(f'{commit.point} is not next to publish')
         self._leave_appended(commit, DURABLE)
         self.published = commit.point

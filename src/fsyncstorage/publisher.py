@@ -53,7 +53,7 @@ class Publisher:
                     commit = flusher.next_to_publish()
                     while commit is not None:
                         commit = self._publish_one(flusher, commit)
-                    if flusher.failed:  # only what is durable, from now on
+                    if flusher.pipeline.failed:  # only what is durable, from now on
                         self._show(flusher.visible)
                 finally:
                     self._busy_thread = None

@@ -63,14 +63,11 @@ class Seal(typing.NamedTuple):
         return bool(self.flags & WAS_EMPTY)
 
 
-def sealed_length(extension):
-    """The length of the extension field with the seal."""
-    return len(extension or EMPTY_PICKLE) + SIZE
-
-
-def fits(extension):
-    """Can this extension carry a seal?"""
-    return sealed_length(extension) <= LONGEST_EXTENSION
+def room(extension):
+    """By how much a seal makes it longer; 0 if it cannot carry one."""
+    length = len(extension)
+    more = SIZE if length else SIZE + len(EMPTY_PICKLE)
+    return more if length + more <= LONGEST_EXTENSION else 0
 
 
 def make(front, extension, status, position, length, durable, records_crc):
