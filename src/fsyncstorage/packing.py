@@ -53,6 +53,9 @@ def pack(storage, t, referencesf, gc):
         storage._pack_is_in_progress = True
     try:
         _let_undos_end(storage)
+        # What a pack was asked for is durable after it, whatever the policy,
+        # and whether or not there was something to free.
+        storage._flusher.sync_to(storage.getSize())
         _remove_what_the_last_pack_kept(storage)
         try:
             packed = storage.packer(storage, referencesf, stop, gc)

@@ -1,0 +1,17 @@
+"""Power cuts, in a process: record, cut, build, open, judge.
+
+events      what happens to files, and the marks of the workload between
+powercut    what is surely on the disk at a cut, and what may be
+tearing     the ways in which unsynced data survive in part
+recorder    performs each operation and records it; the Disk that does so
+past_seam   the same for what code of ZODB does without our Disk
+images      the directories that a cut can leave, all of them or a sample
+ledger      what was stored, and what was promised about it
+site        drives a storage, recorder and ledger beside it
+workloads   what is done with a storage while it is recorded
+judge       opens an image, and says what is wrong with what it shows
+campaign    a workload, its cuts, its images, their verdicts
+tally       counts
+
+Imports point up this list.
+"""

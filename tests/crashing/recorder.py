@@ -1,0 +1,274 @@
+"""Records what is done to the files of one directory, in the order it is done.
+
+Each method of Recorder is a context manager: the operation itself is its body,
+and is logged when it succeeded.  Operations other than syncs exclude each
+other, so that the log has their true order.  A sync excludes nothing.
+
+What the recorder meets for the first time (a blob file that the application
+wrote itself) is logged as written just then, and unsynced.
+
+`RecordingDisk` is the storage's Disk with each operation recorded.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import stat
+import threading
+
+from fsyncstorage import datafile
+
+from . import events
+from . import powercut
+from . import tearing
+
+# Emptied whenever they are opened: what they contain is never read.
+IGNORED = '.fs.lock', '.fs.tmp'
+
+
+class Recorder:
+
+    def __init__(self, directory):
+        self.directory = os.path.realpath(directory)
+        self.log = []
+        #: Called when a sync has begun, with the number of the file (None for
+        #: a directory); may raise its error.
+        self.on_sync = lambda file: None
+        #: The last sync that failed, or None.
+        self.sync_error = None
+        #: Decides what the disk has of what a sync failed to keep.
+        self.random = random.Random(0)
+        self._lock = threading.RLock()
+        self._unused = itertools.count()
+        self._numbers = {}  # (device, inode) -> number
+        self._record_what_is_there()
+
+    def _record_what_is_there(self):
+        """All of it is durable."""
+        self._numbers[_identity(os.stat(self.directory))] = next(self._unused)
+        for parent, directories, files in os.walk(self.directory):
+            for name in sorted(directories + files):
+                path = os.path.join(parent, name)
+                number = self._number_of(path)
+                if name in files and number is not None:
+                    self.mark(events.Synced(number, len(self.log)))
+            self.mark(events.SyncedDirectory(
+                self._relative(parent), len(self.log)))
+
+    def mark(self, event):
+        with self._lock:
+            self.log.append(event)
+
+    # Names and numbers
+
+    def _relative(self, path):
+        """The path in the directory; None for one that is not recorded."""
+        parent, name = os.path.split(os.path.abspath(path))
+        path = os.path.join(os.path.realpath(parent), name)
+        if path == self.directory:
+            return ''
+        inside = self.directory + os.sep
+        if path.startswith(inside) and not path.endswith(IGNORED):
+            return path[len(inside):]
+
+    def _number_of(self, path):
+        """The number of what has this name; None if it is not recorded."""
+        if self._relative(path) is None:
+            return None
+        identity = _identity(os.stat(path))
+        if identity not in self._numbers:
+            self._adopt(path)
+        return self._numbers[identity]
+
+    def _adopt(self, path):
+        """Log what is there and was not seen before."""
+        self._number_of(os.path.dirname(path))
+        number = self._create(path)
+        if not os.path.isdir(path):
+            with open(path, 'rb') as file:
+                content = file.read()
+            if content:
+                self.log.append(events.Wrote(number, 0, content))
+
+    def _create(self, path):
+        """Log a new file or directory; return its number."""
+        number = next(self._unused)
+        self._numbers[_identity(os.stat(path))] = number
+        relative = self._relative(path)
+        if os.path.isdir(path):
+            self.log.append(events.MadeDirectory(relative))
+        else:
+            self.log.append(events.Created(relative, number))
+        return number
+
+    def _file(self, fd):
+        """The number of an open file; None if it is not recorded."""
+        return self._numbers.get(_identity(os.fstat(fd)))
+
+    def _forget_when_gone(self, path):
+        """This name is about to go: its inode may soon be another file's."""
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path)
+            if status.st_nlink == 1 or stat.S_ISDIR(status.st_mode):
+                self._numbers.pop(_identity(status), None)
+
+    # Files
+
+    @contextlib.contextmanager
+    def opening(self, path, truncates):
+        with self._lock:
+            new = not os.path.exists(path)
+            yield
+            if self._relative(path) is None:
+                return
+            if new:
+                self._create(path)
+            elif truncates:
+                self.log.append(events.Truncated(self._number_of(path), 0))
+            else:
+                self._number_of(path)
+
+    @contextlib.contextmanager
+    def writing(self, fd, data, position):
+        with self._lock:
+            yield
+            number = self._file(fd)
+            if number is not None:
+                self.log.append(events.Wrote(number, position, bytes(data)))
+
+    @contextlib.contextmanager
+    def truncating(self, fd, size):
+        with self._lock:
+            yield
+            number = self._file(fd)
+            if number is not None:
+                self.log.append(events.Truncated(number, size))
+
+    @contextlib.contextmanager
+    def syncing(self, fd):
+        number, began = self._file(fd), len(self.log)
+        try:
+            with self._sync(number):
+                yield
+        except OSError:
+            if number is not None:
+                self.mark(events.SyncFailed(number, began))
+            raise
+        if number is not None:
+            self.mark(events.Synced(number, began))
+
+    @contextlib.contextmanager
+    def _sync(self, number):
+        try:
+            self.on_sync(number)
+            yield
+        except OSError as error:
+            self.sync_error = error
+            raise
+
+    def drop_cache(self, fd):
+        """Let the file show what the disk has of what syncs did not keep."""
+        with self._lock:
+            number = self._file(fd)
+            file = powercut.Disk.after_all(self.log).files[number]
+            if file.is_dirty or not file.changes:
+                return  # dirty pages are never dropped
+            torn = tearing.Blocks(powercut.PAGE, file)
+            content = torn.content([
+                torn.options[0] - 1,  # the size stays
+                *map(self.random.randrange, torn.options[1:])])
+            os.pwrite(fd, content, 0)
+            self.log.append(events.Reread(number, content))
+
+    # Names
+
+    @contextlib.contextmanager
+    def making_directory(self, path):
+        """Its parents may be made, too."""
+        with self._lock:
+            yield
+            self._number_of(path)
+
+    @contextlib.contextmanager
+    def linking(self, source, target):
+        with self._lock:
+            self._number_of(source)
+            yield
+            self.log.append(events.Linked(
+                self._relative(source), self._relative(target)))
+
+    @contextlib.contextmanager
+    def renaming(self, source, target):
+        with self._lock:
+            self._number_of(source)
+            self._number_of(os.path.dirname(target))
+            self._forget_when_gone(target)
+            yield
+            self.log.append(events.Renamed(
+                self._relative(source), self._relative(target)))
+
+    @contextlib.contextmanager
+    def removing(self, path):
+        with self._lock:
+            known = (os.path.exists(path)
+                     and self._relative(path) is not None
+                     and _identity(os.stat(path)) in self._numbers)
+            self._forget_when_gone(path)
+            yield
+            if known:
+                self.log.append(events.Removed(self._relative(path)))
+
+    @contextlib.contextmanager
+    def syncing_directory(self, path):
+        began = len(self.log)
+        with self._sync(None):
+            yield
+        self.mark(events.SyncedDirectory(self._relative(path), began))
+
+
+def _identity(status):
+    return status.st_dev, status.st_ino
+
+
+class RecordingDisk(datafile.Disk):
+    """A test in test_crash_harness finds a method of Disk that is missing."""
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+
+    def open(self, path, flags):
+        with self.recorder.opening(path, flags & os.O_TRUNC):
+            return super().open(path, flags)
+
+    def write(self, fd, data, position):
+        with self.recorder.writing(fd, data, position):
+            super().write(fd, data, position)
+
+    def sync(self, fd):
+        with self.recorder.syncing(fd):
+            super().sync(fd)
+
+    def truncate(self, fd, size):
+        with self.recorder.truncating(fd, size):
+            super().truncate(fd, size)
+
+    def link(self, source, target):
+        with self.recorder.linking(source, target):
+            super().link(source, target)
+
+    def replace(self, source, target):
+        with self.recorder.renaming(source, target):
+            super().replace(source, target)
+
+    def remove(self, path):
+        with self.recorder.removing(path):
+            super().remove(path)
+
+    def make_directory(self, path):
+        with self.recorder.making_directory(path):
+            super().make_directory(path)
+
+    def sync_directory(self, path):
+        with self.recorder.syncing_directory(path):
+            super().sync_directory(path)

@@ -1,0 +1,408 @@
+"""Drives one storage, with a recorder and a ledger beside it.
+
+Everything that a workload does goes through here, so that the log has its
+marks and the ledger knows what is in each transaction.  Tids and data are the
+same in each run.
+"""
+
+import base64
+import contextlib
+import io
+import os
+import pickle
+import random
+import threading
+from unittest import mock
+
+from ZODB.blob import Blob
+from ZODB.Connection import TransactionMetaData
+from ZODB.tests.MinPO import MinPO
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage import AsyncFinish
+from fsyncstorage import datafile
+from fsyncstorage import flusher
+from fsyncstorage import recovery
+from fsyncstorage.errors import OutcomeUnknown
+
+from ..support import PATIENCE
+from ..support import Thread
+from . import events
+from . import past_seam
+from .ledger import UNDECIDED_PACK
+from .ledger import Ledger
+from .ledger import Pack
+from .ledger import Standing
+from .ledger import Transaction
+from .recorder import Recorder
+from .recorder import RecordingDisk
+
+FIRST_TID = TimeStamp(2024, 1, 1).raw()
+NEXT_TID = 1 << 20  # a bit more than 10 ms
+
+
+def _nothing():
+    pass
+
+
+class Clock:
+    """In the place of the module `time`: it goes on only when told."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Attempt:
+    """A transaction that is under way."""
+
+    def __init__(self, tid, metadata):
+        self.metadata = metadata
+        self.content = Transaction(tid, {}, {})
+
+    @property
+    def tid(self):
+        return self.content.tid
+
+    def stores(self, number):
+        return p64(number) in self.content.records
+
+
+class Site(contextlib.ExitStack):
+    """A context: while it lasts, its storage is recorded."""
+
+    #: Seconds of its clock from one transaction to the next.
+    PACE = 0.3
+
+    def __init__(self, directory, make, blobs=False, disk=RecordingDisk,
+                 ledger=None, standing=None):
+        """`make` is called with a path and options of FileStorage.
+
+        The ledger and the standing are those of what the directory has
+        already.
+        """
+        super().__init__()
+        self.path = os.path.join(directory, 'Data.fs')
+        self.storage = None
+        self.recorder = Recorder(directory)
+        self.ledger = Ledger() if ledger is None else ledger.copy()
+        self.standing = Standing()
+        self.clock = Clock()
+        self._make = make
+        self._disk = disk(self.recorder)
+        self._options = (
+            {'blob_dir': os.path.join(directory, 'blobs')} if blobs else {})
+        self.last_tid = max(self.ledger.transactions, default=FIRST_TID)
+        self._serials = {}
+        for event in standing.marks() if standing is not None else ():
+            self.mark(event)
+
+    def mark(self, event):
+        self.recorder.mark(event)
+        self.standing.after(event)
+
+    def __enter__(self):
+        super().__enter__()
+        self.enter_context(mock.patch.object(datafile, 'disk', self._disk))
+        self.enter_context(mock.patch.object(flusher, 'time', self.clock))
+        self.enter_context(mock.patch.object(
+            recovery, 'drop_cache',
+            lambda file, position: self.recorder.drop_cache(file.fileno())))
+        self.enter_context(past_seam.recorded(self.recorder))
+        self.callback(self._release)
+        return self
+
+    def _release(self):
+        if self.storage is not None:
+            self.storage.close()
+
+    # The storage as a whole
+
+    def open(self, **options):
+        self.recorder.sync_error = None
+        self.storage = self._make(self.path, **self._options, **options)
+        self._settle()
+        self._kept(self.standing.acknowledged)
+
+    def close(self):
+        storage, self.storage = self.storage, None
+        storage.close()
+        if self.recorder.sync_error is None:
+            self._kept(self.standing.acknowledged)
+
+    def _settle(self):
+        """What the storage shows when it is opened, is promised from now."""
+        shown = [(transaction.tid, {record.oid: record.data
+                                    for record in transaction})
+                 for transaction in self.storage.iterator()]
+        for history in self.standing.histories(self.ledger):
+            kept = history.transactions[:len(shown)]
+            if shown == [item[:2] for item in kept]:
+                if history.state is UNDECIDED_PACK:
+                    self.mark(events.PackDone(history.pack))
+                self._settle_for(kept)
+                break
+
+    def _settle_for(self, history):
+        for number in self.standing.packs_begun[:]:
+            if number not in self.standing.packs_done:
+                self.mark(events.PackRevoked(number))
+        self._serials = {oid: transaction.tid for transaction in history
+                         for oid in transaction.records}
+        last = history[-1].tid if history else FIRST_TID
+        for tid in list(self.standing.finishing):
+            if tid <= last:
+                self._acknowledged(tid)
+            else:
+                self.mark(events.Revoked(tid))
+
+    def pack(self, before_copying=_nothing, while_syncing=_nothing,
+             after_swapping=_nothing):
+        """Pack to the last transaction; the calls are made on the way."""
+        pack = Pack(self.last_tid)
+        number = len(self.ledger.packs)
+        self.ledger.packs.append(pack)
+        acknowledged = list(self.standing.acknowledged)
+        calls = iter([before_copying])
+
+        def references(data):
+            for call in calls:
+                call()
+            return references_of(data)
+
+        self.mark(events.PackBegun(number))
+        try:
+            with self._at_syncs((_of_packed_file, while_syncing),
+                                (_after_swap, after_swapping)):
+                self.storage.pack(
+                    TimeStamp(pack.limit).timeTime() + 0.005, references)
+        finally:  # it may have failed after it was done
+            pack.kept = [
+                self._as_packed(transaction)
+                for transaction in self.storage.iterator(stop=pack.limit)]
+        self._kept(acknowledged)
+        self.mark(events.PackDone(number))
+
+    def checkpoint(self, while_syncing=_nothing):
+        """Write an index now."""
+        acknowledged = list(self.standing.acknowledged)
+        with self._at_syncs((_of_anything, while_syncing)):
+            if self.storage._checkpoints.write():
+                self._kept(acknowledged)
+
+    @contextlib.contextmanager
+    def _at_syncs(self, *calls):
+        """Make each call, once, when a file is synced for which its condition
+        is true."""
+        calls = list(calls)
+        begun = len(self.recorder.log)
+        others = self.recorder.on_sync
+
+        def on_sync(file):
+            others(file)
+            since = self.recorder.log[begun:]
+            for condition, call in calls[:]:
+                if file is not None and condition(file, since):
+                    calls.remove((condition, call))
+                    call()
+
+        self.recorder.on_sync = on_sync
+        try:
+            yield
+        finally:
+            self.recorder.on_sync = others
+
+    def _as_packed(self, transaction):
+        """What a pack kept of it."""
+        before = self.ledger.transactions[transaction.tid]
+        records = {record.oid: record.data for record in transaction}
+        blobs = {oid: blob for oid, blob in before.blobs.items()
+                 if oid in records}
+        return Transaction(before.tid, records, blobs)
+
+    # One transaction
+
+    def begin(self):
+        self.clock.now += self.PACE
+        self.last_tid = p64(u64(self.last_tid) + NEXT_TID)
+        attempt = Attempt(self.last_tid, TransactionMetaData())
+        self.storage.tpc_begin(attempt.metadata, attempt.tid)
+        return attempt
+
+    def store(self, attempt, number, size, references=()):
+        """Store an object with so many bytes of data."""
+        oid = p64(number)
+        data = _record(MinPO, (
+            [p64(other) for other in references],
+            _content(attempt.tid, oid, size)))
+        attempt.content.records[oid] = data
+        self.storage.store(
+            oid, self._serials.get(oid, z64), data, '', attempt.metadata)
+
+    def store_blob(self, attempt, number, size):
+        oid = p64(number)
+        data = _record(Blob, None)
+        content = _content(attempt.tid, oid, size)
+        attempt.content.records[oid] = data
+        attempt.content.blobs[oid] = content
+        path = os.path.join(
+            self.storage.temporaryDirectory(), f'{u64(attempt.tid)}-{number}')
+        with open(path, 'wb') as file:
+            file.write(content)
+        self.storage.storeBlob(oid, self._serials.get(oid, z64), data, path,
+                               '', attempt.metadata)
+
+    def undo(self, attempt, tid):
+        self.storage.undo(base64.encodebytes(tid).rstrip(), attempt.metadata)
+        for oid in self.ledger.transactions[tid].records:
+            self._store_again(attempt, oid, self._before(oid, tid))
+
+    def _before(self, oid, tid):
+        """The last transaction before that tid that stored the object."""
+        for other in reversed(self.standing.finishing):
+            transaction = self.ledger.transactions[other]
+            if other < tid and oid in transaction.records:
+                return transaction
+
+    def _store_again(self, attempt, oid, transaction):
+        records, blobs = attempt.content.records, attempt.content.blobs
+        records[oid] = transaction.records[oid] if transaction else None
+        if transaction and oid in transaction.blobs:
+            blobs[oid] = transaction.blobs[oid]
+
+    def vote(self, attempt):
+        self.storage.tpc_vote(attempt.metadata)
+
+    def abort(self, attempt):
+        self.storage.tpc_abort(attempt.metadata)
+
+    def finish(self, attempt):
+        self._finishing(attempt.content)
+        try:
+            self.storage.tpc_finish(attempt.metadata, self._published)
+        except OutcomeUnknown:
+            raise  # it may be kept, or not
+        except Exception:
+            self.mark(events.Revoked(attempt.tid))
+            raise
+        self._acknowledged(attempt.tid)
+
+    def commit_later(self, sizes):
+        """Return when it is appended."""
+        attempt = self.voted(sizes)
+        self._finishing(attempt.content)
+
+        def done(tid, error):
+            if error is None:
+                self._acknowledged(tid)
+
+        self.storage.tpc_finish(
+            attempt.metadata, AsyncFinish(done, self._published))
+
+    def _finishing(self, content):
+        self.ledger.transactions[content.tid] = content
+        self._serials.update(dict.fromkeys(content.records, content.tid))
+        self.mark(events.Finishing(content.tid, self.clock.now))
+
+    def _published(self, tid):
+        self.mark(events.Published(tid))
+
+    def _kept(self, tids):
+        self.mark(events.Kept(frozenset(tids)))
+
+    def _acknowledged(self, tid):
+        self.mark(events.Acknowledged(tid, self.clock.now))
+
+    # Whole transactions
+
+    def commit(self, sizes, references=()):
+        """Store objects, {number: size}; return the tid.
+
+        Object 0 gets the references."""
+        attempt = self.voted(sizes, references)
+        self.finish(attempt)
+        return attempt.tid
+
+    def voted(self, sizes, references=()):
+        attempt = self.begin()
+        for number, size in sizes.items():
+            self.store(attempt, number, size, () if number else references)
+        self.vote(attempt)
+        return attempt
+
+    def commit_blobs(self, sizes):
+        attempt = self.begin()
+        for number, size in sizes.items():
+            self.store_blob(attempt, number, size)
+        self.vote(attempt)
+        self.finish(attempt)
+        return attempt.tid
+
+    def commit_undo(self, tid):
+        attempt = self.begin()
+        self.undo(attempt, tid)
+        self.vote(attempt)
+        self.finish(attempt)
+        return attempt.tid
+
+    def commit_together(self, batch, held_up):
+        """Commit these at once, each in a thread of its own.
+
+        With `held_up`, the first sync ends only when all are appended; that
+        needs a storage that goes on while it syncs.
+        """
+        all_appended = threading.Event()
+        if held_up:
+            self.recorder.on_sync = lambda file: all_appended.wait(PATIENCE)
+        threads = []
+        for sizes in batch:
+            voted = threading.Event()
+            threads.append(Thread(self._commit_and_tell, sizes, voted))
+            voted.wait(PATIENCE)
+        self.abort(self.begin())  # begins when the last one is appended
+        all_appended.set()
+        for thread in threads:
+            thread.result()
+        self.recorder.on_sync = lambda file: None
+
+    def _commit_and_tell(self, sizes, voted):
+        attempt = self.voted(sizes)
+        voted.set()
+        self.finish(attempt)
+
+
+# What is synced?  (The number of the file, and the log since the beginning.)
+
+def _of_anything(file, log):
+    return True
+
+
+def _of_packed_file(file, log):
+    return any(isinstance(event, events.Created) and event.file == file
+               and event.path == 'Data.fs.pack' for event in log)
+
+
+def _after_swap(file, log):
+    return any(isinstance(event, events.Renamed)
+               and event.target == 'Data.fs' for event in log)
+
+
+def _content(tid, oid, size):
+    return random.Random(tid + oid).randbytes(size)
+
+
+def _record(of_class, state):
+    return pickle.dumps(of_class, 3) + pickle.dumps(state, 3)
+
+
+def references_of(data):
+    """The oids that a record refers to."""
+    file = io.BytesIO(data)
+    pickle.load(file)
+    state = pickle.load(file)
+    return state[0] if state else []

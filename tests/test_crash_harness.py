@@ -1,0 +1,290 @@
+"""The crash tests are only worth what their own rules are worth.
+
+Does the recorder see everything?  Does the model of the disk lose what a power
+cut may take, and nothing else?  Does the judge notice a storage that breaks
+its promises?
+"""
+
+import functools
+import os
+import unittest
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+
+from .crashing import campaign
+from .crashing import events
+from .crashing import images
+from .crashing import judge
+from .crashing import powercut
+from .crashing import workloads
+from .crashing.recorder import Recorder
+from .crashing.recorder import RecordingDisk
+from .crashing.tearing import MODELS
+
+SECTOR = 512
+PREFIX, SECTORS, PAGES = MODELS
+
+
+def left_by(log, model=PREFIX):
+    """Every directory that a power cut after these events can leave."""
+    space = images.Space(powercut.Disk.after_all(log), MODELS[model])
+    found = set()
+    for choice in images.choices(space.options, 10_000, None):
+        found.add(frozenset(space.image(choice).files))
+    return found
+
+
+def files(**contents):
+    return frozenset(contents.items())
+
+
+# A file that is surely there, and empty.
+DURABLE = [events.Created('a', 1), events.SyncedDirectory('', 1)]
+
+
+class PowerCut(unittest.TestCase):
+
+    def test_unsynced_bytes_survive_up_to_any_point(self):
+        log = DURABLE + [events.Wrote(1, 0, b'xyz')]
+        self.assertEqual(left_by(log), {
+            files(a=b''), files(a=b'x'), files(a=b'xy'), files(a=b'xyz')})
+
+    def test_synced_bytes_survive(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.Synced(1, 3),
+            events.Wrote(1, 1, b'y')]
+        self.assertEqual(left_by(log), {files(a=b'x'), files(a=b'xy')})
+
+    def test_a_sync_covers_what_was_written_before_it_began(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.Wrote(1, 1, b'y'),
+            events.Synced(1, 3)]
+        self.assertEqual(left_by(log), {files(a=b'x'), files(a=b'xy')})
+
+    def test_blocks_survive_one_without_the_other(self):
+        one, two = b'1' * SECTOR, b'2' * SECTOR
+        log = DURABLE + [events.Wrote(1, 0, one + two)]
+        zeros = bytes(SECTOR)
+        self.assertEqual(left_by(log, SECTORS), {
+            files(a=b''), files(a=one + two), files(a=one + zeros),
+            files(a=zeros + two), files(a=zeros + zeros)})
+
+    def test_a_block_may_show_any_state_since_the_last_sync(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'c...'), events.Synced(1, 3),
+            events.Wrote(1, 0, b'd'), events.Wrote(1, 0, b' ')]
+        self.assertEqual(left_by(log, PAGES), {
+            files(a=b'c...'), files(a=b'd...'), files(a=b' ...')})
+
+    def test_a_truncation_may_be_lost(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'xyz'), events.Synced(1, 3),
+            events.Truncated(1, 1)]
+        self.assertEqual(left_by(log), {files(a=b'xyz'), files(a=b'x')})
+
+    def test_a_failed_sync_is_not_made_good_by_the_next_one(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.SyncFailed(1, 3),
+            events.Synced(1, 4)]
+        for model in MODELS:
+            self.assertEqual(
+                left_by(log, model) - {files(a=b'\0')},
+                {files(a=b''), files(a=b'x')})
+
+    def test_a_page_that_is_written_again_is_synced_again(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.SyncFailed(1, 3),
+            events.Wrote(1, 1, b'y'), events.Synced(1, 5)]
+        for model in MODELS:
+            self.assertEqual(left_by(log, model), {files(a=b'xy')})
+
+    def test_a_later_sync_may_keep_other_pages_only(self):
+        page = powercut.PAGE
+        old, new = b'1' * page, b'2' * page
+        log = DURABLE + [
+            events.Wrote(1, 0, old), events.SyncFailed(1, 3),
+            events.Wrote(1, page, new), events.Synced(1, 5)]
+        for model in MODELS:
+            found = left_by(log, model)
+            self.assertIn(files(a=old + new), found)
+            self.assertIn(files(a=bytes(page) + new), found)
+
+    def test_names_survive_one_without_the_other(self):
+        log = DURABLE + [
+            events.Created('b', 2), events.Linked('a', 'c'),
+            events.SyncedDirectory('', 3)]
+        self.assertEqual(left_by(log), {
+            files(a=b'', b=b''), files(a=b'', b=b'', c=b'')})
+
+    def test_a_rename_in_a_directory_is_atomic(self):
+        log = DURABLE + [
+            events.Created('b', 2), events.Wrote(2, 0, b'new'),
+            events.Synced(2, 4), events.SyncedDirectory('', 5),
+            events.Renamed('b', 'a')]
+        self.assertEqual(left_by(log), {
+            files(a=b'', b=b'new'), files(a=b'new')})
+
+    def test_a_rename_to_another_directory_is_not(self):
+        log = DURABLE + [
+            events.MadeDirectory('d'), events.SyncedDirectory('', 3),
+            events.Renamed('a', 'd/a')]
+        self.assertEqual(left_by(log), {
+            files(a=b''), frozenset({('a', b''), ('d/a', b'')}),
+            frozenset({('d/a', b'')}), frozenset()})
+
+    def test_what_is_in_a_lost_directory_is_lost(self):
+        log = [events.MadeDirectory('d'), events.Created('d/a', 1),
+               events.SyncedDirectory('d', 2)]
+        self.assertEqual(left_by(log), {
+            frozenset(), frozenset({('d/a', b'')})})
+
+
+class Recording(unittest.TestCase):
+
+    def setUp(self):
+        self.directory = self.enter(campaign.scratch_directory())
+        self.recorder = Recorder(self.directory)
+        self.disk = RecordingDisk(self.recorder)
+
+    def enter(self, context):
+        value = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return value
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def create(self, name):
+        fd = self.disk.open(self.path(name), os.O_RDWR | os.O_CREAT)
+        self.addCleanup(os.close, fd)
+        return fd
+
+    def check(self):
+        campaign.check_that_it_explains(self.recorder.log, self.directory)
+
+    def test_each_operation_of_a_disk_is_recorded(self):
+        for name, method in vars(datafile.Disk).items():
+            if callable(method) and not name.startswith('_'):
+                self.assertIn(name, vars(RecordingDisk))
+
+    def test_a_file_is_followed_through_its_names(self):
+        fd = self.create('a')
+        self.disk.write(fd, b'one', 0)
+        self.disk.link(self.path('a'), self.path('b'))
+        self.disk.replace(self.path('a'), self.path('c'))
+        self.disk.write(fd, b'two', 3)
+        self.disk.remove(self.path('b'))
+        self.disk.truncate(fd, 5)
+        self.check()
+
+    def test_a_name_may_get_another_file(self):
+        old = self.create('a')
+        self.disk.write(old, b'old', 0)
+        self.disk.replace(self.path('a'), self.path('b'))
+        new = self.create('a')
+        self.disk.write(new, b'new', 0)
+        self.disk.replace(self.path('a'), self.path('b'))
+        self.check()
+
+    def test_directories_are_followed(self):
+        self.disk.make_directory(self.path('d'))
+        fd = self.create('d/a')
+        self.disk.replace(self.path('d'), self.path('e'))
+        self.disk.write(fd, b'x', 0)
+        self.disk.replace(self.path('e/a'), self.path('a'))
+        self.check()
+
+    def test_what_was_there_before_is_durable(self):
+        with open(self.path('a'), 'wb') as file:
+            file.write(b'x')
+        recorder = Recorder(self.directory)
+        self.assertEqual(left_by(recorder.log), {files(a=b'x')})
+
+    def test_what_somebody_else_wrote_is_seen_when_it_is_met(self):
+        with open(self.path('a'), 'wb') as file:
+            file.write(b'x')
+        self.disk.replace(self.path('a'), self.path('b'))
+        self.check()
+
+    def test_what_is_done_past_the_recorder_is_found_out(self):
+        fd = self.create('a')
+        os.pwrite(fd, b'x', 0)
+        self.assertRaises(AssertionError, self.check)
+
+    def test_a_dropped_cache_shows_what_the_disk_has(self):
+        fd = self.create('a')
+        self.disk.sync_directory(self.directory)
+        self.disk.write(fd, b'x' * 10 * powercut.PAGE, 0)
+        self.recorder.on_sync = self.fail_with_oserror
+        self.assertRaises(OSError, self.disk.sync, fd)
+        self.recorder.drop_cache(fd)
+        content = os.pread(fd, 10 * powercut.PAGE, 0)
+        self.assertEqual(len(content), 10 * powercut.PAGE)
+        self.assertLess(0, content.count(b'x'))
+        self.assertLess(0, content.count(b'\0'))
+        self.assertEqual(left_by(self.recorder.log), {files(a=content)})
+
+    def fail_with_oserror(self, file):
+        raise OSError
+
+
+class Sabotage(unittest.TestCase):
+    """The judge notices a storage that does not do what it promises."""
+
+    def found(self, workload, durability, policy, model, **options):
+        """The kinds of problems of a storage held to that policy."""
+        of_site = {
+            name: options.pop(name) for name in ('disk',) if name in options}
+        make = functools.partial(
+            FsyncStorage, durability=durability, group_commit_delay=0,
+            **options)
+        recording = campaign.record(workload, make, **of_site)
+        by = judge.Judge(make, policy, recording.ledger, recording.blobs)
+        return {problem.kind for _, problems in campaign.verdicts(
+                    by, campaign.cases(recording, model, 200))
+                for problem in problems}
+
+    def test_a_disk_that_does_not_sync(self):
+
+        class Lying(RecordingDisk):
+
+            def sync(self, fd):
+                pass
+
+        for policy in 'group-commit', 'per-commit', 'two-sync':
+            self.assertIn(judge.LOST, self.found(
+                workloads.Commits(), policy, policy, PREFIX, disk=Lying))
+
+    def test_a_disk_that_does_not_sync_directories(self):
+
+        class Lying(RecordingDisk):
+
+            def sync_directory(self, path):
+                pass
+
+        for workload, kind in (
+            (workloads.Creation(), judge.EMPTIED),
+            (workloads.Pack(), judge.REVERTED),
+            (workloads.Blobs(), judge.BLOB),
+        ):
+            self.assertIn(kind, self.found(
+                workload, 'group-commit', 'group-commit', PREFIX,
+                disk=Lying))
+
+    def test_a_storage_that_acknowledges_too_early(self):
+        self.assertIn(judge.LOST, self.found(
+            workloads.Commits(), 'none', 'group-commit', PREFIX))
+
+    def test_blobs_that_are_not_synced(self):
+        self.assertIn(judge.BLOB, self.found(
+            workloads.Blobs(), 'none', 'group-commit', PREFIX))
+
+    def test_a_storage_without_checksums(self):
+        self.assertIn(judge.DAMAGED, self.found(
+            workloads.Commits(), 'none', 'none', SECTORS, checksums=False))
+
+    def test_an_interval_that_is_too_long(self):
+        self.assertIn(judge.LOST, self.found(
+            workloads.Commits(), 'interval', 'interval', PREFIX,
+            sync_interval='1h'))
