@@ -11,6 +11,7 @@ transaction: an abort takes back its own files, and no others.
 import os
 
 from ZODB.blob import LAYOUT_MARKER
+from ZODB.blob import LAYOUTS
 from ZODB.blob import copied
 from ZODB.blob import set_not_writable
 from ZODB.utils import cp
@@ -84,26 +85,28 @@ class Placed:
 def prepare(base):
     """A blob directory whose layout a power cut cannot take away.
 
-    Stock writes the marker in place: it could be found empty.  So write it
-    before stock looks, and make it durable before there are blobs.
+    Stock never syncs the marker: it could be found empty.  So write it before
+    stock looks, and make it durable before there are blobs.
     """
     base = os.path.abspath(base)
     if not os.path.isdir(base):
         datafile.disk.make_directory(base)
     marker = os.path.join(base, LAYOUT_MARKER)
-    if not _has_content(marker) and not set(os.listdir(base)) - _NOT_BLOBS:
-        temporary = marker + '.tmp'
-        with datafile.open_new(temporary) as file:
+    if not _names_a_layout(marker) and not set(os.listdir(base)) - _NOT_BLOBS:
+        with datafile.open_new(marker) as file:
             file.write(b'bushy')
             file.sync()
-        datafile.disk.replace(temporary, marker)
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
 
 
 # What a blob directory without blobs may contain.
-_NOT_BLOBS = {LAYOUT_MARKER, LAYOUT_MARKER + '.tmp', 'tmp', '.removed'}
+_NOT_BLOBS = {LAYOUT_MARKER, 'tmp', '.removed'}
 
 
-def _has_content(path):
-    return os.path.exists(path) and os.path.getsize(path) > 0
+def _names_a_layout(marker):
+    try:
+        with open(marker, 'rb') as file:
+            return file.read().strip().decode('latin-1') in LAYOUTS
+    except FileNotFoundError:
+        return False
