@@ -162,6 +162,13 @@ class IndexFile(TestCase):
         storage.close()
         return storage
 
+    def test_a_file_of_empty_transactions(self):
+        storage = self.open()
+        for _ in range(5):
+            tid = commit(storage, {})
+        storage.close()
+        self.assertEqual(self.open().lastTransaction(), tid)
+
     def test_one_that_stock_wrote_is_accepted(self):
         storage = self.open()
         index_was = self.fill(storage)
@@ -253,6 +260,16 @@ class WhileRunning(TestCase):
         self.assertEqual(storage.load(oid(number + 20))[0], b'x')
         go_on.set()
         until(lambda: storage._checkpoints.written > 1, 'a checkpoint')
+
+    def test_closing_while_one_is_due(self):
+        """The thread hears that it shall end, whenever that is said."""
+        for _ in range(40):
+            storage = self.open('closing', index_checkpoint='16KB')
+            serial = storage._index and storage.getTid(oid(0))
+            for number in range(3):
+                serial = commit(storage, {0: b'x' * 4000},
+                                {0: serial} if serial else {})
+            Thread(storage.close).result()
 
     def test_a_pack_cancels_it(self):
         """An index of the old file never gets its name beside the new one."""

@@ -114,10 +114,11 @@ class Checkpoints:
     def _run(self):
         while True:
             self._wake.wait()
+            self._wake.clear()  # first: who calls from here on is heard
             if self._closing:
                 return
-            self.write_or_warn()
-            self._wake.clear()
+            if self._storage._pos >= self._due:  # not called twice for one
+                self.write_or_warn()
 
     def write_or_warn(self):
         """Without an index all is well; only the next start takes longer."""
