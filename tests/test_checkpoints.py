@@ -7,13 +7,11 @@ import threading
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 
-from fsyncstorage import datafile
 from fsyncstorage import index
 from fsyncstorage import recovery
 
 from .support import TestCase
 from .support import Thread
-from .support import begin
 from .support import commit
 from .support import oid
 from .support import until

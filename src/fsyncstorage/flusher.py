@@ -379,10 +379,6 @@ class Flusher:
         self.pipeline.refuse_when_stopped()
 
     @property
-    def failed(self):
-        return self.pipeline.failed
-
-    @property
     def appended(self):
         return self.pipeline.appended
 

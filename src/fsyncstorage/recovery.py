@@ -153,23 +153,21 @@ def _read_on(source, known):
 
 def _proof_of_durability(source, damage, promised):
     """The position of what proves that the damaged place was durable."""
-    sealed = set()
     for position, found in scan.find_sound_seals(source, damage.position):
         if found.durable > damage.position:
             return position
-        sealed.add(position)
     if not promised or damage.kind == scan.UNFINISHED:
         return None
-    return _finished_without_seal(source, damage.position + 1, sealed)
+    return _finished_without_seal(source, damage.position + 1)
 
 
-def _finished_without_seal(source, position, sealed):
+def _finished_without_seal(source, position):
     """A finished transaction there that has no seal to ask."""
     while (position := scan.find_transaction(source, position)) is not None:
         try:
             found = scan.read_transaction(source, position)
-        except scan.Damage as damage:
-            position = position + 1
+        except scan.Damage:
+            position += 1
             continue
         if found.seal in (seal.ABSENT, seal.MOVED) and found.records:
             return position

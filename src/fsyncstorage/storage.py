@@ -22,7 +22,6 @@ import ZODB.blob
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.POSException import POSKeyError
-from ZODB.POSException import UndoError
 
 from . import blobs
 from . import datafile
@@ -36,7 +35,6 @@ from .errors import WritingStopped
 from .flusher import Flusher
 from .pipeline import Point
 from .publisher import Publisher
-from .reading import View
 from .scan import FIRST
 
 logger = logging.getLogger(__name__)
