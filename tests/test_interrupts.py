@@ -225,7 +225,13 @@ class Publishing(TestCase):
         self.assertEqual(storage.load(oid(1))[0], b'x')
 
     def test_done_may_commit_and_close(self):
-        storage = self.open()
+        """Under `none` too, where it is called by the committer itself."""
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                self.assert_done_may_commit_and_close(
+                    self.open(policy + '.fs', durability=policy))
+
+    def assert_done_may_commit_and_close(self, storage):
         events = []
         closed = threading.Event()
 
@@ -234,10 +240,11 @@ class Publishing(TestCase):
             storage.close()
             closed.set()
 
-        storage.tpc_finish(vote(storage, {1: b'x'}), AsyncFinish(done))
+        finishing = Thread(storage.tpc_finish, vote(storage, {1: b'x'}),
+                           AsyncFinish(done))
         self.assertTrue(closed.wait(30))
+        finishing.result()
         self.assertEqual(events, [True])
-        self.assertEqual(len(self.open()), 2)
 
     def test_who_waits_for_another_does_not_get_its_error(self):
         disk = self.controlled_disk()

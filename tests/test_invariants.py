@@ -686,5 +686,6 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
     def test_a_slow_sync_is_logged(self):
         storage = self.open()
         with self.assertLogs(flusher.logger, 'WARNING') as logs:
-            storage._flusher._note(storage._flusher.appended, 1, 1.5)
+            storage._flusher._note(
+                    storage._flusher.appended, 1, 1.5, None)
         self.assertIn('a sync took 1.5 s', logs.output[0])

@@ -34,7 +34,8 @@ class Checkpoints:
         self.written = 0
         self._size = 0             # of the last index file
         self._written_to(0)
-        self._snapshot = None      # the one under way
+        #: The one under way; whoever changes the index tells it before.
+        self.snapshot = None
         self._naming = threading.Lock()
         self._one_at_a_time = threading.Lock()
         self._wake = threading.Event()
@@ -49,15 +50,9 @@ class Checkpoints:
             name=f'checkpoints of {self._storage._file_name}')
         self._thread.start()
 
-    # Called by the commit machinery, with the storage's lock
-
-    def about_to_change(self, oids):
-        if self._snapshot is not None:
-            self._snapshot.about_to_change(oids)
-
-    def appended(self, end):
-        if end >= self._due:
-            self._wake.set()
+    def wake(self):
+        """The file has grown up to where the next index is due."""
+        self._wake.set()
 
     def _written_to(self, position):
         """There is an index up to here, or it failed: when is the next due?
@@ -65,7 +60,7 @@ class Checkpoints:
         After half of the bytes: while it is written, as much again may come.
         """
         self._position = position
-        self._due = position + max(
+        self.due = position + max(
             self._every // 2, TIMES_ITS_SIZE * self._size)
 
     # Writing
@@ -78,13 +73,13 @@ class Checkpoints:
                 return False
             with storage._lock:
                 file = storage._file
-                snapshot = self._snapshot = index.Snapshot(
+                snapshot = self.snapshot = index.Snapshot(
                     storage._index, storage._pos)
             try:
                 return self._write(snapshot, file)
             finally:
                 with storage._lock:
-                    self._snapshot = None
+                    self.snapshot = None
 
     def _write(self, snapshot, file):
         storage, position = self._storage, snapshot.position
@@ -93,7 +88,7 @@ class Checkpoints:
         index.save(temporary, position, snapshot.pieces(storage._lock),
                    index.fingerprint(file, position))
         with self._naming:
-            if snapshot is not self._snapshot:
+            if snapshot is not self.snapshot:
                 datafile.remove_if_there(temporary)
                 return False
             datafile.disk.replace(temporary, self.path)
@@ -106,7 +101,7 @@ class Checkpoints:
     def forget(self):
         """The data file is about to be replaced: no index belongs to it."""
         with self._naming:
-            self._snapshot = None
+            self.snapshot = None
             self._written_to(0)
             datafile.remove_if_there(self.path)
             datafile.disk.sync_directory(os.path.dirname(self.path))
@@ -117,7 +112,7 @@ class Checkpoints:
             self._wake.clear()  # first: who calls from here on is heard
             if self._closing:
                 return
-            if self._storage._pos >= self._due:  # not called twice for one
+            if self._storage._pos >= self.due:  # not called twice for one
                 self.write_or_warn()
 
     def write_or_warn(self):

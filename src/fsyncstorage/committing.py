@@ -82,14 +82,13 @@ class CommitMachinery(FileStorage):
         begun_before = transaction is self._transaction
         newest = self._ts
         try:
-            super().tpc_begin(transaction, tid, status)
+            FileStorage.tpc_begin(self, transaction, tid, status)
             self._refuse_when_stopped()
-            last = self._flusher.pipeline.appended.tid
-            if self._tid <= last:
+            if tid is not None and tid <= self._flusher.appended.tid:
                 self._ts = newest
                 raise StorageTransactionError(
-                    f'the transaction id {self._tid.hex()} is not later than'
-                    f' {last.hex()}, the last one')
+                    f'the transaction id {tid.hex()} is not later than'
+                    f' {self._flusher.appended.tid.hex()}, the last one')
         except BaseException:
             if not begun_before:
                 self.tpc_abort(transaction)
@@ -108,8 +107,11 @@ class CommitMachinery(FileStorage):
         """
         if extension:
             extension = seal.strip(extension)  # an old one, of a copy
-        self._ude = as_bytes(user), as_bytes(description), extension
-        super()._begin(tid, *self._ude)
+        user = as_bytes(user)
+        description = as_bytes(description)
+        self._ude = user, description, extension
+        self._status = as_bytes(self._tstatus)
+        FileStorage._begin(self, tid, user, description, extension)
         if self._checksums:
             room = seal.room(extension)
             self._sealed = bool(room)
@@ -156,7 +158,7 @@ class CommitMachinery(FileStorage):
     def store(self, oid, oldserial, data, version, transaction):
         self._check_oid(oid, transaction)
         try:
-            super().store(oid, oldserial, data, version, transaction)
+            FileStorage.store(self, oid, oldserial, data, version, transaction)
         except ConflictError as error:
             self._give_way(transaction, error.serials[0])
             raise
@@ -181,6 +183,11 @@ class CommitMachinery(FileStorage):
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
         self._check_transaction(transaction, 'checkCurrentSerial')
+        position = self._index_get(oid, 0)
+        if position:
+            record = self._read_data_header(position, oid)
+            if record.tid == serial and record.plen:
+                return  # mostly
         try:
             committed = self._appended.get_tid(oid)
         except POSKeyError:  # deleted, perhaps by what is not published
@@ -279,7 +286,7 @@ class CommitMachinery(FileStorage):
     def _header(self, length, records_crc):
         """The header with status 'c'; its seal knows the final one."""
         user, description, field = self._ude
-        status = as_bytes(self._tstatus)
+        status = self._status
         front = _transaction_header.pack(
             self._tid, length, status, len(user), len(description),
             self._thl - TRANS_HDR_LEN - len(user) - len(description),
@@ -321,8 +328,12 @@ class CommitMachinery(FileStorage):
                 f'the file could not be cut back to {self._pos} ({error})')
 
     def _abort(self):
-        """Stock's hook of tpc_abort."""
-        if self._nextpos:
+        """Stock's hook of tpc_abort, which frees the commit lock then.
+
+        Whatever goes wrong here, it must not be freed twice.
+        """
+        self._transaction = None
+        if self._nextpos and not self._closed:
             self._cut_back()
         self._blob_tpc_abort()
 
@@ -333,29 +344,32 @@ class CommitMachinery(FileStorage):
 
         With an AsyncFinish for `f`, return at once.
         """
-        with self._lock:
+        if (transaction is None or transaction is not self._transaction
+                or not self._nextpos):
             self._check_transaction(transaction, 'tpc_finish')
-            if not self._nextpos:
-                raise StorageTransactionError(
-                    'tpc_finish called before tpc_vote')
-            commit = self._commit(f)
+            raise StorageTransactionError('tpc_finish called before tpc_vote')
+        commit = self._commit(f)
+        try:
             try:
                 self._append(transaction, commit)
-            except BaseException:
-                self._flusher.abandon(commit)
-                raise
-        try:
-            if not commit.promised:
-                self._publisher.offer(self._flusher)
+                if not commit.promised:
+                    # Before the next committer may contend for the locks.
+                    self._publisher.offer(self._flusher, tell=False)
+            finally:
+                self._leave(transaction)
+            if self._flusher.untold:
+                self._flusher.tell()
             if commit.on_done is None:
                 self._flusher.wait(commit)
         except BaseException:
             self._flusher.abandon(commit)
             raise
+        if commit.error is not None and commit.on_done is None:
+            raise commit.error
         return commit.tid
 
     def _append(self, transaction, commit):
-        """The transaction becomes part of the file; free the commit lock."""
+        """The transaction becomes part of the file."""
         try:
             self._refuse_when_stopped()
             if not commit.status_last:
@@ -372,9 +386,14 @@ class CommitMachinery(FileStorage):
         except BaseException:  # interrupted: too late to go back
             self._advance(commit)
             raise
-        finally:
-            self._clear_temp()
+
+    def _leave(self, transaction):
+        """Free the commit lock, if that was not done."""
+        if self._transaction is transaction:
             self._ude = None
+            if not isinstance(self._tfile, io.BytesIO):
+                self._clear_temp()  # of a large one, at once
+            self._nextpos = 0
             # In one line: whoever sees the one sees the other.
             self._transaction = self._commit_lock.release()
 
@@ -382,7 +401,7 @@ class CommitMachinery(FileStorage):
         """What the pipeline needs to know of the transaction."""
         policy = self.durability.policy
         commit = Commit(self._tid, self._pos, self._nextpos,
-                        as_bytes(self._tstatus), policy.promises)
+                        self._status, policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
             commit.orphan = True
@@ -402,32 +421,32 @@ class CommitMachinery(FileStorage):
 
         The index goes first: what is published must be found.
         """
-        self._checkpoints.about_to_change(self._tindex)
+        if self._checkpoints.snapshot is not None:
+            self._checkpoints.snapshot.about_to_change(self._tindex)
         self._index.update(self._tindex)
         self._pos = commit.end
         self._flusher.append(commit)
         if self.blob_dir:
             self._place_blobs()
-        self._checkpoints.appended(commit.end)
+        if commit.end >= self._checkpoints.due:
+            self._checkpoints.wake()
 
     def _write_status(self, commit):
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
     def _sync_batch(self, batch):
         """The flusher's sync: these commits, and all before them."""
-        unfinished = [commit for commit in batch if commit.status_last]
-        for commit in unfinished:
-            if commit.blobs:
-                commit.blobs.sync()
+        unfinished = []
+        for commit in batch:
+            if commit.status_last:
+                unfinished.append(commit)
+                if commit.blobs:
+                    commit.blobs.sync()
         if unfinished:
             self._file.sync()
             for commit in unfinished:
                 self._write_status(commit)
         self._file.sync()
-
-    def _offer(self):
-        """Something became publishable, or a sync failed."""
-        self._publisher.offer(self._flusher)
 
     def _show(self, point):
         self._view = View(self._file, self._index, point.end, point.tid)

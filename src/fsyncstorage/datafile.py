@@ -105,6 +105,17 @@ class Descriptor:
         os.close(self.number)
 
 
+class _Closed:
+    """In the place of the descriptor of a closed file."""
+
+    def __init__(self, name):
+        self._name = name
+
+    @property
+    def number(self):
+        raise ValueError(f'{self._name} is closed')
+
+
 class DataFile(io.RawIOBase):
     """An open file, in positions or (for stock code) with a cursor."""
 
@@ -112,20 +123,13 @@ class DataFile(io.RawIOBase):
     limit = None
 
     def __init__(self, path, flags):
-        self._descriptor = None
         self._cursor = 0
         self.name = path
-        self._descriptor = Descriptor(disk.open(path, flags))
+        self.descriptor = _Closed(path)
+        self.descriptor = Descriptor(disk.open(path, flags))
 
     # By position: needs no lock.  Each call keeps the descriptor in a local
     # variable: another thread may close the file meanwhile.
-
-    @property
-    def descriptor(self):
-        descriptor = self._descriptor
-        if descriptor is None:
-            raise ValueError(f'{self.name} is closed')
-        return descriptor
 
     def write_at(self, data, position):
         descriptor = self.descriptor
@@ -190,7 +194,7 @@ class DataFile(io.RawIOBase):
         return self.descriptor.number
 
     def close(self):
-        self._descriptor = None
+        self.descriptor = _Closed(self.name)
         super().close()
 
     def reader(self):
@@ -204,7 +208,7 @@ class _Reader(DataFile):
     def __init__(self, source):
         self._cursor = 0
         self.name = source.name
-        self._descriptor = source.descriptor
+        self.descriptor = source.descriptor
 
 
 def open_existing(path, read_only=False):

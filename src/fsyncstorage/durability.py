@@ -23,6 +23,8 @@ class Policy:
     alone: bool = False
     #: The status byte is written only after a sync of the data before it.
     status_last: bool = False
+    #: A leader may wait for others to share its sync.
+    gathers: bool = False
     #: A thread syncs in the background.
     background: bool = False
 
@@ -44,6 +46,7 @@ POLICIES = {
         Policy(
             'group-commit',
             'nothing that was acknowledged',
+            gathers=True,
         ),
         Policy(
             'per-commit',
@@ -54,6 +57,7 @@ POLICIES = {
             'two-sync',
             'nothing that was acknowledged, and stock FileStorage never'
             ' opens a torn commit as good',
+            gathers=True,
             status_last=True,
         ),
     )

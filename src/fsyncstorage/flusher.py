@@ -48,7 +48,8 @@ class Flusher:
         self._durability = durability
         self._policy = durability.policy
         self._sync = sync          # called with a batch of commits
-        self._publish = publish    # called when something became publishable
+        self._publish = publish    # called when something became publishable,
+                                   # with this flusher
         self.mutex = threading.Lock()
         self.pipeline = pipeline.Pipeline(start)
         self.latency = Histogram()
@@ -59,7 +60,7 @@ class Flusher:
         self._leader = None
         self._company = Company(durability.group_commit_delay)
         self._gathering = None     # a lock: the leader waits for company
-        self._untold = collections.deque()  # settled; `on_done` not called
+        self.untold = collections.deque()  # settled; `on_done` not called
         # When the oldest commit was appended that is not durable, and the
         # oldest that the running sync does not cover.
         self._unsynced_since = self._uncovered_since = None
@@ -86,14 +87,7 @@ class Flusher:
                 self._welcome()
 
     def wait(self, commit):
-        """Return when the commit is published; raise if it failed."""
-        if not commit.settled:
-            self._wait(commit)
-        if commit.error is not None:
-            raise commit.error
-
-    def _wait(self, commit):
-        """Return when the commit is settled.
+        """Return when the commit, which was appended, is settled.
 
         The calling thread syncs when nobody else does.  Any number of threads
         may wait for one commit.
@@ -101,7 +95,7 @@ class Flusher:
         me = threading.Lock()
         me.acquire()
         try:
-            while self._attend(commit, me):
+            while not commit.settled and self._attend(commit, me):
                 self._lead_a_batch(me)
         except BaseException:
             with self.mutex:
@@ -113,7 +107,11 @@ class Flusher:
             raise
 
     def _attend(self, commit, me):
-        """Wait until it is our turn to lead (true) or all is over (false)."""
+        """Wait until it is our turn to lead (true) or all is over (false).
+
+        Nobody is elected for a commit that is settled: to see that, and that
+        we were not elected before, needs no mutex.
+        """
         while True:
             with self.mutex:
                 if commit.settled:
@@ -126,6 +124,8 @@ class Flusher:
                     return True
                 commit.waiters.append(me)
             me.acquire()
+            if commit.settled and self._leader is not me:
+                return False
 
     def abandon(self, commit):
         """The committer goes away: the thread takes over all it leaves."""
@@ -139,35 +139,37 @@ class Flusher:
     def _elect(self):
         """Give the leadership to somebody who needs a sync.  Mutex held."""
         self._leader = None
-        orphans = False
-        for commit in self.pipeline.queue:
-            if commit.needs_sync:
-                if commit.waiters:
-                    self._leader = commit.waiters.pop(0)
-                    _release(self._leader)
-                    return
-                orphans = orphans or commit.orphan
-        if orphans:
-            self._leader = THREAD
-            self._wake.set()
-        elif self._policy.background:
+        if self.pipeline.needing_sync:
+            self._elect_one_of(
+                [each for each in self.pipeline.queue if each.needs_sync])
+        if self._leader is None and self._policy.background:
             self._wake.set()  # the thread may have waited for its turn
 
-    def _step_down(self, me):
+    def _elect_one_of(self, commits):
+        for commit in commits:
+            if commit.waiters:
+                self._leader = commit.waiters.pop(0)
+                _release(self._leader)
+                return
+        if any(commit.orphan for commit in commits):
+            self._leader = THREAD
+            self._wake.set()
+
+    def _step_down(self, leader):
         with self.mutex:
-            if self._leader is me:
+            if self._leader is leader is not None:
                 self._elect()
 
     # Leading
 
     def _lead_a_batch(self, me):
-        self._gather()
-        self._sync_a_batch(self._policy.alone)
-        self._step_down(me)
-        self._publish()
+        if self._policy.gathers:
+            self._gather()
+        self._sync_a_batch(self._policy.alone, me)
+        self._publish(self)
 
-    def _sync_a_batch(self, alone):
-        """Sync what is there, and note the outcome."""
+    def _sync_a_batch(self, alone, leader=None):
+        """Sync what is there, note the outcome, and hand on."""
         with self._one_sync:
             if self._broken is None:
                 with self.mutex:
@@ -185,11 +187,13 @@ class Flusher:
                     self._uncovered_since = uncovered
                     raise
                 else:
-                    self._note(point, len(batch), time.monotonic() - begun)
+                    self._note(
+                        point, len(batch), time.monotonic() - begun, leader)
             if self._broken is not None:
                 self._fail(self._broken)
+                self._step_down(leader)
 
-    def _note(self, point, served, seconds):
+    def _note(self, point, served, seconds, leader):
         with self.mutex:
             self.pipeline.synced(point)
             if self.pipeline.unsynced:
@@ -199,6 +203,8 @@ class Flusher:
             self.syncs += 1
             self.latency.add(seconds)
             self._company.synced(served, self.pipeline.needing_sync, seconds)
+            if self._leader is leader is not None:
+                self._elect()
         if seconds >= SLOW_SYNC:
             logger.warning(
                 '%s: a sync took %.1f s; the disk is slow or overloaded',
@@ -206,14 +212,14 @@ class Flusher:
 
     def _gather(self):
         """Wait for company, when that is worth it."""
-        if self._policy.alone or self._policy.background:
+        patience = self._company.patience(self.pipeline.needing_sync)
+        if not patience:
             return
+        gathering = threading.Lock()
+        gathering.acquire()
         with self.mutex:
-            patience = self._company.patience(self.pipeline.needing_sync)
-            if not patience:
-                return
-            gathering = self._gathering = threading.Lock()
-            gathering.acquire()
+            self._gathering = gathering
+            self._welcome()  # if they came by now
         gathering.acquire(timeout=patience)
         with self.mutex:
             self._gathering = None
@@ -235,7 +241,7 @@ class Flusher:
                 f'{self._name}: a sync failed ({error}): whether this'
                 ' transaction was kept is known when the storage is opened'
                 ' again'))
-            self._untold += [each for each in lost if each.on_done is not None]
+            self.untold += [each for each in lost if each.on_done is not None]
         if first:
             logger.critical(reason)
 
@@ -259,10 +265,11 @@ class Flusher:
     def published(self, commit):
         """It is published; return the next one."""
         with self.mutex:
-            self._wake_waiters(commit)
+            if commit.waiters:
+                self._wake_waiters(commit)
             self.pipeline.publish(commit)
             if commit.on_done is not None:
-                self._untold.append(commit)
+                self.untold.append(commit)
             return self.pipeline.next_to_publish()
 
     def _wake_waiters(self, commit):
@@ -273,9 +280,9 @@ class Flusher:
 
     def tell(self):
         """Call what is to be called of settled commits; no lock is held."""
-        while self._untold:
+        while self.untold:
             with contextlib.suppress(IndexError):  # another thread was quicker
-                self._tell(self._untold.popleft())
+                self._tell(self.untold.popleft())
 
     def _tell(self, commit):
         try:
@@ -290,14 +297,14 @@ class Flusher:
             queue = self.pipeline.queue
             last = queue[-1] if queue else None
         if last is not None:  # they are settled in order
-            self._wait(last)
+            self.wait(last)
 
     def wait_for(self, tid):
         """Return when the transaction of that tid is settled."""
         with self.mutex:
             commit = self.pipeline.find(tid)
         if commit is not None:
-            self._wait(commit)
+            self.wait(commit)
 
     def sync_to(self, position):
         """Make everything before the position durable, whatever the policy.
@@ -310,7 +317,7 @@ class Flusher:
                     return
                 self.pipeline.refuse_when_stopped()
             self._sync_a_batch(alone=False)
-            self._publish()
+            self._publish(self)
 
     # The background
 
@@ -339,7 +346,7 @@ class Flusher:
                     self._lead_a_batch(THREAD)
                 if self._abandoned:
                     self._abandoned = False
-                    self._publish()
+                    self._publish(self)
             except BaseException:  # nobody to tell: keep serving the others
                 logger.exception('%s: flusher', self._name)
             self._step_down(THREAD)
@@ -416,5 +423,7 @@ class Flusher:
 
 def _release(lock):
     """Wake who waits for it; harmless if it was woken before."""
-    with contextlib.suppress(RuntimeError):
+    try:
         lock.release()
+    except RuntimeError:
+        pass

@@ -32,9 +32,18 @@ class Point(typing.NamedTuple):
 class Commit:
     """One transaction between its append and its acknowledgement."""
 
-    __slots__ = ('tid', 'start', 'end', 'point', 'status', 'status_last',
-                 'blobs', 'promised', 'on_publish', 'on_done', 'state',
-                 'error', 'waiters', 'orphan')
+    #: The status byte is written only after a sync of what it makes count.
+    status_last = False
+    #: What must be durable before that, too.
+    blobs = None
+    #: Called with the tid, in order, when it becomes visible.
+    on_publish = None
+    #: Called with (tid, error or None) when all is over.
+    on_done = None
+    #: No thread of its own waits for it.
+    orphan = False
+    state = None
+    error = None
 
     def __init__(self, tid, start, end, status=b' ', promised=True):
         self.tid = tid
@@ -43,22 +52,10 @@ class Commit:
         self.point = Point(end, tid)
         #: The byte that makes it count.
         self.status = status
-        #: It is written only after a sync of what it makes count.
-        self.status_last = False
-        #: What must be durable before that, too.
-        self.blobs = None
         #: Published only when durable.
         self.promised = promised
-        #: Called with the tid, in order, when it becomes visible.
-        self.on_publish = None
-        #: Called with (tid, error or None) when all is over.
-        self.on_done = None
-        self.state = None
-        self.error = None
         #: Locks to release, one for each thread that waits for this commit.
         self.waiters = []
-        #: No thread of its own waits for it.
-        self.orphan = False
 
     @property
     def settled(self):
@@ -124,26 +121,29 @@ class Pipeline:
 
     def next_batch(self, alone):
         """The point to sync to, and the commits that it makes durable."""
-        waiting = (each for each in self.queue if each.state is APPENDED)
-        if alone:
-            for commit in waiting:
-                return commit.point, [commit]
-        return self.appended, list(waiting)
+        batch = []
+        for commit in self.queue:
+            if commit.state is APPENDED:
+                batch.append(commit)
+                if alone:
+                    return commit.point, batch
+        return self.appended, batch
 
     def synced(self, point):
         """Everything up to `point` is durable."""
         if self.failed:
             return
-        self.durable = max(self.durable, point)
+        if point.end > self.durable.end:
+            self.durable = point
         for commit in self.queue:
-            if commit.end > self.durable.end:
+            if commit.end > point.end:
                 break
-            self._leave_appended(commit, DURABLE)
+            if commit.state is APPENDED:
+                self._leave_appended(commit, DURABLE)
 
     def _leave_appended(self, commit, state):
-        if commit.state is APPENDED:
-            self.needing_sync -= commit.promised
-            commit.state = state
+        self.needing_sync -= commit.promised
+        commit.state = state
 
     def next_to_publish(self):
         """The oldest commit, if it may be published now."""
@@ -158,7 +158,8 @@ class Pipeline:
     def publish(self, commit):
         if self.queue[0] is not commit:
             raise AssertionError(f'{commit.point} is not next to publish')
-        self._leave_appended(commit, DURABLE)
+        if commit.state is APPENDED:
+            self._leave_appended(commit, DURABLE)
         self.published = commit.point
         commit.state = PUBLISHED
         self.queue.popleft()
@@ -180,7 +181,8 @@ class Pipeline:
             lambda commit: not commit.needs_sync, self.queue))
         for commit in lost:
             commit.error = make_error()
-            self._leave_appended(commit, FAILED)
+            if commit.state is APPENDED:
+                self._leave_appended(commit, FAILED)
             self.queue.remove(commit)
         return lost
 

@@ -27,55 +27,58 @@ class Publisher:
     def __init__(self, show):
         self._show = show           # called to let readers see up to a point
         self._lock = threading.Lock()
-        self._busy_thread = None    # the gate: closed while a thread is in it
+        #: The gate: closed to others while a thread is in it.
+        self.busy_thread = None
         self._notify = None
 
     def owned_by(self, notify):
         """From now on `notify()` is called, and its owner publishes."""
         self._notify = notify
 
-    def offer(self, flusher):
+    def offer(self, flusher, tell=True):
         """Something may be publishable, or a sync failed."""
         notify = self._notify
         if notify is None:
-            self.publish(flusher)
+            self.publish(flusher, tell)
         else:
             notify()
 
-    def publish(self, flusher):
-        """Publish all that may be published."""
-        if self._busy_thread == threading.get_ident():
+    def publish(self, flusher, tell=True):
+        """Publish all that may be published, and tell who asked for it.
+
+        Who holds the commit lock leaves the telling for later: who is told may
+        begin the next transaction.
+        """
+        if self.busy_thread == threading.get_ident():
             return  # called by an `f`: we are about to
         try:
             with self._lock:
                 try:
-                    self._busy_thread = threading.get_ident()
+                    self.busy_thread = threading.get_ident()
                     commit = flusher.next_to_publish()
                     while commit is not None:
-                        commit = self._publish_one(flusher, commit)
+                        if commit.on_publish is not None:
+                            self._announce(commit)
+                        self._show(commit)
+                        commit = flusher.published(commit)
                     if flusher.pipeline.failed:  # only what is durable, from now on
                         self._show(flusher.visible)
                 finally:
-                    self._busy_thread = None
+                    self.busy_thread = None
         finally:
-            flusher.tell()
+            if tell and flusher.untold:
+                flusher.tell()
 
-    def _publish_one(self, flusher, commit):
-        """Publish it, and return the next one."""
-        announce = commit.on_publish
-        if announce is not None:
-            try:
-                announce(commit.tid)
-            except Exception as error:
-                # It is durable: too late to fail.  Its committer is told.
-                commit.error = error
-            commit.on_publish = None
-        self._show(commit)
-        return flusher.published(commit)
+    def _announce(self, commit):
+        try:
+            commit.on_publish(commit.tid)
+        except Exception as error:
+            # It is durable: too late to fail.  Its committer is told.
+            commit.error = error
+        commit.on_publish = None
 
     def pass_gate(self):
         """Wait while something is being published by another thread."""
-        busy = self._busy_thread
-        if busy is not None and busy != threading.get_ident():
+        if self.busy_thread not in (None, threading.get_ident()):
             with self._lock:
                 pass

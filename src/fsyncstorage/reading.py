@@ -43,14 +43,20 @@ def check_oid(oid):
 
 class View:
 
-    __slots__ = ('file', 'index', 'end', 'tid', 'next_tid')
+    __slots__ = ('file', 'index', 'end', 'tid', '_next_tid')
 
     def __init__(self, file, index, end, tid):
         self.file = file
         self.index = index
         self.end = end      # transactions from here on are not shown
         self.tid = tid      # of the last one shown
-        self.next_tid = (int.from_bytes(tid, 'big') + 1).to_bytes(8, 'big')
+        self._next_tid = None
+
+    @property
+    def next_tid(self):
+        if self._next_tid is None:
+            self._next_tid = p64(u64(self.tid) + 1)
+        return self._next_tid
 
     # One record
 

@@ -189,7 +189,7 @@ class FsyncStorage(CommitMachinery):
         self._checkpoints = Checkpoints(self, index_checkpoint)
         self._flusher = Flusher(
             self._file_name, opened, self.durability,
-            self._sync_batch, self._offer)
+            self._sync_batch, self._publisher.offer)
         if self._index_position == FIRST:
             self._save_index()
         self._checkpoints.start(self._index_position)
@@ -209,7 +209,7 @@ class FsyncStorage(CommitMachinery):
         try:
             if self._flusher is not None:
                 self._publisher.owned_by(None)
-                self._offer()
+                self._publisher.offer(self._flusher)
                 self._flusher.drain()
                 self._flusher.sync_to(self._pos)
                 self._save_index()
@@ -248,7 +248,8 @@ class FsyncStorage(CommitMachinery):
 
     def _current(self):
         """The view of who asks for the current state."""
-        self._publisher.pass_gate()
+        if self._publisher.busy_thread is not None:
+            self._publisher.pass_gate()
         return self._view
 
     def lastTransaction(self):
