@@ -43,6 +43,7 @@ from ZODB.utils import p64
 from . import blobs
 from . import seal
 from .errors import OutcomeUnknown
+from .errors import Unpublished
 from .errors import WritingStopped
 from .pipeline import Commit
 from .reading import View
@@ -64,12 +65,20 @@ class AsyncFinish:
     the publishing calls `publish(tid)`, and then `done(tid, error)`.
 
     It travels in the argument because storage wrappers (zlib, encryption) hide
-    methods that they do not know.
+    methods that they do not know.  A storage that does not know it calls it as
+    it calls any `f`, and is through when its `tpc_finish` returns: then it was
+    not `taken`.
     """
+
+    taken = False
 
     def __init__(self, done, publish=None):
         self.done = done
         self.publish = publish
+
+    def __call__(self, tid):
+        if self.publish is not None:
+            self.publish(tid)
 
 
 class CommitMachinery(FileStorage):
@@ -235,10 +244,12 @@ class CommitMachinery(FileStorage):
 
         If it is not published, a retry would not see it, and conflict again.
         So wait for it; but first give up the commit lock: who is doomed holds
-        up nobody.
+        up nobody.  An event loop that owns the publishing does not wait.
         """
         if tid > self._view.tid:
             self.tpc_abort(transaction)
+            if self._publisher.owned:
+                raise Unpublished(tid)
             self._flusher.wait_for(tid)
 
     def tpc_vote(self, transaction):
@@ -357,8 +368,7 @@ class CommitMachinery(FileStorage):
                     self._publisher.offer(self._flusher, tell=False)
             finally:
                 self._leave(transaction)
-            if self._flusher.untold:
-                self._flusher.tell()
+            self._publisher.tell(self._flusher)
             if commit.on_done is None:
                 self._flusher.wait(commit)
         except BaseException:
@@ -404,7 +414,7 @@ class CommitMachinery(FileStorage):
                         self._status, policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
-            commit.orphan = True
+            commit.orphan = f.taken = True
         else:
             commit.on_publish = f
         if self.blob_dir and self._placed and policy.name != 'none':
@@ -455,9 +465,9 @@ class CommitMachinery(FileStorage):
         """For an event loop: from now on, it publishes.
 
         `notify()` is called from any thread when there may be something to
-        publish; the owner then calls `publish` in its own thread.  It must
-        never finish a transaction without AsyncFinish: it would wait for
-        itself.
+        publish; the owner then calls `publish` in its own thread.  Nobody may
+        finish a transaction without AsyncFinish in that thread: it would wait
+        for itself.  A conflict with what is not published raises Unpublished.
         """
         self._publisher.owned_by(notify)
 

@@ -5,6 +5,7 @@ for a setting).  What is here is the disk's fault, or the consequence of it.
 """
 
 from ZODB.POSException import StorageSystemError
+from ZODB.POSException import StorageTransactionError
 
 
 class DiskError(StorageSystemError):
@@ -25,3 +26,15 @@ class WritingStopped(DiskError):
     A failed sync is never tried again: the kernel forgets which pages it
     could not write, so that a second sync reports success and proves nothing.
     """
+
+
+class Unpublished(StorageTransactionError):
+    """A conflict with a transaction that is appended, and not published yet.
+
+    Only who owns the publishing of a storage meets it.  The transaction was
+    aborted; it should be voted again when that of `tid` is published.
+    """
+
+    def __init__(self, tid):
+        super().__init__(f'conflict with {tid.hex()}, not published yet')
+        self.tid = tid

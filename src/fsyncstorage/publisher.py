@@ -35,6 +35,10 @@ class Publisher:
         """From now on `notify()` is called, and its owner publishes."""
         self._notify = notify
 
+    @property
+    def owned(self):
+        return self._notify is not None
+
     def offer(self, flusher, tell=True):
         """Something may be publishable, or a sync failed."""
         notify = self._notify
@@ -68,6 +72,11 @@ class Publisher:
         finally:
             if tell and flusher.untold:
                 flusher.tell()
+
+    def tell(self, flusher):
+        """Make up for what was published and not told."""
+        if flusher.untold and not self.owned:
+            flusher.tell()
 
     def _announce(self, commit):
         try:

@@ -9,6 +9,7 @@ with, and with it the open file.  So reading takes no lock.
 Left to others: which view is the current one, and the gate (the storage).
 """
 
+import errno
 import os
 import struct
 
@@ -33,6 +34,25 @@ _number = struct.Struct('>Q')
 # One read for the header and, mostly, the data behind it.
 READ_AHEAD = 4096
 
+# Where the system, or the file system, cannot say what is cached.
+_NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
+
+
+def pread_cached(descriptor, length, position):
+    """Like os.pread of what is in the page cache; else BlockingIOError."""
+    buffer = bytearray(length)
+    try:
+        got = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
+    except (AttributeError, OSError) as error:  # no such call, or flag
+        if getattr(error, 'errno', None) not in _NO_SUCH_FLAG:
+            raise
+        raise BlockingIOError(errno.EAGAIN, 'not known here') from None
+    # The rest may be on the disk, or there is none: that is not known here.
+    if got < length and position + got < os.fstat(descriptor).st_size:
+        raise BlockingIOError(errno.EAGAIN, 'cached in part')
+    return bytes(memoryview(buffer)[:got])
+
+
 def check_oid(oid):
     """Refuse what cannot be an oid: stock would pad or cut it in silence."""
     if not isinstance(oid, bytes):
@@ -44,6 +64,8 @@ def check_oid(oid):
 class View:
 
     __slots__ = ('file', 'index', 'end', 'tid', '_next_tid')
+
+    pread = staticmethod(os.pread)
 
     def __init__(self, file, index, end, tid):
         self.file = file
@@ -63,7 +85,7 @@ class View:
     def _read(self, position, oid):
         """tid, previous position, data or b'', back pointer of a record."""
         descriptor = self.file.descriptor
-        buffer = os.pread(descriptor.number, READ_AHEAD, position)
+        buffer = self.pread(descriptor.number, READ_AHEAD, position)
         if len(buffer) < DATA_HDR_LEN:
             raise CorruptedDataError(oid, buffer, position)
         found, tid, previous, _, _, length = _data_header.unpack_from(buffer)
@@ -74,8 +96,8 @@ class View:
             return tid, previous, b'', back
         data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
         while len(data) < length:  # one read gives 2 GB at most
-            more = os.pread(descriptor.number, length - len(data),
-                            position + DATA_HDR_LEN + len(data))
+            more = self.pread(descriptor.number, length - len(data),
+                              position + DATA_HDR_LEN + len(data))
             if not more:
                 raise CorruptedDataError(oid, data[:DATA_HDR_LEN], position)
             data += more
@@ -189,6 +211,14 @@ class View:
                 count -= 1
         return [(record.tid, [data.oid for data in record])
                 for record in ViewIterator(self, position=position)]
+
+
+class CachedView(View):
+    """A view that never waits for the disk: it raises BlockingIOError."""
+
+    __slots__ = ()
+
+    pread = staticmethod(pread_cached)
 
 
 class _Unsealing(FileStorageFormatter):

@@ -35,6 +35,7 @@ from .errors import WritingStopped
 from .flusher import Flusher
 from .pipeline import Point
 from .publisher import Publisher
+from .reading import CachedView
 from .scan import FIRST
 
 logger = logging.getLogger(__name__)
@@ -267,6 +268,12 @@ class FsyncStorage(CommitMachinery):
         if tid > view.next_tid:  # not as of something that is published
             view = self._current()
         return view.load_before(oid, tid)
+
+    def load_before_cached(self, oid, tid):
+        """loadBefore of what is in the page cache; else BlockingIOError."""
+        view = self._current()
+        return CachedView(view.file, view.index, view.end, view.tid
+                          ).load_before(oid, tid)
 
     def loadSerial(self, oid, serial):
         view = self._view
