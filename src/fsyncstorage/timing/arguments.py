@@ -8,9 +8,6 @@ import os
 
 from fsyncstorage import durability
 
-from .contestants import CONTESTANTS
-
-DEFAULT_BASELINE = 'filestorage'
 DEFAULT_ROUNDS = 7
 QUICK_ROUNDS = 3
 
@@ -25,10 +22,23 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')
 
 
-def add_common(parser):
-    """What to measure, how often, and where to."""
+def add_common(parser, contestants):
+    """What to measure, how often, and where to.
+
+    The first of the contestants is what the others are compared with.
+    """
+
+    def contestant(name):
+        try:
+            return contestants[name]
+        except KeyError:
+            raise argparse.ArgumentTypeError(
+                f'there is no {name!r}; allowed are {", ".join(contestants)}'
+            ) from None
+
+    parser.set_defaults(all_contestants=list(contestants.values()))
     parser.add_argument(
-        'contestants', nargs='*', type=_contestant, metavar='CONTESTANT',
+        'contestants', nargs='*', type=contestant, metavar='CONTESTANT',
         help='what takes part; all of them unless you name some (see below)')
     parser.add_argument(
         '--sync-latency', action='extend', type=_latencies, metavar='TIME,...',
@@ -44,9 +54,9 @@ def add_common(parser):
         help='a rough answer in a minute or two: short samples and'
              f' {QUICK_ROUNDS} rounds')
     parser.add_argument(
-        '--baseline', type=_contestant, metavar='CONTESTANT',
-        help='what the others are compared with'
-             f' (default: {DEFAULT_BASELINE}, or the first that takes part)')
+        '--baseline', type=contestant, metavar='CONTESTANT',
+        help='what the others are compared with (default:'
+             f' {next(iter(contestants))}, or the first that takes part)')
     parser.add_argument(
         '--directory', default=os.curdir, type=_directory, metavar='DIR',
         help='measure the disk that this is on (default: the current'
@@ -62,12 +72,12 @@ def complete(parser, options):
     """Fill in what depends on other options."""
     # In the order given, each once.
     options.contestants = list(dict.fromkeys(
-        options.contestants or CONTESTANTS.values()))
+        options.contestants or options.all_contestants))
     options.sync_latency = list(dict.fromkeys(options.sync_latency or [0.0]))
     if options.rounds is None:
         options.rounds = QUICK_ROUNDS if options.quick else DEFAULT_ROUNDS
     if options.baseline is None:
-        default = CONTESTANTS[DEFAULT_BASELINE]
+        default = options.all_contestants[0]
         options.baseline = (
             default if default in options.contestants
             else options.contestants[0])
@@ -77,7 +87,7 @@ def complete(parser, options):
             ' name it among the contestants')
 
 
-def contestants_help(contestants=CONTESTANTS):
+def contestants_help(contestants):
     width = max(map(len, contestants))
     return 'contestants:\n' + '\n'.join(
         f'  {name:{width}}  {contestant.summary}'
@@ -85,7 +95,7 @@ def contestants_help(contestants=CONTESTANTS):
 
 
 def counts(text):
-    """Numbers of threads, like 1,8,16."""
+    """Numbers of threads or clients, like 1,8,16."""
     return list(dict.fromkeys(positive(part) for part in text.split(',')))
 
 
@@ -98,15 +108,6 @@ def positive(text):
         raise argparse.ArgumentTypeError(
             f'must be a whole number from 1 on, not {text!r}')
     return number
-
-
-def _contestant(name):
-    try:
-        return CONTESTANTS[name]
-    except KeyError:
-        raise argparse.ArgumentTypeError(
-            f'there is no {name!r}; allowed are {", ".join(CONTESTANTS)}'
-        ) from None
 
 
 def _latencies(text):

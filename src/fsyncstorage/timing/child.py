@@ -3,7 +3,7 @@
 A child is forked for each: no garbage, thread, cache or open file is handed
 from one measurement to the next, and what hangs or dies takes nothing with it.
 Whoever calls must have no other threads, for they would not be there in the
-child.
+child.  What the child starts in its turn ends with it: see `bond`.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ import multiprocessing
 import os
 import signal
 import traceback
+
+from .bond import Bond
 
 _FORK = multiprocessing.get_context('fork')
 
@@ -28,15 +30,22 @@ class ChildFailed(Exception):
 def run(function, *arguments, meanwhile=lambda: None):
     """Call the function in a child, and return what it returns.
 
-    However this ends, Ctrl-C included, the child is gone afterwards.
+    However this ends, Ctrl-C included, the child is gone afterwards, with all
+    that it started.
     """
     receiver, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_report, args=(sender, function, arguments))
+    bond = Bond()
+    process = _FORK.Process(
+        target=_report, args=(bond, sender, function, arguments))
     with _interrupts_held():
         process.start()
     sender.close()
+    bond.fork()
     try:
         while not receiver.poll(_TICK):
+            # What it forked holds the pipe, too: its end may be no EOF.
+            if not process.is_alive() and not receiver.poll():
+                raise EOFError
             meanwhile()
         result, failure = receiver.recv()
         process.join(_GRACE)
@@ -48,18 +57,22 @@ def run(function, *arguments, meanwhile=lambda: None):
         process.kill()
         process.join()
         receiver.close()
+        all_ended = bond.end(_GRACE)
+    if not all_ended:
+        raise ChildFailed('a process that it started does not end')
     if failure is not None:
         raise ChildFailed(failure)
     return result
 
 
-def _report(sender, function, arguments):
+def _report(bond, sender, function, arguments):
+    bond.hold()
     # Ctrl-C reaches every process of the terminal; here the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # An error is reported once, in one line, by the parent.
-    logging.lastResort = None
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         sender.send((function(*arguments), None))
     except BaseException as error:

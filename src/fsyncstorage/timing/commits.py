@@ -13,6 +13,7 @@ from . import loading
 from . import session
 from . import tables
 from . import wording
+from .contestants import CONTESTANTS
 
 DEFAULT_THREADS = [1, 8, 16]
 
@@ -50,10 +51,10 @@ def add_to(commands):
         'commits',
         help='what a durable commit costs, by policy and number of threads',
         description=DESCRIPTION,
-        epilog=f'{arguments.contestants_help()}\n\n{EPILOG}',
+        epilog=f'{arguments.contestants_help(CONTESTANTS)}\n\n{EPILOG}',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments.add_common(parser)
+    arguments.add_common(parser, CONTESTANTS)
     parser.add_argument(
         '--threads', type=arguments.counts, default=DEFAULT_THREADS,
         metavar='N,...',

@@ -1,7 +1,7 @@
 """Changes how the storages sync, for as long as a measurement lasts.
 
-All patching of the timing driver is here, as context managers that put back
-what they found.  Two seams are used:
+All patching of storages is here, as context managers that put back what they
+found.  Two seams are used:
 
 - stock FileStorage calls a global of its module, `fsync`, which is None on a
   platform that has none (read in ZODB 6.4);

@@ -13,7 +13,9 @@ from fsyncstorage.datafile import disk
 
 from . import statistics
 
-PACKAGES = ('fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction')
+PACKAGES = (
+    'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
+    'uvloop')
 
 #: The probe of a sync ends after so many appends, or after so many seconds.
 _PROBES, _PROBE_SECONDS = 200, 2.0

@@ -9,8 +9,9 @@ import sys
 
 from . import arguments
 from . import commits
+from . import zeo
 
-COMMANDS = (commits,)
+COMMANDS = (commits, zeo)
 
 DESCRIPTION = """\
 Measure, on the machine and the disk that will carry the load, what durability

@@ -20,7 +20,7 @@ COMMITS_KEY = (
     ' of the rounds, and the ratio of the medians. Below them the range of the'
     ' rounds, and of the ratios round by round.')
 
-LOADS_KEY = 'Milliseconds: the median of the rounds, below it their range.'
+TIMES_KEY = 'Milliseconds: the median of the rounds, below it their range.'
 
 #: Syncs a commit, or commits a sync, are worth a line when they are not one.
 ABOUT_ONE = (0.95, 1.05)
@@ -29,14 +29,14 @@ ABOUT_ONE = (0.95, 1.05)
 def show_commits(document, console):
     show_machine(document, console)
     for races in _commits_groups(document):
-        _show(console, _commits_title(document, races),
-              _commits_table(document, races))
+        show_table(console, _commits_title(document, races),
+                   _commits_table(document, races))
     key = COMMITS_KEY.format(baseline=document['baseline'])
     console.print(Text(f'{key}\n{history.COMMITS_2004_SOURCE}\n', 'dim'))
-    for race in _races(document, 'loads'):
-        _show(console, _loads_title(document, race),
-              _loads_table(document, race))
-        console.print(Text(LOADS_KEY, 'dim'))
+    for race in races_of(document, 'loads'):
+        show_table(console, _loads_title(document, race),
+                   times_table(document, race, 'loads'))
+        console.print(Text(TIMES_KEY, 'dim'))
 
 
 def show_machine(document, console):
@@ -56,7 +56,7 @@ def show_machine(document, console):
     console.print()
 
 
-def _races(document, workload):
+def races_of(document, workload):
     """The numbers of the races with this workload."""
     return [
         index for index, race in enumerate(document['races'])
@@ -67,7 +67,7 @@ def _races(document, workload):
 def _commits_groups(document):
     """The races that make one table: they differ in their threads only."""
     groups = {}
-    for race in _races(document, 'commits'):
+    for race in races_of(document, 'commits'):
         settings = document['races'][race]['settings']
         key = settings['shared'], settings['sync_latency']
         groups.setdefault(key, []).append(race)
@@ -84,7 +84,7 @@ def _commits_title(document, races):
 
 def _commits_table(document, races):
     settings = [document['races'][race]['settings'] for race in races]
-    table = _table()
+    table = new_table()
     for setting in settings:
         table.add_column(count(setting['threads'], 'thread'), justify='right')
     historic = {} if settings[0]['shared'] else history.COMMITS_2004
@@ -99,7 +99,14 @@ def _commits_table(document, races):
 
 
 def _commits_cell(document, race, contestant):
-    found = result(document, race, contestant, 'txn_per_second')
+    return compared_cell(
+        document, race, contestant, 'txn_per_second',
+        _remarks(document, race, contestant))
+
+
+def compared_cell(document, race, contestant, figure, remarks):
+    """The median of a figure, its ratio and ranges, and what else to say."""
+    found = result(document, race, contestant, figure)
     if found is None:
         return ''  # interrupted before it was measured
     ratio = found['ratio']
@@ -111,7 +118,7 @@ def _commits_cell(document, race, contestant):
     small = [_range(found, number)]
     if compared:
         small.append(_range(ratio, times))
-    small.extend(_remarks(document, race, contestant))
+    small.extend(remarks)
     for line in small:
         cell.append(f'\n{line}', 'dim')
     return cell
@@ -142,35 +149,36 @@ def _loads_title(document, race):
         f' {added(settings["sync_latency"])}')
 
 
-def _loads_table(document, race):
-    table = _table()
-    for heading in ('p50', 'p99', 'max', 'loads'):
+def times_table(document, race, what):
+    """How long each of them took; `what` is the figure that counts them."""
+    table = new_table()
+    for heading in ('p50', 'p99', 'max', what):
         table.add_column(heading, justify='right')
     for contestant in document['contestants']:
-        loads = figures(document, race, contestant, 'loads')
-        if loads:
+        counted = figures(document, race, contestant, what)
+        if counted:
             table.add_row(
                 contestant,
-                *(_loads_cell(result(document, race, contestant, figure))
+                *(_times_cell(result(document, race, contestant, figure))
                   for figure in document['races'][race]['compared']),
-                f'{median(loads):,.0f}')
+                f'{median(counted):,.0f}')
     return table
 
 
-def _loads_cell(found):
+def _times_cell(found):
     cell = Text()
     cell.append(milliseconds(found['median']), 'bold')
     cell.append(f'\n{_range(found, milliseconds)}', 'dim')
     return cell
 
 
-def _show(console, title, table):
+def show_table(console, title, table):
     console.print(Text(title, 'bold'))
     console.print(table)
     console.print()
 
 
-def _table():
+def new_table():
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('contestant', no_wrap=True)
     return table

@@ -1,0 +1,22 @@
+"""The ZEO server: stock protocol, stock clients, other threads.
+
+One event loop thread owns every connection, all sends, and all announcing of
+transactions.  Around it, for each storage, are one committer thread, reader
+threads, and the storage's own flusher.  They hand results to the loop through
+its mailbox; the loop never waits for them.
+
+From the outside in:
+
+- runzeo        `fsync-runzeo`: options, signals, opening and closing
+- server        the listening server: connections, all storages together
+- connection    one client's byte stream: frames, handshake, calls and replies
+- outbox        one FIFO a connection, and what must not overtake what
+- session       what one client may ask for
+- ballot        one client's transaction until it is voted
+- service       one storage that is served: who is connected, what is announced
+- committer     the thread that votes and appends, one transaction at a time
+- workers       threads for what may wait for the disk
+- mailbox       how other threads reach the loop
+
+The contract with the clients is in docs/internals/server.rst.
+"""

@@ -1,0 +1,159 @@
+"""One client's transaction, from its begin until it is voted.
+
+What the client stores is kept in memory, and from a size on in a file; it is
+brought to the storage when the vote has its turn, and once more when the vote
+has to be repeated.  Blob files are kept until all is over: the storage gets a
+second name of them each time.
+
+Whose it is: the event loop's until the vote is asked for, and again when the
+client has to resolve conflicts; else the committer's.  `abandoned` may always
+be set.
+"""
+
+import os
+
+import ZODB.blob
+from ZEO.StorageServer import CommitLog
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError
+
+# Bytes of a transaction that are kept in memory, and of each operation those
+# that are not data.
+IN_MEMORY = 1 << 20
+OVERHEAD = 300
+
+
+class Ballot:
+
+    #: The client is gone, or was too slow: nobody waits for the outcome.
+    abandoned = False
+
+    def __init__(self, session, id, user, description, extension, tid, status,
+                 resolves_conflicts):
+        self.session = session
+        self.transaction = TransactionMetaData(user, description, extension)
+        self.transaction.id = id
+        self._begin = () if tid is None and status == ' ' else (tid, status)
+        #: The client resolves conflicts: tell it of them, and let it go on.
+        self._resolves_conflicts = resolves_conflicts
+        self._operations = []
+        self._size = 0
+        self._log = None
+        self._blobs = {}  # oid -> (serial, data, file name)
+        self._reset()
+
+    def _reset(self):
+        self.oids = []       # changed
+        self._resolved = []
+        self._conflicts = {}
+
+    # In the loop: what the client stores
+
+    def add(self, operation, *arguments):
+        """Note an operation; its name is that of a method below."""
+        if self._log is not None:
+            getattr(self._log, operation)(*arguments)
+            return
+        self._operations.append((operation, arguments))
+        self._size += OVERHEAD + sum(
+            len(each) for each in arguments if each is not None)
+        if self._size > IN_MEMORY:
+            self._log = CommitLog()
+            for operation, arguments in self._operations:
+                getattr(self._log, operation)(*arguments)
+            self._operations = []
+
+    def add_blob(self, oid, serial, data, file_name):
+        earlier = self._blobs.pop(oid, None)
+        if earlier is not None:
+            ZODB.blob.remove_committed(earlier[-1])
+        self._blobs[oid] = serial, data, file_name
+
+    # In the committer: the vote
+
+    def vote(self, storage):
+        """Bring all to the storage, which holds its commit lock then.
+
+        Return the oids whose conflicts were resolved, and the conflicts that
+        the client has to resolve; if there are any, nothing was voted.
+        """
+        self._reset()
+        storage.tpc_begin(self.transaction, *self._begin)
+        try:
+            for operation, arguments in self._each_operation():
+                getattr(self, '_' + operation)(storage, *arguments)
+            for oid, (serial, data, file_name) in self._blobs.items():
+                self._store_blob(storage, oid, serial, data, file_name)
+            if not self._conflicts:
+                self._vote(storage)
+        except BaseException:
+            storage.tpc_abort(self.transaction)
+            raise
+        if self._conflicts:
+            storage.tpc_abort(self.transaction)
+        return self._resolved, list(self._conflicts.values())
+
+    def _each_operation(self):
+        if self._log is None:
+            yield from self._operations
+        else:
+            for name, arguments in self._log:
+                yield name.removeprefix('_'), arguments
+
+    def _vote(self, storage):
+        try:
+            self._resolved += storage.tpc_vote(self.transaction) or ()
+        except ConflictError as error:
+            if not (self._resolves_conflicts and error.oid
+                    and error.serials and error.data):
+                raise
+            self._note_conflict(error.oid, error, error.data)
+
+    def _note_conflict(self, oid, error, data):
+        self._conflicts[oid] = dict(oid=oid, serials=error.serials, data=data)
+
+    def _store(self, storage, oid, serial, data):
+        self._try_to_store(oid, data, storage.store, oid, serial, data, '')
+
+    def _store_blob(self, storage, oid, serial, data, file_name):
+        given = file_name + '.given'
+        os.link(file_name, given)
+        try:
+            self._try_to_store(oid, data, storage.storeBlob,
+                               oid, serial, data, given, '')
+        finally:
+            if os.path.exists(given):  # it was not taken
+                os.remove(given)
+
+    def _try_to_store(self, oid, data, store, *arguments):
+        try:
+            store(*arguments, self.transaction)
+        except ConflictError as error:
+            if not (self._resolves_conflicts and error.serials):
+                raise
+            self._note_conflict(oid, error, data)
+        else:
+            # Stored once more by a client that has resolved its conflict.
+            self._conflicts.pop(oid, None)
+            self.oids.append(oid)
+
+    def _delete(self, storage, oid, serial):
+        storage.deleteObject(oid, serial, self.transaction)
+
+    def _checkread(self, storage, oid, serial):
+        storage.checkCurrentSerialInTransaction(oid, serial, self.transaction)
+
+    def _restore(self, storage, oid, serial, data, previous):
+        storage.restore(oid, serial, data, '', previous, self.transaction)
+
+    def _undo(self, storage, transaction_id):
+        _, oids = storage.undo(transaction_id, self.transaction)
+        self.oids += oids
+        self._resolved += oids
+
+    def close(self):
+        """All is over: remove what was kept."""
+        if self._log is not None:
+            self._log.close()
+        for _, _, file_name in self._blobs.values():
+            ZODB.blob.remove_committed(file_name)

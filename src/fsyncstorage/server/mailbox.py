@@ -1,0 +1,52 @@
+"""How other threads reach the event loop.
+
+`post` may be called from any thread.  What was posted runs in the loop, in
+order; what came together runs in one callback of the loop, and then, once for
+all of it, what was registered with `afterwards`.  So what becomes durable
+together is announced together.
+"""
+
+import collections
+import logging
+
+logger = logging.getLogger(__name__)
+
+
+class Mailbox:
+
+    def __init__(self, loop):
+        self._loop = loop
+        self._letters = collections.deque()
+        self._afterwards = []
+        self._scheduled = False
+
+    def afterwards(self, function):
+        self._afterwards.append(function)
+
+    def post(self, function, *arguments):
+        self._letters.append((function, arguments))
+        if not self._scheduled:
+            self._scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self.deliver)
+            except RuntimeError:  # the loop is closed: nobody is left to tell
+                logger.debug('posted to a closed loop')
+
+    def deliver(self):
+        """Called by the loop, and when it has ended, for what is left."""
+        while self._letters:
+            while self._letters:
+                function, arguments = self._letters.popleft()
+                _run(function, *arguments)
+            for function in self._afterwards:
+                _run(function)
+            # From here on, who posts schedules; what was posted before is
+            # seen by the loop above.
+            self._scheduled = False
+
+
+def _run(function, *arguments):
+    try:
+        function(*arguments)
+    except Exception:  # the others must get theirs
+        logger.exception('an error in the server')

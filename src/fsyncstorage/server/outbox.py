@@ -1,0 +1,90 @@
+"""What leaves a connection, in which order.
+
+A stock client keeps what it loaded in a cache, and believes that it is current
+until an invalidation arrives.  So for each connection (I-C, the contract):
+
+- A load that was begun before a transaction was announced is answered before
+  its invalidation leaves: else the client would keep the old state for good.
+- Nothing else overtakes anything.
+
+A load that begins while nothing is held may be answered at any time; what is
+announced meanwhile is held until it was.  A load that begins while something is
+held gets its place in the line behind it, and is answered there.
+
+No I/O, no threads: the loop calls, and `write` takes the bytes.
+"""
+
+import collections
+
+
+class _Place:
+    """In the line, for an answer that is still to come."""
+
+    __slots__ = ('answer',)
+
+    def __init__(self):
+        self.answer = None
+
+
+class Outbox:
+
+    #: Off in one test, which shows what it is good for.
+    barrier = True
+
+    def __init__(self, write):
+        self._write = write
+        self._line = collections.deque()
+        #: Loads that were begun when nothing was held.
+        self._free_loads = 0
+
+    def __len__(self):
+        return len(self._line)
+
+    def send(self, message):
+        """Anything that changes nothing in a cache."""
+        if self._line:
+            self._line.append(message)
+        else:
+            self._write(message)
+
+    def announce(self, message):
+        """Invalidations, and the end of the client's own commits."""
+        if self._line or self._free_loads and self.barrier:
+            self._line.append(message)
+        else:
+            self._write(message)
+
+    def begin_load(self):
+        """Return what `finish_load` wants."""
+        if self._line:
+            return self.reserve()
+        self._free_loads += 1
+        return None
+
+    def finish_load(self, place, message):
+        if place is None:
+            self._write(message)
+            self._free_loads -= 1
+        else:
+            place.answer = message
+        self._flush()
+
+    def reserve(self):
+        """A place in the line, whatever stands before and behind it."""
+        place = _Place()
+        self._line.append(place)
+        return place
+
+    def fill(self, place, message):
+        place.answer = message
+        self._flush()
+
+    def _flush(self):
+        line = self._line
+        while line and not (self._free_loads and self.barrier):
+            if isinstance(line[0], _Place):
+                if line[0].answer is None:
+                    break
+                self._write(line.popleft().answer)
+            else:
+                self._write(line.popleft())

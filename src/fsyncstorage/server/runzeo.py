@@ -1,0 +1,62 @@
+"""Start the ZEO server of fsyncstorage.
+
+Usage: fsync-runzeo [-C URL] [-a ADDRESS] [-f FILENAME] [-h]
+
+It takes the configuration files and the options of runzeo, and serves stock
+clients:
+
+-C/--configuration URL -- configuration file or URL
+-a/--address ADDRESS -- server address of the form PORT, HOST:PORT, or PATH
+                        (a PATH must contain at least one "/")
+-f/--filename FILENAME -- filename for a FileStorage
+-t/--timeout TIMEOUT -- transaction timeout in seconds (default no timeout)
+-h/--help -- print this usage message and exit
+--pid-file PATH -- relative path to output file containing this process's pid;
+                   default $(INSTANCE_HOME)/var/ZEO.pid but only if envar
+                   INSTANCE_HOME is defined
+
+Unless -C is specified, -a and -f are required.
+"""
+
+import os
+
+import ZEO.runzeo
+
+from .server import Server
+
+
+class Options(ZEO.runzeo.ZEOOptions):
+
+    __doc__ = __doc__
+
+    # Stock's schema: a zeo.conf parses under runzeo, zeoctl and here.
+    schemadir = os.path.dirname(ZEO.runzeo.__file__)
+
+
+class Runner(ZEO.runzeo.ZEOServer):
+
+    def create_server(self):
+        options = self.options
+        msgpack = options.msgpack
+        if not isinstance(msgpack, bool):
+            msgpack = bool(os.environ.get('ZEO_MSGPACK'))
+        self.server = Server(
+            options.address,
+            self.storages,
+            read_only=options.read_only,
+            client_conflict_resolution=options.client_conflict_resolution,
+            msgpack=msgpack,
+            invalidation_queue_size=options.invalidation_queue_size,
+            invalidation_age=options.invalidation_age,
+            transaction_timeout=options.transaction_timeout,
+            ssl=options.ssl)
+
+
+def main(args=None):
+    options = Options()
+    options.realize(args)
+    Runner(options).main()
+
+
+if __name__ == '__main__':
+    main()

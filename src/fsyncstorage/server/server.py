@@ -1,0 +1,128 @@
+"""The listening server: connections, all storages together.
+
+It takes the arguments of ZEO's StorageServer, and stands in its place.
+"""
+
+import logging
+import os
+
+import ZODB.event
+from ZEO.asyncio.server import Acceptor
+from ZEO.StorageServer import Closed
+from ZEO.StorageServer import StorageServer
+
+from .connection import Connection
+from .connection import Traffic
+from .mailbox import Mailbox
+from .service import Service
+from .session import Session
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for the last replies to leave when the server closes.
+FAREWELL = 1
+
+
+class _Acceptor(Acceptor):
+
+    def factory(self):
+        return self.storage_server.new_connection(
+            self.event_loop, self.addr, self.msgpack)
+
+    def stop_listening(self):
+        self.server.close()
+
+
+class Server(StorageServer):
+
+    def __init__(self, addr, storages, *, invalidation_queue_size=100,
+                 invalidation_age=None, transaction_timeout=None, **options):
+        #: A random name of this server, as long as it lives.
+        self.instance = os.urandom(16)
+        self.connections = set()
+        self.traffic = Traffic()
+        self._closing = False
+        super().__init__(addr, storages, Acceptor=_Acceptor, **options)
+        self.mailbox = Mailbox(self.acceptor.event_loop)
+        self.services = {
+            name: Service(
+                name, storage, self.zeo_storages_by_storage_id[name],
+                self.stats[name], self.mailbox,
+                queue_size=invalidation_queue_size,
+                queue_age=invalidation_age,
+                timeout=transaction_timeout)
+            for name, storage in storages.items()}
+        for service in self.services.values():
+            service.start()
+
+    # Connections
+
+    def new_connection(self, loop, addr, msgpack):
+        connection = Connection(
+            loop, addr, Session(self, self.read_only), msgpack, self.traffic)
+        self.connections.add(connection)
+        return connection
+
+    def close_conn(self, session):
+        super().close_conn(session)
+        self.connections.discard(session.connection)
+        if self._closing and not self.connections:
+            self.acceptor.event_loop.stop()
+
+    # What storages tell, from any thread (stock's StorageServerDB)
+
+    def _setup_invq(self, name, storage):
+        """Stock's hook; a Service keeps the queue."""
+
+    def invalidate(self, session, storage_id, tid, oids):
+        self.mailbox.post(
+            self.services[storage_id].changed_elsewhere, tid, oids)
+
+    def _invalidateCache(self, storage_id):
+        """Clients shall verify their caches: let them connect again."""
+        self.mailbox.post(self._reconnect_all, self.services[storage_id])
+
+    def _reconnect_all(self, service):
+        service.reset_invalidations()
+        for session in list(service.sessions):
+            session.connection.close()
+
+    # Statistics
+
+    def server_status(self, storage_id):
+        status = self.services[storage_id].status()
+        status['bytes-received'] = self.traffic.received
+        status['bytes-sent'] = self.traffic.sent
+        return status
+
+    # The end
+
+    def close(self, join_timeout=FAREWELL):
+        """Answer what was finished, then close connections and storages."""
+        if self._closing:
+            return
+        self._closing = True
+        loop, acceptor = self.acceptor.event_loop, self.acceptor
+        loop_is_elsewhere = loop.is_running()
+        if loop_is_elsewhere:
+            loop.call_soon_threadsafe(acceptor.stop_listening)
+        else:
+            acceptor.stop_listening()
+        ZODB.event.notify(Closed(self))
+        for service in self.services.values():
+            service.close()
+        for storage in self.storages.values():
+            storage.close()
+        if loop_is_elsewhere:
+            loop.call_soon_threadsafe(self._say_farewell, loop)
+        else:
+            loop.call_soon(self._say_farewell, loop)
+            acceptor.loop()
+
+    def _say_farewell(self, loop):
+        self.mailbox.deliver()
+        loop.call_later(FAREWELL, loop.stop)
+        if not self.connections:
+            loop.stop()
+        for connection in list(self.connections):
+            connection.close()

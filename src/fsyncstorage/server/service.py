@@ -1,0 +1,219 @@
+"""One storage that is served: who is connected, and what they were told.
+
+Everything here runs in the event loop.
+
+A transaction is *announced*: its committer gets the reply to `tpc_finish`, and
+all others an invalidation, in the order of the tids, each encoded once for all
+who use that encoding.  What was published together is announced together.  The
+last tid that was announced is the state of this server: who registers, asks
+for the last transaction or verifies a cache is answered from there, so that it
+never hears of a transaction twice, and misses none.
+
+(The storage itself may be ahead: a load can give what is announced a moment
+later.  Clients cope with a late invalidation.)
+
+A storage of ours gives its publishing to the loop, and what it publishes is
+announced in the same callback.  Another storage calls its `f`, and is through
+when `tpc_finish` returns: only then is the transaction announced, and what is
+behind it.
+"""
+
+import collections
+import logging
+import time
+
+import ZODB.TimeStamp
+from ZODB.POSException import ConflictError
+from ZODB.POSException import TransactionError
+
+from .committer import Committer
+from .workers import Workers
+
+logger = logging.getLogger(__name__)
+
+READER_THREADS = 4
+SLOW_THREADS = 2
+
+
+class _News:
+    """A transaction on its way to be announced."""
+
+    def __init__(self, tid, oids, ballot=None, ready=True):
+        self.tid = tid
+        self.oids = oids
+        self.ballot = ballot
+        self.ready = ready
+        self.error = None
+
+
+class Service:
+
+    def __init__(self, name, storage, sessions, stats, mailbox, *,
+                 queue_size, queue_age, timeout):
+        self.name = name
+        self.storage = storage
+        self.sessions = sessions
+        self.stats = stats
+        self.timeout = timeout
+        self._mailbox = mailbox
+        self._queue_age = queue_age
+        self._queue = collections.deque(maxlen=queue_size)
+        self._news = collections.deque()
+        self.reset_invalidations()
+        self.readers = Workers(
+            f'reader of {name}',
+            getattr(storage, 'reader_threads', READER_THREADS), mailbox)
+        self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
+        self.committer = Committer(name, storage, self, mailbox.post)
+        self.load_cached = getattr(storage, 'load_before_cached', None)
+        mailbox.afterwards(self.announce)
+
+    def start(self):
+        own_publishing = getattr(self.storage, 'own_publishing', None)
+        if own_publishing is not None:
+            own_publishing(lambda: self._mailbox.post(self.storage.publish))
+        self.committer.start()
+
+    def close(self):
+        """Stop the threads; what is on its way to the disk goes on."""
+        self.committer.close()
+        self.readers.close()
+        self.slow.close()
+
+    # What the committer tells
+
+    def voted(self, ballot, resolved, conflicts):
+        if not ballot.abandoned:
+            ballot.session.voted(ballot, resolved, conflicts)
+
+    def refused(self, ballot, error):
+        self.stats.conflicts += isinstance(error, ConflictError)
+        if not isinstance(error, TransactionError):
+            logger.error('%s: a vote failed', ballot.session.log_label,
+                         exc_info=error)
+        if not ballot.abandoned:
+            ballot.session.refused(ballot, error)
+
+    def published(self, ballot, tid, durable):
+        self._news.append(_News(tid, ballot.oids, ballot, durable))
+
+    def finished(self, ballot):
+        self._news_of(ballot).ready = True
+
+    def failed(self, ballot, error):
+        """The outcome of a finish is an error."""
+        logger.error('%s: a transaction could not be finished',
+                     ballot.session.log_label, exc_info=error)
+        news = self._news_of(ballot)
+        if news is not None:
+            news.error = error
+            news.ready = True
+        elif not ballot.abandoned:
+            ballot.session.refused(ballot, error)
+
+    def _news_of(self, ballot):
+        for news in self._news:
+            if news.ballot is ballot:
+                return news
+
+    def changed_elsewhere(self, tid, oids):
+        """Another server, of which this one is a client, announced it."""
+        self._news.append(_News(tid, oids))
+
+    # Announcing
+
+    def announce(self):
+        """All that may be announced now."""
+        batch = []
+        while self._news and self._news[0].ready:
+            batch.append(self._news.popleft())
+        if not batch:
+            return
+        for news in batch:
+            self._queue.append((news.tid, news.oids))
+        self.last_tid = max(self.last_tid, batch[-1].tid)
+        self._tell(batch)
+        self.committer.published()
+
+    def _tell(self, batch):
+        info = self.size_info()
+        frames, joined = {}, {}
+        committers = {
+            news.ballot.session for news in batch if news.ballot is not None}
+        for session in self.sessions:
+            connection = session.connection
+            encoding = connection.protocol_version
+            if encoding not in frames:
+                frames[encoding] = [
+                    connection.async_frame(
+                        'invalidateTransaction', news.tid, news.oids)
+                    for news in batch]
+                joined[encoding] = b''.join(frames[encoding])
+            if session in committers:
+                connection.outbox.announce(b''.join(
+                    session.outcome(news, info)
+                    if session.waits_for(news.ballot) else invalidation
+                    for news, invalidation in zip(batch, frames[encoding])))
+            else:
+                connection.outbox.announce(joined[encoding])
+
+    def broadcast_info(self):
+        info = self.size_info()
+        for session in self.sessions:
+            session.connection.async_('info', info)
+
+    def size_info(self):
+        return {'length': len(self.storage), 'size': self.storage.getSize()}
+
+    # Verification of a client's cache
+
+    def reset_invalidations(self):
+        last = getattr(self.storage, 'lastInvalidations', None)
+        self._queue.clear()
+        if last is not None:
+            self._queue.extend(last(self._queue.maxlen))
+        self.last_tid = self.storage.lastTransaction()
+
+    def invalidations_since(self, tid):
+        """The last tid and the oids changed since; None if not known here.
+
+        A tid that is not one of this file is none that we know what came
+        after: the file lost its end, and went on without it.
+        """
+        if tid == self.last_tid:
+            return tid, []
+        tids = [each for each, _ in self._queue]
+        if tid not in tids:
+            return None
+        oids = set()
+        for _, changed in list(self._queue)[tids.index(tid) + 1:]:
+            oids.update(changed)
+        return self.last_tid, list(oids)
+
+    def young_enough(self, tid):
+        """May the transactions since then be looked up?"""
+        age = time.time() - ZODB.TimeStamp.TimeStamp(tid).timeTime()
+        return self._queue_age and age < self._queue_age
+
+    def look_up_invalidations(self, tid, up_to):
+        """The same from the storage, in a thread of the slow calls."""
+        oids = set()
+        transactions = iter(self.storage.iterator(tid, up_to))
+        if getattr(next(transactions, None), 'tid', None) != tid:
+            return None
+        for transaction in transactions:
+            oids.update(record.oid for record in transaction)
+        return up_to, list(oids)
+
+    # Statistics
+
+    def status(self):
+        status = vars(self.stats).copy()
+        status['connections'] = len(self.sessions)
+        status['waiting'] = self.committer.waiting
+        status['timeout-thread-is-alive'] = (
+            self.committer.is_alive() if self.timeout else 'stub')
+        status['last-transaction'] = self.last_tid.hex()
+        status['reader-threads-busy'] = self.readers.busy
+        status['reader-threads-waiting'] = self.readers.waiting
+        return status

@@ -1,0 +1,408 @@
+"""What one client may ask for.
+
+The methods are those of the ZEO protocol, called in the event loop.  What may
+wait for a disk or for a lock is handed to a thread, and answered later.
+
+A transaction's states, which the loop owns::
+
+    none -> begun -> voting -> voted -> finishing -> none
+              ^         |
+              +---------+  conflicts that the client resolves
+
+An abort, the loss of the connection and the timeout end each of them; only a
+transaction that is being finished goes on, whether somebody waits for it or
+not.
+"""
+
+import logging
+import os
+import tempfile
+import threading
+import time
+
+import ZODB.blob
+from ZEO.asyncio.server import Delay
+from ZEO.StorageServer import ZEOStorage
+from ZEO.StorageServer import _addr_label
+from ZEO.StorageServer import registered_methods
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageTransactionError
+from ZODB.serialize import referencesf
+
+from .ballot import Ballot
+from .blobstream import BlobStream
+
+BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
+
+STATUSES = (' ', 'p', 'u')
+
+
+class Later(Delay):
+    """The answer to a call comes later."""
+
+    def __init__(self, start=None):
+        self._start = start
+
+    def set_sender(self, message_id, connection):
+        super().set_sender(message_id, connection)
+        if self._start is not None:
+            self._start(self)
+
+    def done(self, result, error):
+        if self.protocol is not None:
+            if error is None:
+                self.protocol.send_reply(self.msgid, result)
+            else:
+                self.protocol.send_error(self.msgid, error)
+
+
+class _Load(Later):
+    """A load: it keeps its place among the invalidations."""
+
+    def set_sender(self, message_id, connection):
+        self._place = connection.outbox.begin_load()
+        super().set_sender(message_id, connection)
+
+    def done(self, result, error):
+        connection = self.protocol
+        connection.outbox.finish_load(
+            self._place,
+            connection.reply_frame(self.msgid, result) if error is None
+            else connection.error_frame(self.msgid, error))
+
+
+class _InPlace(Later):
+    """An answer behind which everything else waits."""
+
+    def set_sender(self, message_id, connection):
+        self._place = connection.outbox.reserve()
+        super().set_sender(message_id, connection)
+
+    def done(self, result, error):
+        connection = self.protocol
+        connection.outbox.fill(
+            self._place,
+            connection.reply_frame(self.msgid, result) if error is None
+            else connection.error_frame(self.msgid, error))
+
+
+class Session(ZEOStorage):
+
+    service = _ballot = _state = _answer = _timer = None
+
+    # Coming and going
+
+    def notify_connected(self, connection):
+        self.connection = connection
+        self.connected = True
+        self.call_soon_threadsafe = connection.call_soon_threadsafe
+        self.log_label = _addr_label(connection.addr)
+
+    def notify_disconnected(self):
+        """However it came about, the server's own doing included."""
+        self.connected = False
+        if self._ballot is not None:
+            self.log(f'disconnected during a transaction ({self._state})')
+            self._give_up()
+        for iterator in self._iterators.values():
+            _close(iterator)
+        self._iterators.clear()
+        if self.blob_tempfile is not None:
+            self._drop_blob_file()
+        self.server.close_conn(self)
+
+    def register(self, storage_id, read_only):
+        result = super().register(storage_id, read_only)
+        self.connection.registered(registered_methods)
+        return result
+
+    def setup_delegation(self):
+        """Stock's hook of `register`.  Nothing is delegated past us."""
+        self.service = self.server.services[self.storage_id]
+        if not hasattr(self.storage, 'record_iternext'):
+            self.record_iternext = None
+
+    def lastTransaction(self):
+        return self.service.last_tid
+
+    def tpc_transaction(self):
+        return self.storage.tpc_transaction()
+
+    def get_info(self):
+        info = super().get_info()
+        info['supports_record_iternext'] = self.record_iternext is not None
+        info['fsyncstorage'] = self.server.instance
+        return info
+
+    def get_size_info(self):
+        return self.service.size_info()
+
+    # Reads
+
+    def loadBefore(self, oid, tid):
+        self.stats.loads += 1
+        if self.service.load_cached is not None:
+            try:
+                return self.service.load_cached(oid, tid)
+            except BlockingIOError:
+                pass  # it is on the disk
+        return _Load(lambda load: self.service.readers.submit(
+            load.done, self.storage.loadBefore, oid, tid))
+
+    def _read(self, method, *arguments):
+        return Later(lambda later: self.service.readers.submit(
+            later.done, method, *arguments))
+
+    def _slow(self, method, *arguments):
+        return Later(lambda later: self.service.slow.submit(
+            later.done, method, *arguments))
+
+    def loadSerial(self, oid, serial):
+        return self._read(self.storage.loadSerial, oid, serial)
+
+    def getTid(self, oid):
+        return self._read(self.storage.getTid, oid)
+
+    def history(self, oid, size=1):
+        return self._slow(lambda: self.storage.history(oid, size=size))
+
+    def record_iternext(self, next=None):
+        return self._read(self.storage.record_iternext, next)
+
+    def undoLog(self, first, last):
+        if not self._supports_undo():
+            return ()
+        return self._slow(self.storage.undoLog, first, last)
+
+    def undoInfo(self, first, last, spec):
+        if not self._supports_undo():
+            return ()
+        return self._slow(self.storage.undoInfo, first, last, spec)
+
+    def _supports_undo(self):
+        return getattr(self.storage, 'supportsUndo', bool)()
+
+    def getInvalidations(self, tid):
+        known = self.service.invalidations_since(tid)
+        if known is not None or not self.service.young_enough(tid):
+            return known
+        # What is announced from now on comes behind the answer.
+        return _InPlace(lambda answer: self.service.slow.submit(
+            answer.done, self.service.look_up_invalidations, tid,
+            self.service.last_tid))
+
+    def iterator_start(self, start, stop):
+        return self._slow(super().iterator_start, start, stop)
+
+    def iterator_next(self, iid):
+        return self._slow(super().iterator_next, iid)
+
+    def iterator_record_start(self, txn_iid, tid):
+        return self._slow(super().iterator_record_start, txn_iid, tid)
+
+    def iterator_record_next(self, iid):
+        return self._slow(super().iterator_record_next, iid)
+
+    def sendBlob(self, oid, serial):
+        return Later(lambda later: BlobStream(
+            self.connection, self.service.readers, oid, serial, later.done
+        ).start(self.storage.loadBlob))
+
+    def new_oids(self, n=100):
+        if self.read_only:
+            raise ReadOnlyError()
+        n = max(1, min(n, 100))
+        return self._read(
+            lambda: [self.storage.new_oid() for _ in range(n)])
+
+    def pack(self, pack_time, wait=1):
+        # A thread of its own: it takes long, and others may wait for a slow
+        # call meanwhile.
+        answer = Later()
+        threading.Thread(target=self._pack, args=(pack_time, answer), daemon=True,
+                         name=f'pack of {self.storage_id}').start()
+        return answer if wait else None
+
+    def _pack(self, pack_time, answer):
+        try:
+            self.storage.pack(pack_time, referencesf)
+        except Exception as error:
+            self.log('pack failed', logging.ERROR, exc_info=True)
+            outcome = None, error
+        else:
+            outcome = None, None
+        post = self.server.mailbox.post
+        post(self.service.broadcast_info)
+        post(answer.done, *outcome)
+
+    # Transactions
+
+    def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
+        if self.read_only:
+            raise ReadOnlyError()
+        if self._ballot is not None:
+            if self.transaction.id == id:
+                self.log(f'duplicate tpc_begin({id!r})')
+                return
+            raise StorageTransactionError(
+                'Multiple simultaneous tpc_begin requests from one client.')
+        if status not in STATUSES:
+            raise ValueError(f'a transaction of status {status!r}')
+        self._ballot = Ballot(
+            self, id, user, description, ext, tid, status,
+            self.client_conflict_resolution)
+        self.transaction = self._ballot.transaction
+        self._state = BEGUN
+        self.stats.active_txns += 1
+
+    def _check(self, id, *states):
+        """May the transaction of this id be asked for that now?"""
+        self._check_tid(id, exc=StorageTransactionError)
+        if self._state not in states:
+            raise StorageTransactionError(f'Already {self._state}')
+
+    def _add(self, id, operation, *arguments):
+        self._check(id, BEGUN)
+        self._ballot.add(operation, *arguments)
+
+    def deleteObject(self, oid, serial, id):
+        self._add(id, 'delete', oid, serial)
+        self.stats.stores += 1
+
+    def storea(self, oid, serial, data, id):
+        self._add(id, 'store', oid, serial, data)
+        self.stats.stores += 1
+
+    def checkCurrentSerialInTransaction(self, oid, serial, id):
+        self._add(id, 'checkread', oid, serial)
+
+    def restorea(self, oid, serial, data, prev_txn, id):
+        self._add(id, 'restore', oid, serial, data, prev_txn)
+        self.stats.stores += 1
+
+    def undoa(self, trans_id, id):
+        self._add(id, 'undo', trans_id)
+
+    def vote(self, id):
+        self._check(id, BEGUN)
+        self._state = VOTING
+        self._answer = Later(
+            lambda later: self.service.committer.vote(self._ballot))
+        return self._answer
+
+    def voted(self, ballot, resolved, conflicts):
+        """From the committer."""
+        if conflicts:
+            self._state = BEGUN
+            self._answer.done(conflicts, None)
+            return
+        self._state = VOTED
+        self._start_timer()
+        self._answer.done(resolved, None)
+
+    def refused(self, ballot, error):
+        """From the committer: the transaction is over."""
+        answer = self._answer
+        self._forget()
+        answer.done(None, error)
+
+    def tpc_finish(self, id):
+        self._check(id, VOTED)
+        self._stop_timer()
+        self._state = FINISHING
+        self._answer = Later(
+            lambda later: self.service.committer.finish(self._ballot))
+        return self._answer
+
+    def waits_for(self, ballot):
+        return ballot is not None and ballot is self._ballot
+
+    def outcome(self, news, info):
+        """The frames that tell the committer how it ended."""
+        connection, answer = self.connection, self._answer
+        self._forget()
+        self.stats.commits += 1
+        if news.error is not None:
+            return connection.async_frame(
+                'invalidateTransaction', news.tid, news.oids
+            ) + connection.error_frame(answer.msgid, news.error)
+        return (connection.async_frame('info', info)
+                + connection.reply_frame(answer.msgid, news.tid))
+
+    def tpc_abort(self, id):
+        if self._check_tid(id):
+            self.stats.aborts += 1
+            self._give_up()
+
+    def _give_up(self):
+        """Abort what can still be aborted."""
+        ballot, state = self._ballot, self._state
+        self._forget()
+        if state is FINISHING:
+            ballot.abandoned = True
+        else:
+            self.service.committer.abort(ballot)
+
+    def _forget(self):
+        self._stop_timer()
+        self._ballot = self.transaction = self._state = self._answer = None
+        self.stats.active_txns -= 1
+
+    # The time from vote to finish
+
+    def _start_timer(self):
+        self.stats.lock_time = time.time()
+        if self.service.timeout:
+            self._timer = self.connection.loop.call_later(
+                self.service.timeout, self._timed_out)
+
+    def _stop_timer(self):
+        if self._state is VOTED:
+            self.stats.lock_time = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _timed_out(self):
+        self.log('Transaction timeout after'
+                 f' {self.service.timeout} seconds', logging.CRITICAL)
+        self.connection.abort()
+
+    # Blobs that come
+
+    def storeBlobStart(self):
+        if self.blob_tempfile is not None or self._state is not BEGUN:
+            raise StorageTransactionError('storeBlobStart out of order')
+        self.blob_tempfile = tempfile.mkstemp(
+            dir=self.storage.temporaryDirectory())
+
+    def storeBlobEnd(self, oid, serial, data, id):
+        self._check(id, BEGUN)
+        fd, name = self.blob_tempfile
+        self.blob_tempfile = None
+        os.close(fd)
+        self._ballot.add_blob(oid, serial, data, name)
+        self.stats.stores += 1
+
+    def storeBlobShared(self, oid, serial, data, filename, id):
+        self._check(id, BEGUN)
+        if os.path.sep in filename or '.tmp' not in filename[-5:]:
+            self.log(f'a bad file name for a blob: {filename!r}',
+                     logging.CRITICAL)
+            raise ValueError(filename)
+        directory = self.storage.fshelper.getPathForOID(oid)
+        self._ballot.add_blob(
+            oid, serial, data, os.path.join(directory, filename))
+        self.stats.stores += 1
+
+    def _drop_blob_file(self):
+        fd, name = self.blob_tempfile
+        self.blob_tempfile = None
+        os.close(fd)
+        ZODB.blob.remove_committed(name)
+
+
+def _close(iterator):
+    close = getattr(iterator, 'close', None)
+    if close is not None:
+        close()

@@ -1,0 +1,54 @@
+"""What a server process runs: a ZEO server, with the driver as its watchman.
+
+It chooses the event loop, slows the syncs, and calls the `main` of the server.
+Its first line on standard output is the server's address; each line that it
+reads is answered with what the process used until then.  It ends when nobody
+can send such a line any more, or the driver is gone.
+"""
+
+import functools
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+
+import ZODB.event
+
+from . import bond
+from . import latency
+from . import loops
+
+
+def main(options):
+    """With the options of `servers.Server`; returns when the server ends."""
+    os.chdir(options['directory'])
+    bond.follow(options['bond'])
+    loops.use(options['loop'])
+    with latency.slowed(options['sync_latency']) as syncs:
+        # As any subscriber would be told, but without zope.event.
+        ZODB.event.notify = functools.partial(_tell, syncs)
+        server = importlib.import_module(options['module'])
+        server.main(['-C', options['configuration']])
+
+
+def _tell(syncs, event):
+    # StorageServer notifies of `Serving` when clients can connect.
+    if type(event).__name__ == 'Serving':
+        threading.Thread(target=_answer, args=(syncs,), daemon=True).start()
+        _write(event.address)
+
+
+def _answer(syncs):
+    for _ in sys.stdin:
+        _write({'cpu_seconds': time.process_time(), 'syncs': len(syncs)})
+    os._exit(0)
+
+
+def _write(value):
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == '__main__':
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,28 @@
+"""Which event loop ZEO runs on, in this process.
+
+Left alone, ZEO takes uvloop where that can be imported, and asyncio elsewhere.
+Its server behaves differently on the two, so a measurement says which it is.
+"""
+
+import importlib
+import importlib.util
+
+NAMES = ('asyncio', 'uvloop')
+
+
+def installed():
+    """Those that can be used; what ZEO itself would take comes last."""
+    return [name for name in NAMES if importlib.util.find_spec(name)]
+
+
+def use(name):
+    """Servers and clients that are made from now on use this loop.
+
+    These modules hold what ZEO found when it was imported (read in ZEO 6.2).
+    """
+    make = importlib.import_module(name).new_event_loop
+    for module in ('compat', 'client', 'server'):
+        module = importlib.import_module(f'ZEO.asyncio.{module}')
+        module.new_event_loop = make
+    client = importlib.import_module('ZEO.asyncio.client')
+    client.uvloop_used = name == 'uvloop'
