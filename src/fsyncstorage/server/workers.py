@@ -15,7 +15,9 @@ class Workers:
         self._size = size
         self._mailbox = mailbox
         self._jobs = queue.SimpleQueue()
+        self._lock = threading.Lock()  # of the next two
         self._threads = []
+        self._closed = False
         self._busy = set()
 
     @property
@@ -28,10 +30,12 @@ class Workers:
 
     def submit(self, done, function, *arguments):
         """In the loop: `done(result, None)` or `done(None, error)` later."""
-        self._jobs.put((done, function, arguments))
-        if len(self._threads) < self._size:
-            if self.waiting > len(self._threads) - self.busy:
-                self._start()
+        with self._lock:
+            if not self._closed:
+                self._jobs.put((done, function, arguments))
+                if len(self._threads) < self._size:
+                    if self.waiting > len(self._threads) - self.busy:
+                        self._start()
 
     def _start(self):
         thread = threading.Thread(
@@ -45,6 +49,7 @@ class Workers:
         while True:
             job = self._jobs.get()
             if job is None:
+                self._jobs.put(None)  # for the next one
                 return
             self._busy.add(me)
             done, function, arguments = job
@@ -58,8 +63,9 @@ class Workers:
             del job, done, function, arguments, result, error
 
     def close(self):
-        """No job is submitted any more; return when the last one is done."""
-        for _ in self._threads:
+        """Return when the last job is done; what comes later is not."""
+        with self._lock:
+            self._closed = True
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
