@@ -47,12 +47,11 @@ setup(
         # The storage builds on internals of FileStorage that were read in
         # this release.
         'ZODB >= 6.4',
+        # The server and the client build on internals of this release.
+        'ZEO >= 6.2',
         'zope.interface >= 8.0',
     ],
     extras_require={
-        'zeo': [
-            'ZEO >= 6.2',
-        ],
         'test': [
             'hypothesis >= 6.100',
             'manuel >= 1.13',
@@ -70,6 +69,7 @@ setup(
     entry_points={
         'console_scripts': [
             'fsync-check = fsyncstorage.check:main',
+            'fsync-runzeo = fsyncstorage.server.runzeo:main',
             'fsync-time = fsyncstorage.timing.main:main',
         ],
     },

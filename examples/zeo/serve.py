@@ -1,4 +1,4 @@
-"""Serve the example database: say what to connect to, then become runzeo.
+"""Serve the example database: say what to connect to, then become fsync-runzeo.
 
 Data go to var/ in the current directory.
 """
@@ -74,7 +74,7 @@ def main():
     print(NOTICE.format(host=HOST, port=port, python=sys.executable,
                         var=os.path.abspath('var')), flush=True)
 
-    runzeo = os.path.join(os.path.dirname(sys.executable), 'runzeo')
+    runzeo = os.path.join(os.path.dirname(sys.executable), 'fsync-runzeo')
     os.execv(runzeo, [runzeo,
                       '-C', os.path.join(HERE, 'zeo.conf'),
                       '-a', f'{HOST}:{port}'])

@@ -30,6 +30,10 @@ def index_checkpoint(value):
     return value
 
 
+def reader_threads(value):
+    return durability.reader_threads(value)
+
+
 def _packer(path):
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
@@ -43,7 +47,7 @@ def _packer(path):
 class FsyncStorage(BaseConfig):
 
     OWN_KEYS = ('durability', 'sync_interval', 'group_commit_delay',
-                'checksums', 'index_checkpoint')
+                'checksums', 'index_checkpoint', 'reader_threads')
     STOCK_KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
                   'pack_keep_old')
 

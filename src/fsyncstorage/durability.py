@@ -68,9 +68,11 @@ DEFAULT_SYNC_INTERVAL = '1s'
 DEFAULT_GROUP_COMMIT_DELAY = 'auto'
 DEFAULT_CHECKSUMS = True
 DEFAULT_INDEX_CHECKPOINT = '64MB'
+DEFAULT_READER_THREADS = 4
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
+MOST_READER_THREADS = 64
 SMALLEST_CHECKPOINT = 16 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
@@ -136,6 +138,14 @@ def index_checkpoint(value):
             f'index-checkpoint must be at least 16KB, not {value!r}: an index'
             ' would be written all the time')
     return size
+
+
+def reader_threads(value):
+    """How many threads of a server read what is not in memory."""
+    if str(value).isdecimal() and 1 <= int(value) <= MOST_READER_THREADS:
+        return int(value)
+    raise ValueError('reader-threads must be a number from 1 to'
+                     f' {MOST_READER_THREADS}, not {value!r}')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -65,7 +65,8 @@ class Flusher:
         # oldest that the running sync does not cover.
         self._unsynced_since = self._uncovered_since = None
 
-        self._wake = threading.Event()
+        self._wake = threading.Lock()  # released to wake the thread
+        self._wake.acquire()
         self._abandoned = False    # somebody went away in the middle
         self._closing = False
         self._thread = threading.Thread(
@@ -134,7 +135,7 @@ class Flusher:
             self._abandoned = True
             if self._leader is None:
                 self._elect()
-        self._wake.set()
+        _release(self._wake)
 
     def _elect(self):
         """Give the leadership to somebody who needs a sync.  Mutex held."""
@@ -143,7 +144,7 @@ class Flusher:
             self._elect_one_of(
                 [each for each in self.pipeline.queue if each.needs_sync])
         if self._leader is None and self._policy.background:
-            self._wake.set()  # the thread may have waited for its turn
+            _release(self._wake)  # the thread may have waited for its turn
 
     def _elect_one_of(self, commits):
         for commit in commits:
@@ -153,7 +154,7 @@ class Flusher:
                 return
         if any(commit.orphan for commit in commits):
             self._leader = THREAD
-            self._wake.set()
+            _release(self._wake)
 
     def _step_down(self, leader):
         with self.mutex:
@@ -331,7 +332,7 @@ class Flusher:
         now = time.monotonic()
         if self._unsynced_since is None:
             self._unsynced_since = now
-            self._wake.set()
+            _release(self._wake)
         elif now - self._unsynced_since > self._durability.sync_interval:
             commit.promised = True
         if self._uncovered_since is None:
@@ -339,8 +340,8 @@ class Flusher:
 
     def _run(self):
         while not self._closing:
-            self._wake.wait(self._until_background_sync())
-            self._wake.clear()
+            seconds = self._until_background_sync()
+            self._wake.acquire(timeout=-1 if seconds is None else seconds)
             try:
                 if self._my_turn():
                     self._lead_a_batch(THREAD)
@@ -376,7 +377,7 @@ class Flusher:
     def close(self):
         """Stop the thread.  Drain first."""
         self._closing = True
-        self._wake.set()
+        _release(self._wake)
         if self._thread is not threading.current_thread():
             self._thread.join()
 

@@ -68,8 +68,9 @@ def pack(storage, t, referencesf, gc):
             _swap(storage, *packed)
         finally:
             storage._commit_lock.release()
-        _remove_what_was_packed_away(storage)
+        # At once: until then, a restart would scan all of the new file.
         storage._save_index()
+        _remove_what_was_packed_away(storage)
     finally:
         storage._pack_is_in_progress = False
 

@@ -63,6 +63,7 @@ class FsyncStorage(CommitMachinery):
         group_commit_delay=policies.DEFAULT_GROUP_COMMIT_DELAY,
         checksums=policies.DEFAULT_CHECKSUMS,
         index_checkpoint=policies.DEFAULT_INDEX_CHECKPOINT,
+        reader_threads=policies.DEFAULT_READER_THREADS,
     ):
         """The arguments of FileStorage, and some of our own.
 
@@ -78,8 +79,11 @@ class FsyncStorage(CommitMachinery):
         :param index_checkpoint: after how many bytes an index is written, so
             that a restart scans at most that much; a number or text like
             ``64MB``.
+        :param int reader_threads: how many threads of the ZEO server read what
+            is not in memory.
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
+        self.reader_threads = policies.reader_threads(reader_threads)
         self._checksums = bool(checksums)
         self._unsealable = 0
         self.durability = policies.Durability.of(

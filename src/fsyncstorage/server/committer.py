@@ -32,6 +32,8 @@ class Committer:
         self._waiting = collections.deque()
         self._aside = []   # (tid it waits for, ballot)
         self._holder = None
+        #: Nothing is waiting, as far as the thread knows: wake it.
+        self._at_rest = True
         self._ended = False
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'committer of {name}')
@@ -42,7 +44,9 @@ class Committer:
     # Orders, from the loop
 
     def vote(self, ballot):
-        self._inbox.put((self._queue, ballot))
+        self._waiting.append(ballot)
+        if self._at_rest:
+            self._inbox.put((self._go_on, None))
 
     def finish(self, ballot):
         self._inbox.put((self._finish, ballot))
@@ -81,11 +85,16 @@ class Committer:
 
     def carry_out(self, order, ballot):
         order(ballot)
-        while self._waiting and self._holder is None:
+        while self._holder is None:
+            # Whoever waits from here on finds us at rest, or is found below.
+            self._at_rest = True
+            if not self._waiting:
+                break
+            self._at_rest = False
             self._vote(self._waiting.popleft())
 
-    def _queue(self, ballot):
-        self._waiting.append(ballot)
+    def _go_on(self, ballot):
+        """Somebody waits."""
 
     def _vote(self, ballot):
         if ballot.abandoned:

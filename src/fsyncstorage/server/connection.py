@@ -82,7 +82,8 @@ class Connection(asyncio.Protocol):
         #: Replies to the calls that came together leave together.
         self._corked = None
         self._unread = 0
-        self.outbox = Outbox(self._write)
+        self._later = []
+        self.outbox = Outbox(self._write, self._later.append)
         self._when_writable = []
 
     # What asyncio calls
@@ -236,6 +237,9 @@ class Connection(asyncio.Protocol):
     # Writing and closing
 
     def _write(self, data):
+        if self._later:
+            data = b''.join(self._later) + data
+            self._later.clear()
         if self._corked is not None:
             self._corked.append(data)
         elif self.connected:
@@ -247,6 +251,11 @@ class Connection(asyncio.Protocol):
                     logger.error('%s: disconnected: it does not read',
                                  self.session.log_label)
                     self.abort()
+
+    def flush(self):
+        """Send what was left to leave with something else."""
+        if self._later:
+            self._write(b'')
 
     def _uncork(self):
         replies, self._corked = self._corked, None
@@ -260,6 +269,7 @@ class Connection(asyncio.Protocol):
         """Send what is there, and close; `connection_lost` follows."""
         if not self.closed:
             self.closed = True
+            self.flush()
             self._uncork()
             if self.transport is not None:
                 self.transport.close()

@@ -31,8 +31,9 @@ class Outbox:
     #: Off in one test, which shows what it is good for.
     barrier = True
 
-    def __init__(self, write):
+    def __init__(self, write, write_later):
         self._write = write
+        self._write_later = write_later
         self._line = collections.deque()
         #: Loads that were begun when nothing was held.
         self._free_loads = 0
@@ -47,12 +48,14 @@ class Outbox:
         else:
             self._write(message)
 
-    def announce(self, message):
+    def announce(self, message, at_once=True):
         """Invalidations, and the end of the client's own commits."""
         if self._line or self._free_loads and self.barrier:
             self._line.append(message)
-        else:
+        elif at_once:
             self._write(message)
+        else:
+            self._write_later(message)
 
     def begin_load(self):
         """Return what `finish_load` wants."""

@@ -47,7 +47,7 @@ class Server(StorageServer):
         self.services = {
             name: Service(
                 name, storage, self.zeo_storages_by_storage_id[name],
-                self.stats[name], self.mailbox,
+                self.stats[name], self.acceptor.event_loop, self.mailbox,
                 queue_size=invalidation_queue_size,
                 queue_age=invalidation_age,
                 timeout=transaction_timeout)

@@ -26,12 +26,16 @@ import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
+from ..durability import DEFAULT_READER_THREADS
 from .committer import Committer
 from .workers import Workers
 
 logger = logging.getLogger(__name__)
 
-READER_THREADS = 4
+# Seconds between two rounds of invalidations: under load, a send for each
+# transaction and client would cost more than all else.
+QUIET = 0.002
+
 SLOW_THREADS = 2
 
 
@@ -48,21 +52,25 @@ class _News:
 
 class Service:
 
-    def __init__(self, name, storage, sessions, stats, mailbox, *,
+    def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
                  queue_size, queue_age, timeout):
         self.name = name
         self.storage = storage
         self.sessions = sessions
         self.stats = stats
         self.timeout = timeout
+        self._loop = loop
         self._mailbox = mailbox
+        self._quiet = None        # a timer
+        self._unflushed = False
         self._queue_age = queue_age
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
         self.reset_invalidations()
         self.readers = Workers(
             f'reader of {name}',
-            getattr(storage, 'reader_threads', READER_THREADS), mailbox)
+            getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
+            mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         self.committer = Committer(name, storage, self, mailbox.post)
         self.load_cached = getattr(storage, 'load_before_cached', None)
@@ -155,7 +163,25 @@ class Service:
                     if session.waits_for(news.ballot) else invalidation
                     for news, invalidation in zip(batch, frames[encoding])))
             else:
-                connection.outbox.announce(joined[encoding])
+                connection.outbox.announce(joined[encoding], at_once=False)
+        self._flush()
+
+    def _flush(self):
+        """Let the invalidations leave: at once, or when it is quiet again.
+
+        They leave sooner with whatever else is sent on their connection.
+        """
+        self._unflushed = True
+        if self._quiet is None:
+            self._unflushed = False
+            for session in self.sessions:
+                session.connection.flush()
+            self._quiet = self._loop.call_later(QUIET, self._quiet_is_over)
+
+    def _quiet_is_over(self):
+        self._quiet = None
+        if self._unflushed:
+            self._flush()
 
     def broadcast_info(self):
         info = self.size_info()
