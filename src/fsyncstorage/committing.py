@@ -37,6 +37,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
+from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import as_bytes
 from ZODB.utils import p64
 
@@ -89,17 +90,17 @@ class CommitMachinery(FileStorage):
 
     def tpc_begin(self, transaction, tid=None, status=' '):
         begun_before = transaction is self._transaction
-        newest = self._ts
         try:
             FileStorage.tpc_begin(self, transaction, tid, status)
             self._refuse_when_stopped()
-            if tid is not None and tid <= self._flusher.appended.tid:
-                self._ts = newest
+            last = self._flusher.pipeline.appended.tid
+            if self._tid <= last:
                 raise StorageTransactionError(
-                    f'the transaction id {tid.hex()} is not later than'
-                    f' {self._flusher.appended.tid.hex()}, the last one')
+                    f'the transaction id {self._tid.hex()} is not later than'
+                    f' {last.hex()}, the last one')
         except BaseException:
-            if not begun_before:
+            if transaction is self._transaction and not begun_before:
+                self._ts = TimeStamp(self._flusher.appended.tid)
                 self.tpc_abort(transaction)
             raise
 
@@ -399,13 +400,14 @@ class CommitMachinery(FileStorage):
 
     def _leave(self, transaction):
         """Free the commit lock, if that was not done."""
-        if self._transaction is transaction:
-            self._ude = None
-            if not isinstance(self._tfile, io.BytesIO):
-                self._clear_temp()  # of a large one, at once
-            self._nextpos = 0
-            # In one line: whoever sees the one sees the other.
-            self._transaction = self._commit_lock.release()
+        with self._lock:  # the next one sets what is cleared here
+            if self._transaction is transaction:
+                self._ude = None
+                if not isinstance(self._tfile, io.BytesIO):
+                    self._clear_temp()  # of a large one, at once
+                self._nextpos = 0
+                # In one line: whoever sees the one sees the other.
+                self._transaction = self._commit_lock.release()
 
     def _commit(self, f):
         """What the pipeline needs to know of the transaction."""
@@ -429,12 +431,14 @@ class CommitMachinery(FileStorage):
     def _advance(self, commit):
         """It is appended.  May be called again when interrupted.
 
-        The index goes first: what is published must be found.
+        The index goes first: what is published must be found.  A checkpoint
+        takes index and position together, under the lock.
         """
-        if self._checkpoints.snapshot is not None:
-            self._checkpoints.snapshot.about_to_change(self._tindex)
-        self._index.update(self._tindex)
-        self._pos = commit.end
+        with self._lock:
+            if self._checkpoints.snapshot is not None:
+                self._checkpoints.snapshot.about_to_change(self._tindex)
+            self._index.update(self._tindex)
+            self._pos = commit.end
         self._flusher.append(commit)
         if self.blob_dir:
             self._place_blobs()

@@ -312,6 +312,7 @@ class Flusher:
 
         Others go on.  Raises WritingStopped when it cannot be.
         """
+        position = min(position, self.appended.end)
         while True:
             with self.mutex:
                 if self.pipeline.durable.end >= position:
