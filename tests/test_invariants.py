@@ -579,10 +579,13 @@ class I9_LoneCommitter(InvariantCase):
         company.synced(3, 0, 0.010)   # the others went away
         self.assertEqual(company.patience(3), 0.0)
 
-    def test_a_fast_disk_is_not_waited_for(self):
+    def test_on_a_fast_disk_company_is_waited_for_a_little(self):
         company = durability.Company(None)
-        company.synced(8, 8, 0.0001)
+        company.synced(served=1, arrived=0, seconds=0.0001)
         self.assertEqual(company.patience(1), 0.0)
+        company.synced(served=2, arrived=3, seconds=0.0001)
+        self.assertEqual(company.patience(1), company.LEAST_PATIENCE)
+        self.assertEqual(company.patience(5), 0.0)
 
     def test_a_configured_delay_is_kept(self):
         company = durability.Company(0.002)

@@ -172,13 +172,16 @@ class Company:
     Committers that all wait for one slow sync come back one by one when it
     ends.  A leader that does not wait for them syncs for the early half, then
     for the late half: two cohorts take turns, each sync half empty.  So wait
-    until as many are present as were seen around the last sync, but never
-    longer than half of what a sync costs: a wrong guess is cheap, and a lone
-    committer (nobody else was seen) never waits.
+    until as many are present as were seen around the last sync, but not longer
+    than half of what a sync costs.  A wrong guess is cheap, and a lone committer
+    (nobody else was seen) never waits.
+
+    Where syncs are fast, it is the processor that a sync costs, in thread
+    switches above all: then too it pays to share one.
     """
 
-    #: Below this a sync is cheaper than gathering.
-    WORTH_WAITING = 0.0004
+    #: To wait at least so long for those who are known to be coming.
+    LEAST_PATIENCE = 0.001
     #: Weight of the newest sync in the mean.
     NEWEST = 0.25
 
@@ -200,9 +203,9 @@ class Company:
         """Seconds to wait when so many are present; 0 for not at all."""
         if self._delay is not None:
             return self._delay
-        if present >= self.expected or self._mean_sync < self.WORTH_WAITING:
+        if present >= self.expected:
             return 0.0
-        return self._mean_sync / 2
+        return max(self._mean_sync / 2, self.LEAST_PATIENCE)
 
     def complete(self, present):
         """May the leader stop waiting before its patience ends?"""
