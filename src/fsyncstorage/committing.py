@@ -85,10 +85,14 @@ class AsyncFinish:
 class CommitMachinery(FileStorage):
 
     _sealed = False  # the transaction in progress
+    #: What was written from here on was cut back.  Until something behind it
+    #: is durable, a power cut can show parts of it.
+    _cut_back_to = -1
 
     # A transaction, until it is appended
 
     def tpc_begin(self, transaction, tid=None, status=' '):
+        self._refuse_when_closed()
         begun_before = transaction is self._transaction
         try:
             FileStorage.tpc_begin(self, transaction, tid, status)
@@ -104,9 +108,12 @@ class CommitMachinery(FileStorage):
                 self.tpc_abort(transaction)
             raise
 
-    def _refuse_when_stopped(self):
+    def _refuse_when_closed(self):
         if self._closed:
             raise ValueError(f'{self._file_name} is closed')
+
+    def _refuse_when_stopped(self):
+        self._refuse_when_closed()
         if self._flusher is not None and self._flusher.pipeline.stopped:
             self._flusher.refuse_when_stopped()
 
@@ -332,6 +339,7 @@ class CommitMachinery(FileStorage):
     def _cut_back(self):
         """Leave nothing behind the end of the file."""
         self._nextpos = 0
+        self._cut_back_to = self._pos
         try:
             self._file.truncate(self._pos)
         except OSError as error:
@@ -369,7 +377,8 @@ class CommitMachinery(FileStorage):
                     self._publisher.offer(self._flusher, tell=False)
             finally:
                 self._leave(transaction)
-            self._publisher.tell(self._flusher)
+            if self._flusher.untold:
+                self._publisher.tell(self._flusher)
             if commit.on_done is None:
                 self._flusher.wait(commit)
         except BaseException:
@@ -420,13 +429,25 @@ class CommitMachinery(FileStorage):
         else:
             commit.on_publish = f
         if self.blob_dir and self._placed and policy.name != 'none':
-            # Its status is written when its blobs are durable, and whatever
-            # the policy, it is acknowledged only then.
             commit.blobs = self._placed
+        if commit.blobs or self._may_look_whole():
+            # Its status is written when all of it is durable, and whatever
+            # the policy, it is acknowledged only then.
             commit.promised = commit.status_last = True
         elif policy.status_last or policy.promises and not self._sealed:
             commit.status_last = True
         return commit
+
+    def _may_look_whole(self):
+        """Could it, torn by a power cut, be taken for a whole one?
+
+        If seals are expected, and it has none.  Or if parts of an aborted
+        transaction may show through: its seal beside our header looks like
+        that of a transaction that stock has rewritten.
+        """
+        return self._checksums and (
+            not self._sealed
+            or self._flusher.durable.end <= self._cut_back_to)
 
     def _advance(self, commit):
         """It is appended.  May be called again when interrupted.

@@ -75,7 +75,7 @@ class Publisher:
 
     def tell(self, flusher):
         """Make up for what was published and not told."""
-        if flusher.untold and not self.owned:
+        if not self.owned:
             flusher.tell()
 
     def _announce(self, commit):

@@ -76,10 +76,11 @@ def _report(bond, sender, function, arguments):
     try:
         sender.send((function(*arguments), None))
     except BaseException as error:
-        sender.send((None, _one_line(error)))
+        sender.send((None, one_line(error)))
 
 
-def _one_line(error):
+def one_line(error):
+    """What happened, and where."""
     text = ' '.join(str(error).split())
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f'{os.path.basename(frame.filename)}, line {frame.lineno}'

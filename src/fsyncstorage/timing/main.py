@@ -15,7 +15,8 @@ COMMANDS = (commits, zeo)
 
 DESCRIPTION = """\
 Measure, on the machine and the disk that will carry the load, what durability
-costs a ZODB storage, and what a durability policy saves.
+costs a ZODB storage, what a durability policy saves, and what is left of it
+over ZEO.
 """
 
 

@@ -156,7 +156,9 @@ class Server:
             path = os.path.join(self._directory, name)
             with contextlib.suppress(FileNotFoundError), \
                     open(path, encoding='utf-8', errors='replace') as file:
-                lines = [line.strip() for line in file if line.strip()]
+                lines = [
+                    line.strip() for line in file
+                    if line.strip() and not line.startswith('For help')]
                 if lines:
                     return lines[-1]
         return 'it said nothing'

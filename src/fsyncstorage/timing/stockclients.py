@@ -7,13 +7,12 @@ sample that they serve.
 import contextlib
 import multiprocessing
 import multiprocessing.connection
-import signal
 import time
-import traceback
 
 import ZODB
 
 from . import bond
+from .child import one_line
 
 _FORK = multiprocessing.get_context('fork')
 
@@ -99,7 +98,6 @@ def _received(server, clients):
 
 
 def _work(pipe, job):
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     bond.follow()
 
     def start():
@@ -110,5 +108,4 @@ def _work(pipe, job):
         result = job(start)
         pipe.send(((result, time.perf_counter()), None))
     except BaseException as error:
-        text = traceback.format_exception_only(error)[-1].strip()
-        pipe.send((None, text))
+        pipe.send((None, one_line(error)))

@@ -26,6 +26,7 @@ SECONDS, QUICK_SECONDS = 3.0, 0.5
 
 #: Added to the syncs while reads beside commits are timed.
 READS_LATENCY = 0.05
+_ADDED = wording.duration(READS_LATENCY)
 
 DESCRIPTION = f"""\
 Measure what commits and reads take over ZEO, between servers.
@@ -37,10 +38,10 @@ stops it afterwards. The workloads:
                       to nothing, commit one object of about 200 bytes at a
                       time: shows the limit of the server
   commit              stock clients, each in a process of its own, commit
-  cold                stock clients read {remote.OBJECTS:,} small objects with an
-                      empty cache, by Connection.get and from ghost to ghost
+  cold                stock clients read small objects with an empty cache, by
+                      Connection.get and from ghost to ghost
   read-beside-commit  how long a cold read takes while another client commits
-                      and each sync takes {wording.duration(READS_LATENCY)} more
+                      and {_ADDED} are added to each sync
 """
 
 EPILOG = """\

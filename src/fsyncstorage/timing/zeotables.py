@@ -59,12 +59,9 @@ def _percentiles(figure):
     yield f'p99 {duration(figure("p99_seconds"))}'
 
 
-def _get_remarks(figure):
-    yield f'{duration(figure("get_seconds_an_object"))} an object'
-
-
-def _walk_remarks(figure):
-    yield f'{duration(figure("walk_seconds_an_object"))} an object'
+def _cold_remarks(how):
+    return lambda figure: [
+        f'{duration(figure(f"{how}_seconds_an_object"))} an object']
 
 
 GRIDS = (
@@ -73,9 +70,9 @@ GRIDS = (
     Grid('commit', 'Commits of stock clients', 'txn_per_second',
          'clients', 'client', _commit_remarks),
     Grid('cold', 'Cold reads by Connection.get', 'get_per_second',
-         'clients', 'client', _get_remarks),
+         'clients', 'client', _cold_remarks('get')),
     Grid('cold', 'Cold reads from ghost to ghost', 'walk_per_second',
-         'clients', 'client', _walk_remarks),
+         'clients', 'client', _cold_remarks('walk')),
 )
 
 

@@ -1,0 +1,551 @@
+"""The command `fsync-time zeo`: that the right thing is measured, and gone.
+
+How fast it was is nowhere asserted.
+"""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+from rich.console import Console
+from ZODB.FileStorage import FileStorage
+from ZODB.utils import p64
+from ZODB.utils import z64
+
+from fsyncstorage.timing import bond
+from fsyncstorage.timing import child
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import launcher
+from fsyncstorage.timing import light
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import machine
+from fsyncstorage.timing import main
+from fsyncstorage.timing import remote
+from fsyncstorage.timing import servers
+from fsyncstorage.timing import stockclients
+from fsyncstorage.timing import zeotables
+from fsyncstorage.timing import zeowire
+
+from .fakezeo import FakeServer
+
+STOCK = servers.CONTESTANTS['zeo']
+SETTINGS = {'loop': 'asyncio', 'sync_latency': 0, 'socket': False}
+
+#: Only a failing test waits so long.
+LONG = 60
+
+
+class Scratch(unittest.TestCase):
+
+    def setUp(self):
+        self.scratch = self.enterContext(tempfile.TemporaryDirectory())
+
+    def enterContext(self, context):  # new in Python 3.11
+        value = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return value
+
+
+class WireTests(unittest.TestCase):
+
+    def messages_of(self, data):
+        return [zeowire.read(one) for one in zeowire.Inbox().add(data)]
+
+    def test_messages_come_in_any_pieces(self):
+        frames = b''.join(zeowire.frame(b'x' * n) for n in (3, 0, 300))
+        for size in (1, 5, 307, 1000):
+            inbox, found = zeowire.Inbox(), []
+            for start in range(0, len(frames), size):
+                found += inbox.add(frames[start:start + size])
+            self.assertEqual([len(one) for one in found], [3, 0, 300], size)
+
+    def test_each_vote_has_its_serial_and_number(self):
+        vote = zeowire.Vote(p64(5))
+        for serial, number in ((z64, 0), (p64(77), 12345)):
+            begin, store, last = self.messages_of(
+                vote.messages(serial, number))
+            self.assertEqual(begin[:3], (0, True, 'tpc_begin'))
+            self.assertEqual(last[0:3:2], (zeowire.VOTE, 'vote'))
+            oid, stored_serial, record, transaction = store[3]
+            self.assertEqual((oid, stored_serial), (p64(5), serial))
+            self.assertIn(number.to_bytes(8, 'big'), record)
+            self.assertEqual(transaction, begin[3][0])
+
+
+class LightClientTests(Scratch):
+    """Against a server that can be wrong."""
+
+    def drive(self, number=2, **options):
+        server = self.enterContext(FakeServer(**options))
+        clients = [
+            self.enterContext(contextlib.closing(light.Client(server.address)))
+            for _ in range(number)]
+        return light.drive(clients, 0), server
+
+    def test_each_commits_once_at_least(self):
+        figures, server = self.drive(3)
+        self.assertEqual(figures['transactions'], 3)
+        self.assertEqual(figures['tids_not_rising'], 0)
+        self.assertEqual(figures['invalidations_late'], 0)
+        self.assertEqual(len(server.stored), 3)
+
+    def test_the_next_serial_is_the_last_tid(self):
+        server = self.enterContext(FakeServer())
+        client = self.enterContext(
+            contextlib.closing(light.Client(server.address)))
+        light.drive([client], 0)
+        light.drive([client], 0)
+        self.assertEqual(
+            [serial for serial, _ in server.stored], [z64, p64(1)])
+
+    def test_tids_that_do_not_rise_are_counted(self):
+        for tids, expected in [((5, 5), 2), ((5, 4), 2), ((5, 6), 0)]:
+            figures, _ = self.drive(tids=map(p64, tids))
+            self.assertEqual(figures['tids_not_rising'], expected, tids)
+
+    def test_missing_invalidations_are_counted(self):
+        figures, _ = self.drive(3, invalidates=False)
+        self.assertEqual(figures['invalidations_late'], 6)
+
+    def test_an_error_of_the_server(self):
+        with self.assertRaisesRegex(ConnectionError, 'answered some.Error'):
+            self.drive(error='some.Error')
+
+
+class StockServerTests(Scratch):
+    """Processes for real, short."""
+
+    def measure(self, function, **settings):
+        return child.run(lambda: function(
+            STOCK, self.scratch, **{**SETTINGS, **settings}))
+
+    def stored(self):
+        path = os.path.join(self.scratch, 'Data.fs')
+        storage = FileStorage(path, read_only=True)
+        with contextlib.closing(storage):
+            return [
+                (one.tid, [(record.oid, record.data) for record in one])
+                for one in storage.iterator()]
+
+    def test_light_commits_are_stored(self):
+        figures = self.measure(
+            light.measure, connections=3, seconds=0.1, sync_latency=0.02)
+        stored = self.stored()
+        tids = [tid for tid, _ in stored]
+        self.assertEqual(len(stored), figures['transactions'])
+        self.assertGreaterEqual(len(stored), 3)
+        self.assertTrue(all(len(records) == 1 for _, records in stored))
+        self.assertEqual(tids, sorted(set(tids)))
+        self.assertEqual(figures['tids_not_rising'], 0)
+        self.assertEqual(figures['invalidations_late'], 0)
+        # Each was synced, and what was added reached the server.
+        self.assertEqual(figures['syncs'], figures['transactions'])
+        self.assertGreaterEqual(figures['p50_seconds'], 0.02)
+        self.assertGreater(figures['server_cpu'], 0)
+        # Each client counts in an object of its own.
+        numbers = {}
+        for _, [(oid, record)] in stored:
+            numbers.setdefault(oid, []).append(number_in(record))
+        self.assertEqual(len(numbers), 3)
+        for found in numbers.values():
+            self.assertEqual(found, list(range(len(found))))
+
+    def test_a_unix_socket(self):
+        figures = self.measure(
+            light.measure, connections=1, seconds=0, socket=True)
+        self.assertEqual(figures['transactions'], 1)
+        self.assertEqual(len(self.stored()), 1)
+
+    def test_stock_clients_commit(self):
+        figures = self.measure(remote.measure_commits, clients=2, seconds=0)
+        self.assertEqual(figures['transactions'], 2)
+        # The root, the trees, the objects to read, and then one each.
+        self.assertEqual(
+            [len(records) for _, records in self.stored()][-2:], [1, 1])
+
+    def test_cold_reads(self):
+        with mock.patch.object(remote, 'OBJECTS', 5):
+            figures = self.measure(remote.measure_cold_reads, clients=2)
+        self.assertEqual(figures['objects'], 5)
+        self.assertGreater(figures['get_per_second'], 0)
+        self.assertGreater(figures['walk_per_second'], 0)
+
+    def test_reads_beside_commits(self):
+        figures = self.measure(
+            remote.measure_reads_beside_commits, seconds=0.01)
+        self.assertGreaterEqual(figures['reads'], 1)
+        self.assertGreaterEqual(figures['commits'], 1)
+
+
+def number_in(record):
+    unpickler = pickle.Unpickler(io.BytesIO(record))
+    unpickler.load()  # the class
+    return int.from_bytes(unpickler.load()['data']['number'], 'big')
+
+
+class LoopTests(unittest.TestCase):
+
+    def test_servers_and_clients_use_what_was_chosen(self):
+        for name in loops.installed():
+            self.assertEqual(
+                child.run(loops_in_use, name), {name}, name)
+
+    def test_what_zeo_would_take_comes_last(self):
+        with mock.patch('importlib.util.find_spec', lambda name: name):
+            self.assertEqual(loops.installed()[-1], 'uvloop')
+        with mock.patch('importlib.util.find_spec', 'asyncio'.__eq__):
+            self.assertEqual(loops.installed(), ['asyncio'])
+
+
+def loops_in_use(name):
+    import ZEO.asyncio.client
+    import ZEO.asyncio.server
+    loops.use(name)
+    made = [module.new_event_loop() for module in (
+        ZEO.asyncio.client, ZEO.asyncio.server, ZEO.asyncio.compat)]
+    for loop in made:
+        loop.close()
+    return {type(loop).__module__.partition('.')[0] for loop in made}
+
+
+class LauncherTests(unittest.TestCase):
+
+    def test_the_server_gets_its_loop_before_it_starts(self):
+        log = mock.Mock()
+        options = {
+            'module': 'made_up_server', 'configuration': 'zeo.conf',
+            'directory': os.curdir, 'loop': 'uvloop', 'sync_latency': 0,
+            'bond': 7}
+        with mock.patch.dict(sys.modules, made_up_server=log.server), \
+                mock.patch.object(loops, 'use', log.use), \
+                mock.patch.object(bond, 'follow', log.follow), \
+                mock.patch('ZODB.event.notify'):
+            launcher.main(options)
+        self.assertEqual(log.mock_calls, [
+            mock.call.follow(7), mock.call.use('uvloop'),
+            mock.call.server.main(['-C', 'zeo.conf'])])
+
+
+class DyingTests(Scratch):
+    """A server or a client that dies is an error of one line."""
+
+    def failure_of(self, work):
+        with self.assertRaises(child.ChildFailed) as caught:
+            child.run(work)
+        text = str(caught.exception)
+        self.assertEqual(len(text.splitlines()), 1, text)
+        return text
+
+    def serve(self, contestant=STOCK, **settings):
+        return servers.running(
+            contestant, self.scratch, **{**SETTINGS, **settings})
+
+    def test_a_program_that_is_not_there(self):
+        missing = servers.Contestant('x', 'x', 'no.such.program', '')
+        text = self.failure_of(lambda: light.measure(
+            missing, self.scratch, connections=1, seconds=0, **SETTINGS))
+        self.assertIn('the server died with exit code 1', text)
+        self.assertIn("No module named 'no'", text)
+
+    def test_a_port_that_is_in_use(self):
+        busy = self.enterContext(contextlib.closing(
+            socket.create_server(('127.0.0.1', 0))))
+        address = '127.0.0.1:%d' % busy.getsockname()[1]
+        with mock.patch.object(servers, 'TCP', address):
+            text = self.failure_of(lambda: light.measure(
+                STOCK, self.scratch, connections=1, seconds=0, **SETTINGS))
+        self.assertIn('already in use', text)
+
+    def test_a_server_that_dies_under_light_clients(self):
+        def work():
+            with self.serve() as server:
+                client = light.Client(server.address)
+                server._process.kill()
+                with contextlib.closing(client):
+                    light.drive([client], LONG)
+
+        self.assertIn(
+            'the server died with exit code -9', self.failure_of(work))
+
+    def test_a_server_that_dies_under_stock_clients(self):
+        def work():
+            with self.serve() as server:
+                pid = server._process.pid
+
+                def job(start):
+                    start()
+                    os.kill(pid, signal.SIGKILL)
+                    signal.pause()
+
+                stockclients.run(server, [job, job])
+
+        self.assertIn(
+            'the server died with exit code -9', self.failure_of(work))
+
+    def test_a_client_that_dies(self):
+        def work(job):
+            with self.serve() as server:
+                stockclients.run(server, [idle, job])
+
+        def idle(start):
+            start()
+            signal.pause()
+
+        def bad(start):
+            start()
+            raise OSError('disk\nfull')
+
+        self.assertIn(
+            'a client failed: its process died',
+            self.failure_of(lambda: work(lambda start: os._exit(3))))
+        self.assertIn(
+            'a client failed: OSError: disk full',
+            self.failure_of(lambda: work(bad)))
+
+
+class NothingLeftTests(Scratch):
+    """Whatever ends a sample, its server and its clients end with it."""
+
+    def setUp(self):
+        super().setUp()
+        self.own, self.theirs = socket.socketpair()
+        self.own.settimeout(LONG)
+        self.addCleanup(self.own.close)
+        self.addCleanup(self.theirs.close)
+
+    def work(self):
+        """Tell the address from a client, which then never ends."""
+        def job(start):
+            start()
+            address = json.dumps(server.address).encode()
+            self.theirs.sendall(address)
+            signal.pause()
+
+        with servers.running(STOCK, self.scratch, **SETTINGS) as server:
+            stockclients.run(server, [job])
+
+    def connect(self):
+        """To the server, when client and server are there."""
+        address = tuple(json.loads(self.own.recv(100)))
+        server = socket.create_connection(address, LONG)
+        self.addCleanup(server.close)
+        self.assertEqual(server.recv(100), zeowire.frame(zeowire.HANDSHAKE))
+        return server
+
+    def test_the_driver_is_interrupted(self):
+        connected = []
+
+        def interrupt():
+            self.theirs.close()
+            connected.append(self.connect())
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            child.run(self.work, meanwhile=interrupt)
+        self.assertEqual(connected[0].recv(1), b'')
+        self.assertEqual(self.own.recv(1), b'')
+
+    def test_the_driver_is_killed(self):
+        self.kill_driver(self.work)
+
+    def kill_driver(self, work):
+        driver = multiprocessing.get_context('fork').Process(
+            target=child.run, args=(work,))
+        driver.start()
+        self.theirs.close()
+        server = self.connect()
+        driver.kill()
+        driver.join()
+        self.assertEqual(server.recv(1), b'')
+        self.assertEqual(self.own.recv(1), b'')
+
+    def test_the_driver_is_killed_and_only_the_server_notices(self):
+        def work():
+            with servers.running(STOCK, self.scratch, **SETTINGS) as server:
+                address = json.dumps(server.address).encode()
+                self.theirs.sendall(address)
+                server.sentinel.read()
+
+        self.kill_driver(work)
+
+    def test_the_driver_waits_until_all_are_gone(self):
+        def work():
+            if os.fork() == 0:
+                self.own.close()
+                self.theirs.recv(1)  # does not follow the bond
+                os._exit(0)
+
+        with mock.patch.object(child, '_GRACE', 0.01), \
+                self.assertRaisesRegex(child.ChildFailed, 'does not end'):
+            child.run(work)
+
+    def test_the_process_of_the_sample_is_killed(self):
+        def work():
+            with servers.running(STOCK, self.scratch, **SETTINGS) as server:
+                parent = os.getpid()
+
+                def job(start):
+                    start()
+                    os.kill(parent, signal.SIGKILL)
+                    signal.pause()
+
+                stockclients.run(server, [job])
+
+        with self.assertRaisesRegex(child.ChildFailed, 'exit code -9'):
+            child.run(work)
+
+
+class CommandTests(Scratch):
+
+    def run_main(self, *arguments):
+        """Exit code, standard output, standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main.main([
+                    'zeo', '--directory', self.scratch, *arguments])
+            except SystemExit as exit:
+                code = exit.code
+        return code, out.getvalue(), err.getvalue()
+
+    def json_file(self):
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        return os.path.join(directory, 'result.json')
+
+    def test_everything_for_real(self):
+        path = self.json_file()
+        with mock.patch.object(remote, 'OBJECTS', 5):
+            code, out, err = self.run_main(
+                'zeo', '--rounds', '1', '--seconds', '0.01',
+                '--connections', '2', '--clients', '1', '--loop', 'asyncio',
+                '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        self.assertEqual(os.listdir(self.scratch), [])
+        document = documents.load(path)
+        self.assertTrue(document['complete'])
+        self.assertEqual(
+            [race['workload'] for race in document['races']],
+            ['light', 'commit', 'cold', 'read-beside-commit'])
+        self.assertEqual(len(document['samples']), 8)
+        for expected in ('Commits of light connections, asyncio over TCP,',
+                         'Commits of stock clients',
+                         'Connection.get', 'ghost to ghost',
+                         'another client commits', 'nothing, 50 ms.'):
+            self.assertIn(expected, out)
+
+    def test_interrupt(self):
+        path = self.json_file()
+        run = child.run
+
+        def interrupted(work, contestant, directory, meanwhile):
+            if contestant is not STOCK:
+                raise KeyboardInterrupt
+            return run(work, contestant, directory, meanwhile=meanwhile)
+
+        with mock.patch.object(child, 'run', interrupted):
+            code, out, err = self.run_main(
+                'zeo', 'zeo:fsyncstorage', '--workload', 'light',
+                '--connections', '1', '--seconds', '0', '--json', path,
+                '--loop', 'asyncio')
+        self.assertEqual(code, 130)
+        self.assertEqual(
+            err, 'fsync-time zeo: interrupted; what was measured so far'
+            f' is in {path}\n')
+        self.assertEqual(os.listdir(self.scratch), [])
+        self.assertEqual(len(documents.load(path)['samples']), 1)
+
+    def test_a_failing_contestant_is_one_line(self):
+        bad = servers.Contestant('bad', 'bad', 'no.such.program', '')
+        with mock.patch.dict(servers.CONTESTANTS, bad=bad):
+            code, out, err = self.run_main(
+                'bad', '--workload', 'light', '--loop', 'asyncio')
+        self.assertEqual(code, 1)
+        self.assertEqual(len(err.splitlines()), 1)
+        self.assertRegex(
+            err, r'^fsync-time zeo: bad failed \(connections 4,.*'
+            'the server died with exit code 1: .*No module named')
+        self.assertEqual(os.listdir(self.scratch), [])
+
+    def test_bad_input_is_one_line(self):
+        with mock.patch.object(loops, 'installed', lambda: ['asyncio']):
+            for arguments, expected in [
+                    (['postgres'], "there is no 'postgres'; allowed are zeo,"),
+                    (['--workload', 'undo'], 'invalid choice'),
+                    (['--connections', '0'], 'whole number'),
+                    (['--clients', 'many'], 'whole number'),
+                    (['--seconds', 'long'], 'invalid float'),
+                    (['--loop', 'twisted'], 'invalid choice'),
+                    (['--loop', 'uvloop'], 'uvloop is not installed'),
+            ]:
+                with self.subTest(arguments):
+                    code, out, err = self.run_main(*arguments)
+                    self.assertEqual((code, out), (2, ''))
+                    self.assertEqual(len(err.splitlines()), 1)
+                    self.assertIn(expected, err)
+
+    def test_without_zeo(self):
+        with mock.patch('importlib.util.find_spec', lambda name: None):
+            code, out, err = self.run_main()
+        self.assertEqual((code, out), (2, ''))
+        self.assertIn('ZEO is not installed', err)
+        self.assertEqual(len(err.splitlines()), 1)
+
+    def test_both_loops_and_one_is_not_installed(self):
+        with mock.patch.object(loops, 'installed', lambda: ['asyncio']), \
+                mock.patch.object(child, 'run', side_effect=KeyboardInterrupt):
+            code, out, err = self.run_main('zeo', '--loop', 'both')
+        self.assertEqual(code, 130)
+        self.assertEqual(
+            err.splitlines()[0],
+            'fsync-time zeo: uvloop is not installed, and left out')
+
+    def test_help(self):
+        code, out, err = self.run_main('--help')
+        self.assertEqual(code, 0)
+        for name in servers.CONTESTANTS:
+            self.assertIn(name, out)
+
+
+class TablesTests(unittest.TestCase):
+
+    FIGURES = {
+        'txn_per_second': 1234.5, 'p50_seconds': 0.0012,
+        'p99_seconds': 0.034, 'server_cpu': 0.91, 'driver_cpu': 0.15,
+        'tids_not_rising': 0, 'invalidations_late': 0}
+
+    def shown(self, *rounds):
+        contestants = [STOCK, servers.CONTESTANTS['fsync-zeo']]
+        document = documents.new(
+            'zeo', [light.race(connections=16, seconds=3, **SETTINGS)],
+            contestants, 2, 'zeo', machine.describe(tempfile.gettempdir()))
+        document['samples'] = [
+            {'race': 0, 'contestant': 'zeo', 'round': number,
+             'figures': {**self.FIGURES, **figures}}
+            for number, figures in enumerate(rounds, 1)]
+        documents.summarise(document)
+        console = Console(file=io.StringIO(), width=80)
+        zeotables.show(document, console)
+        return console.file.getvalue()
+
+    def test_light(self):
+        text = self.shown({}, {})
+        for expected in ('asyncio over TCP, nothing added', '16 connections',
+                         '1,234', 'p50 1.2 ms', 'p99 34 ms', 'server 91%',
+                         'driver 15%', 'fsync-zeo'):
+            self.assertIn(expected, text)
+        self.assertNotIn('rising', text)
+        self.assertNotIn('late', text)
+
+    def test_what_no_server_should_do_is_shown_if_it_happened_once(self):
+        text = self.shown({'invalidations_late': 2}, {'tids_not_rising': 1})
+        self.assertIn('1 tid not rising', text)
+        self.assertIn('2 invalidations late', text)
