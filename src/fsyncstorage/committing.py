@@ -13,9 +13,10 @@ hands it to the pipeline.  It sees what is appended (stock's ``_pos``,
 ``_index``, ``_file``); everybody else sees what is published (``_view``).
 
 Locks, in the order in which they are taken: the commit lock (begin to append;
-no sync and no wait for another's sync under it, I2); stock's ``_lock`` (one
-call of the commit machinery); and apart from these, never under them, the
-publisher's lock.  The flusher's mutex is a leaf below all.
+no sync and no wait for another's sync under it, I2); then either stock's
+``_lock`` (one step of the commit machinery), or the publisher's lock (under the
+commit lock only for what needs no sync).  The flusher's mutex is a leaf below
+all.
 
 Left to others: the pipeline's states (pipeline), syncing (flusher), making
 visible (publisher), opening, closing and reading (storage).

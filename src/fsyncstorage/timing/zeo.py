@@ -4,7 +4,6 @@ It starts the servers that it compares, and stops them again.
 """
 
 import argparse
-import importlib.util
 import sys
 
 from . import arguments
@@ -90,8 +89,6 @@ def add_to(commands):
 
 def run(parser, options):
     arguments.complete(parser, options)
-    if importlib.util.find_spec('ZEO') is None:
-        parser.error("ZEO is not installed: pip install 'fsyncstorage[zeo]'")
     options.workload = options.workload or WORKLOADS
     options.loops = _loops(parser, options.loop)
     if options.seconds is None:
