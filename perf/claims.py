@@ -1,0 +1,88 @@
+"""What the project claims, against what was measured.
+
+A claim is about a figure of one contestant in one race, or how many times it is
+the same figure of another.
+"""
+
+import dataclasses
+
+from rich import box
+from rich.table import Table
+
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing.wording import milliseconds
+from fsyncstorage.timing.wording import times
+
+
+@dataclasses.dataclass
+class Claim:
+
+    words: str
+    workload: str
+    settings: dict          # of the race
+    contestant: str
+    figure: str = 'txn_per_second'
+    against: str | None = None
+    #: In that race; None: the same.
+    against_settings: dict | None = None
+    at_least: float | None = None
+    under: float | None = None
+
+    def measured(self, document):
+        """The ratio, or the figure; None if it was not measured."""
+        own = self._figure(document, self.settings, self.contestant)
+        if own is None or self.against is None:
+            return own
+        other = self._figure(
+            document, self.against_settings or self.settings, self.against)
+        return other and own / other
+
+    def _figure(self, document, settings, contestant):
+        race = self._race(document, settings)
+        found = race is not None and documents.result(
+            document, race, contestant, self.figure)
+        return found['median'] if found else None
+
+    def _race(self, document, settings):
+        for number, race in enumerate(document['races']):
+            if race['workload'] == self.workload and (
+                    settings.items() <= race['settings'].items()):
+                return number
+        return None
+
+    def holds(self, document):
+        measured = self.measured(document)
+        if measured is None:
+            return False
+        if self.under is not None:
+            return measured < self.under
+        return measured >= self.at_least
+
+    def put(self, value):
+        if value is None:
+            return '-'
+        if self.against is None:
+            return f'{milliseconds(value)} ms'
+        return times(value)
+
+    def claimed(self):
+        if self.under is not None:
+            return f'under {self.put(self.under)}'
+        return f'at least {self.put(self.at_least)}'
+
+
+def show(claims, document, console):
+    table = Table(box=box.HORIZONTALS, pad_edge=False)
+    table.add_column('claim')
+    table.add_column('claimed', justify='right')
+    table.add_column('measured', justify='right')
+    table.add_column('holds')
+    for claim in claims:
+        table.add_row(
+            claim.words, claim.claimed(), claim.put(claim.measured(document)),
+            'yes' if claim.holds(document) else 'NO')
+    console.print(table)
+
+
+def hold(claims, document):
+    return all(claim.holds(document) for claim in claims)

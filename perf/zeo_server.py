@@ -1,0 +1,103 @@
+"""The claims about the ZEO server, against stock ZEO, on this machine.
+
+Runs `fsync-time zeo` with stock clients on both sides, under asyncio and, where
+it is installed, uvloop, and compares what was measured with what the project
+claims.  Writes `zeo_server.json` (all samples) and `zeo_server.txt` (the tables
+and the claims).  README.rst says how to read them.
+"""
+
+import argparse
+import pathlib
+import sys
+
+from rich.console import Console
+
+import claims
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import main
+from fsyncstorage.timing import zeotables
+from fsyncstorage.timing.wording import added
+
+RESULTS = pathlib.Path(__file__).with_name('results')
+
+OURS, STOCK = 'fsync-zeo', 'zeo'
+
+PARAMETERS = [
+    'zeo', STOCK, OURS,
+    '--connections', '4,16',
+    '--clients', '1,16',
+    '--sync-latency', '0,5ms',
+    '--seconds', '2',
+    '--loop', 'both',
+]
+ROUNDS = '5'
+
+
+def ratio(words, workload, at_least, figure='txn_per_second', **settings):
+    return claims.Claim(
+        f'{words}, {settings["loop"]}', workload, settings, OURS, figure,
+        against=STOCK, at_least=at_least)
+
+
+def of_loop(loop):
+    for latency, light, real in (0.0, 2.5, 1.3), (0.005, 10, 5):
+        yield ratio(
+            f'commits of 16 light connections, {added(latency)}', 'light',
+            light, connections=16, sync_latency=latency, loop=loop)
+        yield ratio(
+            f'commits of 16 client processes, {added(latency)}', 'commit',
+            real, clients=16, sync_latency=latency, loop=loop)
+    yield claims.Claim(
+        f'commits of 16 light connections against our own of 4, {loop}',
+        'light', {'connections': 16, 'sync_latency': 0.0, 'loop': loop}, OURS,
+        against=OURS, at_least=1.0, against_settings={
+            'connections': 4, 'sync_latency': 0.0, 'loop': loop})
+    yield claims.Claim(
+        f'p99 of a cold read beside commits, {added(0.05)}, {loop}',
+        'read-beside-commit', {'loop': loop}, OURS, 'p99_seconds', under=0.005)
+    for clients in 1, 16:
+        for figure in 'get_per_second', 'walk_per_second':
+            yield ratio(
+                f'cold reads, {clients} clients ({figure[:4].rstrip("_")})',
+                'cold', 1.0, figure, clients=clients, loop=loop)
+
+
+def claims_of(document):
+    loops = {race['settings']['loop'] for race in document['races']}
+    return [claim for loop in sorted(loops) for claim in of_loop(loop)]
+
+
+def run(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        '--directory', default='.', metavar='DIR',
+        help='measure the disk that this is on (default: the current one)')
+    parser.add_argument(
+        '--results', default=RESULTS, type=pathlib.Path, metavar='DIR',
+        help='write the results here (default: perf/results)')
+    parser.add_argument(
+        '--rounds', default=ROUNDS, metavar='N',
+        help=f'how often each is measured (default: {ROUNDS})')
+    parser.add_argument(
+        '--quick', action='store_true',
+        help='short samples: to try the script, not to record')
+    options = parser.parse_args(argv)
+    options.results.mkdir(parents=True, exist_ok=True)
+    json = options.results / 'zeo_server.json'
+    code = main.main([
+        *PARAMETERS, '--directory', options.directory, '--json', str(json),
+        *(['--quick'] if options.quick else ['--rounds', options.rounds])])
+    if code:
+        return code
+    document = documents.load(json)
+    made = claims_of(document)
+    claims.show(made, document, Console())
+    with open(json.with_suffix('.txt'), 'w', encoding='utf-8') as file:
+        console = Console(file=file, width=100)
+        zeotables.show(document, console)
+        claims.show(made, document, console)
+    return 0 if claims.hold(made, document) else 1
+
+
+if __name__ == '__main__':
+    sys.exit(run())
