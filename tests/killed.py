@@ -1,6 +1,10 @@
-"""What test_kill runs in a process of its own: commits, blobs and packs, until
-it is killed.  Each acknowledged commit is a line in a file."""
+"""What is killed: a process that commits, stores blobs, and packs.
 
+Each commit that was acknowledged is a line in a file, which may be on another
+disk than the storage.
+"""
+
+import itertools
 import os
 import sys
 import threading
@@ -14,37 +18,50 @@ from ZODB.utils import z64
 from fsyncstorage import FsyncStorage
 
 THREADS = 3
+OBJECTS = 200  # of each thread
+COMMITS_A_PACK = 500
+
+
+def content(number, count, process):
+    """Of an object, the count-th time that a process stores it."""
+    return b'%d %d %d ' % (number, count, process) * 300
+
+
+def has_blob(number):
+    return number % 10 == 0
 
 
 class Load:
 
-    def __init__(self, home, policy, checkpoint):
+    def __init__(self, home, policy, checkpoint, acknowledged):
         self.home = home
         self.storage = FsyncStorage(
             os.path.join(home, 'Data.fs'), durability=policy,
             sync_interval='10ms', blob_dir=os.path.join(home, 'blobs'),
             index_checkpoint=checkpoint, pack_keep_old=False)
         self.acknowledged = os.open(
-            os.path.join(home, 'acknowledged'),
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            acknowledged, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.commits = itertools.count(1)
+        self.pack_is_due = threading.Event()
 
     def run(self):
         for number in range(THREADS):
             threading.Thread(target=self.commit, args=(number,)).start()
         while True:
+            self.pack_is_due.wait()
+            self.pack_is_due.clear()
             self.storage.pack(time.time(), lambda data: [], gc=False)
 
     def commit(self, thread):
-        numbers = {}
-        while True:
-            for number in range(thread * 100, thread * 100 + 20):
-                count = numbers[number] = numbers.get(number, 0) + 1
-                data = b'%d %d %d ' % (number, count, os.getpid()) * 10
-                tid = self.one(number, data, blob=number % 10 == 0)
-                os.write(self.acknowledged, b'%d %s %s\n' % (
-                    number, tid.hex().encode(), data.hex().encode()))
+        for count in itertools.count():
+            for number in range(thread * OBJECTS, (thread + 1) * OBJECTS):
+                tid = self.one(number, content(number, count, os.getpid()))
+                os.write(self.acknowledged, b'%d %s %d %d\n' % (
+                    number, tid.hex().encode(), count, os.getpid()))
+                if next(self.commits) % COMMITS_A_PACK == 0:
+                    self.pack_is_due.set()
 
-    def one(self, number, data, blob):
+    def one(self, number, data):
         oid = p64(number)
         try:
             serial = self.storage.getTid(oid)
@@ -53,7 +70,7 @@ class Load:
         transaction = TransactionMetaData()
         self.storage.tpc_begin(transaction)
         try:
-            if blob:
+            if has_blob(number):
                 path = os.path.join(self.home, f'upload-{number}')
                 with open(path, 'wb') as file:
                     file.write(data)

@@ -99,6 +99,20 @@ class Blobs(TestCase):
                 del self.disk.open, self.disk.sync, self.disk.write
                 del self.disk.sync_directory
 
+    def test_a_directory_within_others(self):
+        """Each is made, and its name is durable before there are blobs."""
+        made, synced = [], []
+        disk = self.disk
+        disk.make_directory = lambda path: (
+            made.append(path), os.mkdir(path))
+        disk.sync_directory = lambda path: synced.append(path)
+        self.open(blob_dir=self.path('var/x/blobs'))
+        var, x, blobs, *_ = made
+        self.assertEqual(
+            [var, x, blobs],
+            [self.path('var'), self.path('var/x'), self.path('var/x/blobs')])
+        self.assertLessEqual({self.directory, var, x, blobs}, set(synced))
+
     def test_none_syncs_nothing(self):
         storage = self.opened('none')
         transaction = self.vote(1)

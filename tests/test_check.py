@@ -26,6 +26,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import check
+from fsyncstorage import index
 from fsyncstorage import scan
 from fsyncstorage import seal
 from fsyncstorage import verify
@@ -35,6 +36,7 @@ from .sealing import changed
 from .sealing import number
 from .sealing import positions
 from .sealing import read
+from .sealing import record_header
 from .sealing import sealed
 from .sealing import small_file
 from .sealing import stock_file
@@ -46,6 +48,8 @@ from .support import vote
 
 DAMAGE = 1
 CANNOT_RUN = 2
+
+FIRST_OF_ALL = b'\0' * 7 + b'\1'    # a tid that nothing has
 
 
 class CheckCase(TestCase):
@@ -260,6 +264,22 @@ class StructureTests(CheckCase):
             data = changed(data, found.records[0].position + 16, bytes(8))
         write(self.path(), data)
         self.assertEqual(self.report()['problems'], [])
+
+    def test_previous_pointers_into_the_data(self):
+        """What stands there may look like a record: its own predecessor, or
+        one behind the end."""
+        inside = scan.FIRST + scan.HEADER + scan.RECORD_HEADER
+        for previous in inside, 1 << 40:
+            looks_like_one = record_header.pack(
+                oid(1), z64, previous, scan.FIRST, 0, 8) + b'12345678'
+            data = stock_file(self.path(f'stock-{previous}'), [
+                ({0: looks_like_one}, {}), ({1: NOTHING}, {}),
+                ({1: NOTHING}, {})])
+            *_, last = scan.transactions(scan.Source.of_bytes(data))
+            verification = verify.verify(scan.Source.of_bytes(changed(
+                data, last.records[0].position + 16, number.pack(inside))))
+            self.assertFalse(
+                verification.has_record(oid(1), FIRST_OF_ALL))
 
     def test_tids_of_records(self):
         # Stock's copy writes them when the tids of a file do not rise.
@@ -761,6 +781,27 @@ class IndexTests(CheckCase):
                 self.assertTrue(storage._used_index)
                 storage.close()
 
+    def test_an_index_that_was_written_meanwhile(self):
+        """It is read first: it never knows more than the data behind it."""
+        db = self.database()
+        original = index.load
+
+        def commit_and_load(path):
+            with db.transaction() as connection:
+                connection.root()['more'] = MinPO()
+            db.storage._checkpoints.write()
+            return original(path)
+
+        with mock.patch.object(index, 'load', commit_and_load):
+            self.assertIn('7 entries as in the data',
+                          self.report('--index')['index'])
+        db.close()
+
+    def test_the_data_are_durable_before_a_new_index_is_written(self):
+        disk = self.controlled_disk()
+        self.report('--repair-index')
+        self.assertEqual(disk.log, ['sync', 'write', 'sync'])
+
     def test_repair_with_a_tail(self):
         with open(self.path(), 'ab') as file:
             file.write(b'torn')
@@ -938,6 +979,16 @@ class SalvageTests(CheckCase):
         self.assert_cannot_run('is there already', '--salvage', self.out)
         self.assertEqual(read(self.out), b'precious')
         self.assert_cannot_run('is there already', '--salvage', self.path())
+
+    def test_beside_what_belongs_to_another_database(self):
+        write(self.path(), self.data)
+        write(self.out + '.old', b'precious')
+        self.assert_cannot_run('a database was here', '--salvage', self.out)
+        os.remove(self.out + '.old')
+        lock = zc.lockfile.LockFile(self.out + '.lock')
+        self.addCleanup(lock.close)
+        self.assert_cannot_run('is open for writing', '--salvage', self.out)
+        self.assertFalse(os.path.exists(self.out))
 
     def test_nothing_is_left_of_a_failure(self):
         write(self.path(), self.data)

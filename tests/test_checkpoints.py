@@ -3,13 +3,16 @@
 import os
 import random
 import threading
+from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 
 from fsyncstorage import index
 from fsyncstorage import recovery
+from fsyncstorage.recovery import DamagedFile
 
+from . import sealing
 from .support import TestCase
 from .support import Thread
 from .support import commit
@@ -139,26 +142,69 @@ class IndexFile(TestCase):
         os.rename(self.path('other.fs.index'), self.path('Data.fs.index'))
         self.assertEqual(self.scanned_from(), (4, index_was))
 
-    def test_one_that_is_ahead_of_the_data_is_not_believed(self):
+    def cut_off(self):
+        """A file that is shorter than its index says, by ten objects."""
         storage = self.open()
         self.fill(storage)
         middle = storage.getSize()
-        self.fill(self.reopen(storage), 0)
-        storage = self.open()
         for number in range(50, 60):
             commit(storage, {number: b'x'})
+        end = storage.getSize()
         storage.close()
         os.truncate(self.path(), middle)
-        start, found = self.scanned_from()
-        self.assertEqual(start, 4)
-        self.assertEqual(len(found), 50)
+        return middle, end
 
-    def reopen(self, storage):
-        storage.close()
-        storage = self.open()
-        self.addCleanup(storage.close)
-        storage.close()
-        return storage
+    def test_a_file_that_was_cut_off_is_refused(self):
+        middle, end = self.cut_off()
+        for size in middle, middle - 1, 4:
+            os.truncate(self.path(), size)
+            before = self.snapshot_of_directory()
+            for read_only in False, True:
+                with self.assertRaisesRegex(
+                        DamagedFile,
+                        f'ends at {size}, .*60 objects in {end} bytes'
+                        '.*remove the index'):
+                    self.open(read_only=read_only)
+            self.assertEqual(self.snapshot_of_directory(), before)
+
+    def snapshot_of_directory(self):
+        return {
+            name: sealing.read(self.path(name))
+            for name in os.listdir(self.directory)
+            if not name.endswith('.lock')}
+
+    def test_an_older_backup_without_the_index_is_opened(self):
+        self.cut_off()
+        os.remove(self.path('Data.fs.index'))
+        start, found = self.scanned_from()
+        self.assertEqual((start, len(found)), (4, 50))
+
+    def test_a_longer_index_of_another_file_is_no_proof(self):
+        """Nor is one by stock: it may be left from before a pack."""
+        middle, _ = self.cut_off()
+        content = bytearray(sealing.read(self.path()))
+        index_file = sealing.read(self.path('Data.fs.index'))
+        os.remove(self.path('Data.fs.index'))
+        other = self.open('other.fs')
+        commit(other, {70: b'y' * 77})
+        other.close()
+        sealing.write(self.path('other.fs.index'), index_file)
+        self.assertEqual(len(self.open('other.fs')), 1)
+        sealing.write(self.path('Data.fs.index'),
+                      index_file[:-index.TRAILER_SIZE])
+        self.assertEqual(len(self.open()), 50)
+        self.assertEqual(sealing.read(self.path()), content)
+
+    def test_one_of_what_was_there_before_a_new_storage(self):
+        middle, _ = self.cut_off()
+        self.assertEqual(len(self.open(create=True)), 0)
+
+    def test_nothing_is_said_of_one_of_an_empty_storage(self):
+        for open_it in self.open, lambda: FileStorage(self.path()):
+            open_it().close()
+            with self.assertNoLogs('ZODB'):
+                self.open().close()
+            os.remove(self.path('Data.fs.index'))
 
     def test_a_file_of_empty_transactions(self):
         storage = self.open()
@@ -278,32 +324,85 @@ class WhileRunning(TestCase):
         self.addCleanup(go_on.set)
         original = index.save
 
-        def save(*args):
-            result = original(*args)
-            saving.set()
-            go_on.wait(30)
+        def save(path, *args):
+            result = original(path, *args)
+            if path.endswith('.index_tmp'):
+                saving.set()
+                go_on.wait(30)
             return result
 
         index.save = save
         self.addCleanup(setattr, index, 'save', original)
         checkpoint = Thread(storage._checkpoints.write)
         self.assertTrue(saving.wait(30))
-        swapped = threading.Event()
-        replace_file = storage.replace_file
-
-        def replace_and_tell(*args):
-            replace_file(*args)
-            swapped.set()
-
-        storage.replace_file = replace_and_tell
-        pack = Thread(storage.pack, 2e9, lambda data: [], False)
-        self.assertTrue(swapped.wait(30))
-        self.assertFalse(os.path.exists(self.path('Data.fs.index')))
+        storage.pack(2e9, lambda data: [], False)
         go_on.set()
         self.assertFalse(checkpoint.result())
-        pack.result()
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
                          storage.getSize())
+
+    def test_a_pack_cancels_one_that_begins_in_the_swap(self):
+        storage = self.open(index_checkpoint='16KB')
+        tid = commit(storage, {0: b'a' * 100})
+        commit(storage, {0: b'b' * 100}, {0: tid})
+        replace_file = storage.replace_file
+        checkpoints = []
+
+        def begin_one(*args):
+            checkpoints.append(Thread(storage._checkpoints.write))
+            until(lambda: storage._checkpoints.snapshot, 'a snapshot')
+            replace_file(*args)
+
+        storage.replace_file = begin_one
+        storage.pack(2e9, lambda data: [], False)
+        self.assertFalse(checkpoints[0].result())
+        self.assertEqual(index.load(self.path('Data.fs.index')).position,
+                         storage.getSize())
+
+    def test_a_snapshot_never_comes_between_position_and_index(self):
+        storage = self.open()
+        commit(storage, {0: b'a'})
+        in_between, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        class Slow(fsIndex):
+
+            def update(self, *args):
+                super().update(*args)
+                in_between.set()
+                go_on.wait(30)
+
+        slow = Slow()
+        slow._data = storage._index._data
+        storage._index = slow
+        other = Thread(commit, storage, {1: b'b'})
+        self.assertTrue(in_between.wait(30))
+        snapshots = []
+        lock = storage._lock
+
+        class Told:
+            """Says when somebody has to wait for the lock."""
+
+            def __enter__(self):
+                if not lock.acquire(blocking=False):
+                    go_on.set()
+                    lock.acquire()
+
+            def __exit__(self, *args):
+                lock.release()
+
+        storage._lock = Told()
+        original = index.Snapshot
+
+        def snapshot(entries, position):
+            snapshots.append((len(entries), position))
+            go_on.set()
+            return original(entries, position)
+
+        with mock.patch.object(index, 'Snapshot', snapshot):
+            storage._checkpoints.write()
+        other.result()
+        self.assertEqual(snapshots, [(2, storage._pos)])
 
     def test_a_disk_that_fails_is_a_warning(self):
         storage = self.open(index_checkpoint='16KB')

@@ -286,5 +286,5 @@ class Sabotage(unittest.TestCase):
 
     def test_an_interval_that_is_too_long(self):
         self.assertIn(judge.LOST, self.found(
-            workloads.Commits(), 'interval', 'interval', PREFIX,
+            workloads.Undo(), 'interval', 'interval', PREFIX,
             sync_interval='1h'))

@@ -9,6 +9,7 @@ disks) is in test_failures.py.
 import threading
 import time
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
@@ -112,6 +113,36 @@ class I2_CommitLock(InvariantCase):
         for thread in threads:
             thread.result()
         self.assertEqual(self.disk.syncs, before + 6)
+
+
+    def test_who_begins_while_it_is_freed_stays_in_progress(self):
+        for how_it_ends in 'tpc_finish', 'tpc_abort':
+            with self.subTest(how_it_ends):
+                storage = self.open(how_it_ends)
+                first, second = vote(storage, {1: b'x'}), TransactionMetaData()
+                begun = threading.Event()
+                lock, threads = storage._commit_lock, []
+
+                def begin_the_second():
+                    storage.tpc_begin(second)
+                    begun.set()
+
+                class Lock:
+                    """When it is freed, others are faster."""
+
+                    def release(self):
+                        storage._commit_lock = lock
+                        lock.release()
+                        threads.append(Thread(begin_the_second))
+                        # It must not come to that, so this waits in vain.
+                        begun.wait(0.3)
+
+                storage._commit_lock = Lock()
+                storage._commit_lock_release = storage._commit_lock.release
+                getattr(storage, how_it_ends)(first)
+                threads[0].result()
+                self.assertIs(storage.tpc_transaction(), second)
+                storage.tpc_abort(second)
 
 
 class I3_Acknowledgement(InvariantCase):
@@ -685,6 +716,15 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         with self.assertRaisesRegex(ValueError, 'closed'):
             storage.load(oid(1))
         self.assertEqual(len(list(self.open().iterator())), 1)
+
+    def test_nobody_waits_for_a_transaction_of_a_closed_storage(self):
+        storage = self.open()
+        in_progress = begin(storage)
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
+            Thread(begin, storage).result()
+        self.assertIs(storage.tpc_transaction(), in_progress)
+        storage.tpc_abort(in_progress)
 
     def test_a_slow_sync_is_logged(self):
         storage = self.open()

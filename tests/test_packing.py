@@ -1,9 +1,11 @@
 """Packs: beside commits and readers, with blobs, on a full disk."""
 
+import contextlib
 import errno
 import os
 import threading
 import time
+from unittest import mock
 
 import transaction
 import ZODB
@@ -14,7 +16,9 @@ from ZODB.FileStorage import fspack
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 
+from fsyncstorage import datafile
 from fsyncstorage import durability
+from fsyncstorage import index
 from fsyncstorage import packing
 from fsyncstorage.errors import WritingStopped
 
@@ -64,6 +68,45 @@ class Packing(TestCase):
                         values = connection.root()['tree'].values()
                         self.assertEqual({each.value for each in values}, {3})
                     db.close()
+
+    def test_a_restart_at_any_moment_knows_the_index(self):
+        """Once Data.fs is another file, its index is there."""
+        disk = self.controlled_disk()
+        storage = self.open()
+        db = ZODB.DB(storage)
+        fill(db)
+        storage._checkpoints.write()
+        before = os.stat(self.path()).st_ino
+        belongs = []
+
+        def look(name):
+            original = getattr(disk, name)
+
+            def call(*args):
+                original(*args)
+                replaced = os.stat(self.path()).st_ino != before
+                belongs.append((replaced, self.index_belongs()))
+
+            setattr(disk, name, call)
+
+        look('sync_directory')
+        look('replace')
+        db.pack()
+        self.assertEqual(belongs, [
+            (False, False),     # its index gets the name first
+            (False, False),     # for good
+            (True, True), (True, True)])
+        self.assertEqual(
+            index.load(self.path('Data.fs.index')).position,
+            os.path.getsize(self.path()))
+        db.close()
+
+    def index_belongs(self):
+        loaded = index.load(self.path('Data.fs.index'))
+        with contextlib.closing(
+                datafile.open_existing(self.path(), read_only=True)) as file:
+            return loaded.fingerprint == index.fingerprint(
+                file, loaded.position)
 
     def test_commits_and_readers_go_on_meanwhile(self):
         db = self.database()
@@ -299,12 +342,13 @@ class Order(TestCase):
                 # The old file and the new one were synced after the last
                 # write to them.
                 before = events[:link]
-                for name in policy, policy + '.pack':
+                for name in policy, policy + '.pack', policy + '.pack.index':
                     last_sync = max((n for n, event in enumerate(before)
                                      if event == ('sync', name)), default=0)
                     self.assertNotIn(('write', name), before[last_sync:])
-                self.assertEqual(events[link:link + 4], [
+                self.assertEqual(events[link:link + 5], [
                     ('link', policy),
+                    ('replace', policy + '.pack.index'),
                     ('sync_directory', directory),
                     ('replace', policy + '.pack'),
                     ('sync_directory', directory)])
@@ -340,7 +384,7 @@ class Order(TestCase):
 
                 def fail(*args):
                     calls.append(args)
-                    if name == 'replace_file' or len(calls) == 3:
+                    if name == 'replace_file' or len(calls) == 2:
                         raise KeyboardInterrupt
 
                 owner = storage if name == 'replace_file' else disk

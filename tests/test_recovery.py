@@ -1,10 +1,14 @@
 """At open: a torn tail is cut and kept, damage is refused, nothing is lost."""
 
 import os
+import shutil
+from unittest import mock
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSKeyError
 
+from fsyncstorage import FsyncStorage
 from fsyncstorage import recovery
 from fsyncstorage import scan
 from fsyncstorage.recovery import DamagedFile
@@ -114,6 +118,43 @@ class TornTails(RecoveryCase):
                    if '.tr' in name),
             ['Data.fs.tr0', 'Data.fs.tr1', 'Data.fs.tr2'])
 
+    def test_a_full_disk_leaves_no_part_of_one(self):
+        content = self.write()
+        self.replace(content[:-1])
+        disk = self.controlled_disk()
+
+        def fail(data, position):
+            raise OSError(28, 'No space left on device')
+
+        disk.before_write = fail
+        for _ in range(2):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                self.open()
+            self.assertEqual(self.content(), content[:-1])
+            self.assertFalse(os.path.exists(self.path('Data.fs.tr0')))
+
+    def test_an_extension_that_is_no_pickle(self):
+        """Stock takes anything, and so do we, with a seal or without."""
+        for number, make in enumerate((
+            FileStorage,
+            lambda path: FsyncStorage(path, checksums=False),
+            FsyncStorage,
+        )):
+            for extension in (b'no pickle', b'no pickle' * 10, b'}.tail' * 10,
+                              b'}', b'x' * 65530):
+                with self.subTest(maker=number, extension=extension[:9]):
+                    path = self.path(
+                        f'{number}-{len(extension)}-{extension[:1]}')
+                    storage = make(path)
+                    self.addCleanup(storage.close)
+                    storage.tpc_begin(
+                        transaction := TransactionMetaData('', '', extension))
+                    storage.tpc_vote(transaction)
+                    storage.tpc_finish(transaction)
+                    shutil.copy(path, path + '.copy')
+                    transaction, = self.open(path + '.copy').iterator()
+                    self.assertEqual(transaction.extension_bytes, extension)
+
     def test_read_only_changes_nothing(self):
         content = self.write()
         self.replace(content[:-1])
@@ -172,6 +213,53 @@ class Damage(RecoveryCase):
         content[500] ^= 1
         self.replace(bytes(content))
         self.assertEqual(self.open().lastTransaction(), tid)
+
+
+class Cache(TestCase):
+
+    def cached(self, fd, position):
+        """Is the page of that position in the page cache?"""
+        try:
+            os.preadv(fd, [bytearray(1)], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.skipTest(f'nothing tells what is cached ({error})')
+        return True
+
+    def test_nothing_of_the_tail_is_left_in_it(self):
+        if not hasattr(os, 'RWF_NOWAIT'):
+            self.skipTest('nothing tells what is cached')
+        disk = self.controlled_disk()
+        storage = self.open()
+        commit(storage, {number: os.urandom(900) for number in range(60)})
+        storage._checkpoints.write()
+        known = storage._pos
+        commit(storage, {number: os.urandom(900) for number in range(60, 90)})
+        cached = []
+        drop_cache = disk.drop_cache
+
+        def drop_and_look(fd, position):
+            drop_cache(fd, position)
+            cached.append(self.cached(fd, at))
+
+        disk.drop_cache = drop_and_look
+        for at in known, known + 10000, storage._pos - 1:
+            # To look reads ahead: one look at a file.
+            copy = f'{at}.fs'
+            for suffix in '', '.index':
+                shutil.copy(self.path() + suffix, self.path(copy) + suffix)
+            self.skip_what_is_in_memory(copy)
+            self.assertEqual(len(self.open(copy)), 90)
+        self.assertEqual(cached, [False] * 3)
+
+    def skip_what_is_in_memory(self, name):
+        with open(self.path(name), 'rb') as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if self.cached(file.fileno(), 0):
+                self.skipTest('this file system has no cache to drop')
+            file.read()
 
 
 class LostFiles(RecoveryCase):
@@ -254,21 +342,24 @@ class Order(RecoveryCase):
         self.write()
         disk = self.controlled_disk()
         calls = []
-        drop, scan_on = recovery.drop_cache, recovery._read_on
 
         def patched(name, function):
             def call(*args):
                 calls.append((name, disk.syncs))
                 return function(*args)
-            return call
+            return mock.patch.object(
+                disk if hasattr(disk, name) else recovery, name, call)
 
-        for name, function in ('drop_cache', drop), ('_read_on', scan_on):
-            setattr(recovery, name, patched(name, function))
-            self.addCleanup(setattr, recovery, name, function)
-        self.opened()
+        with (patched('drop_cache', disk.drop_cache),
+              patched('_read_on', recovery._read_on)):
+            self.opened()
         self.assertEqual([name for name, _ in calls],
                          ['drop_cache', '_read_on'])
         self.assertEqual(calls[0][1], 1)
+        # Now there is an index, and no tail.
+        with patched('drop_cache', disk.drop_cache):
+            self.opened()
+        self.assertEqual(len(calls), 2)
 
     def test_a_disk_that_fails_at_open_is_not_served(self):
         self.write()

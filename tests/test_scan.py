@@ -266,12 +266,14 @@ class KindOfDamageTests(ScanCase):
 
     def test_bytes_behind_the_extension(self):
         data = stock_file(self.path(), [
-            ({0: NOTHING}, {}), ({0: NOTHING}, {'extension': b'}.rubbish'}),
-            ({0: NOTHING}, {})])
+            ({0: NOTHING}, {}),
+            ({0: NOTHING}, {'extension': b'}.' + b'x' * seal.SIZE}),
+            ({0: NOTHING}, {'extension': b'}.rubbish'})])
         first, damage, third = walked(data)
+        self.assertEqual(third.seal, seal.ABSENT)
         self.assertEqual(damage.position, first.end)
         self.assertEqual(damage.end, third.position)
-        self.assertIn('no sound seal', damage.reason)
+        self.assertIn('left of a seal', damage.reason)
 
     def test_transactions_raises_the_first(self):
         data = small_file(self.path(), 3)

@@ -17,6 +17,7 @@ from .support import TestCase
 from .support import begin
 from .support import commit
 from .support import oid
+from .support import vote
 
 DICT_PICKLE = b'\x80\x03}q\x00X\x01\x00\x00\x00aq\x01K\x01s.'
 FRONT = b'header, user and description'
@@ -48,8 +49,26 @@ class Seals(unittest.TestCase):
         self.assertEqual(self.verdict(field, records=1), seal.DAMAGED)
         for unsealed in b'', DICT_PICKLE:
             self.assertEqual(self.verdict(unsealed), seal.ABSENT)
-        self.assertEqual(self.verdict(DICT_PICKLE + b'x'), seal.DAMAGED)
-        self.assertEqual(self.verdict(b'rubbish'), seal.DAMAGED)
+
+    def test_what_somebody_else_wrote_is_no_broken_seal(self):
+        for extension in (
+            b'x', b'rubbish', b'rubbish' * 7, DICT_PICKLE + b'x', b'}',
+            DICT_PICKLE + b'x' * 43, DICT_PICKLE + b'x' * 45, b'j' * 65530,
+        ):
+            self.assertEqual(self.verdict(extension), seal.ABSENT)
+
+    def test_what_is_left_of_a_seal(self):
+        """When the blocks of a part of it were lost; and the sizes in the
+        header may be wrong."""
+        for extension in b'', DICT_PICKLE, DICT_PICKLE * 100:
+            field = make(extension)
+            for at in range(1, len(field)):
+                for torn in (bytes(at) + field[at:],
+                             field[:at] + bytes(len(field) - at)):
+                    self.assertEqual(self.verdict(torn), seal.DAMAGED)
+            self.assertEqual(self.verdict(field + b'x'), seal.DAMAGED)
+            self.assertEqual(
+                self.verdict(b'x' * 46, front=FRONT + field), seal.DAMAGED)
 
     def test_every_changed_byte_is_found(self):
         for extension in b'', DICT_PICKLE:
@@ -131,6 +150,39 @@ class Sealed(TestCase):
         self.assertEqual(storage.stats()['unsealable'], 1)
         record, = storage.iterator()
         self.assertEqual(len(record.extension['a']), 65500)
+
+    def test_without_one_it_is_acknowledged_when_it_is_durable(self):
+        """Whatever the policy: nothing else tells a torn one from a whole."""
+        for policy in 'none', 'interval':
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(
+                    policy, durability=policy, sync_interval='1h')
+                commit(storage, {0: b'sealed'})
+                transaction = self.long_extension(storage)
+                del disk.log[:]
+                storage.tpc_finish(transaction)
+                self.assertEqual(disk.log, ['sync', 'status', 'sync'])
+                commit(storage, {2: b'x'})
+                self.assertEqual(disk.syncs, 2)
+
+    def test_where_something_was_cut_back_the_status_is_written_last(self):
+        """Until it is known to be gone from the disk, a part of what was
+        there could be taken for a part of what is there now."""
+        for policy in 'none', 'interval', 'group-commit', 'per-commit':
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(
+                    policy, durability=policy, sync_interval='1h')
+                tid = commit(storage, {0: b'x'})
+                storage.tpc_abort(vote(storage, {1: b'x' * 5000}))
+                del disk.log[:]
+                commit(storage, {1: b'y'})
+                self.assertEqual(
+                    disk.log, ['write', 'sync', 'status', 'sync'])
+                del disk.log[:]
+                commit(storage, {0: b'y'}, {0: tid})
+                self.assertEqual(disk.log[:2], ['write', 'status'])
 
     def test_a_seal_that_is_copied_in_is_replaced(self):
         source = self.open('source')

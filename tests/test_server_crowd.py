@@ -7,6 +7,7 @@ for two seconds.
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from fsyncstorage.timing import light
 
 from .support import PATIENCE
 from .support import TestCase
+from .support import until
 
 CONFIG = """
 %import fsyncstorage
@@ -48,11 +50,12 @@ class Crowd(TestCase):
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
         self.addCleanup(self.server.wait)
         self.addCleanup(self.server.kill)
-        deadline = time.monotonic() + PATIENCE
-        while not os.path.exists(self.socket):
-            self.assertIsNone(self.server.poll())
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        until(self.listens, 'the server listens')
+
+    def listens(self):
+        self.assertIsNone(self.server.poll())
+        with socket.socket(socket.AF_UNIX) as probe:
+            return not probe.connect_ex(self.socket)
 
     def memory(self):
         with open(f'/proc/{self.server.pid}/statm') as statm:

@@ -89,8 +89,7 @@ def prepare(base):
     stock looks, and make it durable before there are blobs.
     """
     base = os.path.abspath(base)
-    if not os.path.isdir(base):
-        datafile.disk.make_directory(base)
+    _make_durably(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if not _names_a_layout(marker) and not set(os.listdir(base)) - _NOT_BLOBS:
         with datafile.open_new(marker) as file:
@@ -98,6 +97,15 @@ def prepare(base):
             file.sync()
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
+
+
+def _make_durably(path):
+    """A directory, and those that it is in."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        _make_durably(parent)
+        datafile.disk.make_directory(path)
+        datafile.disk.sync_directory(parent)
 
 
 # What a blob directory without blobs may contain.

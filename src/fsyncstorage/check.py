@@ -30,6 +30,7 @@ from . import scan
 from . import seal
 from . import verify
 from .errors import DiskError
+from .recovery import DamagedFile
 
 DESCRIPTION = """\
 Check a Data.fs: structure, seals, pointers, and the pickle of every current
@@ -180,8 +181,11 @@ class Check:
     def __init__(self, options, file):
         self.options = options
         self.file = file
-        self.source = scan.Source.of_file(file.fileno())
         self.index_path = options.path + '.index'
+        # An index never knows more than the data that was there before it.
+        if options.index:
+            self.stored_index = self.load_index()
+        self.source = scan.Source.of_file(file.fileno())
         self.salvaged = None
         self.repaired = False
         if options.salvage and os.path.lexists(options.salvage):
@@ -199,7 +203,7 @@ class Check:
         if self.options.blobs:
             blob_files = self.blob_files()
         if self.options.index:
-            stored, words, problem = self.stored_index()
+            stored, words, problem = self.stored_index
         try:
             self.verification = verify.verify(
                 self.source, blob_files, stored, tell)
@@ -222,7 +226,7 @@ class Check:
             raise CannotRun(
                 f'{path} has an unknown layout: {layout}') from None
 
-    def stored_index(self):
+    def load_index(self):
         """The index to compare, or words, or a problem."""
         try:
             stored = index.load(self.index_path)
@@ -248,8 +252,11 @@ class Check:
                 ' the check again')
 
     def salvage(self, tell):
-        self.salvaged = salvage.salvage(
-            self.verification, self.options.salvage, tell)
+        try:
+            self.salvaged = salvage.salvage(
+                self.verification, self.options.salvage, tell)
+        except (DamagedFile, zc.lockfile.LockError) as error:
+            raise CannotRun(str(error)) from None  # in its place or beside it
 
     def repair_index(self):
         if self.report.damages:

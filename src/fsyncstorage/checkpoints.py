@@ -5,12 +5,14 @@ the index as it was at that moment.  It takes the storage's lock only for
 moments; commits and readers go on.  The data is made durable up to there
 before the new index gets its name: an index never knows more than the disk.
 
-A pack cancels a checkpoint that is under way: its positions mean the old file.
-`_naming` is held while an index gets its name, or while it must not.
+A pack replaces the data file and the index, and cancels a checkpoint that is
+under way: its positions mean the old file.  `_naming` is held while an index
+gets its name, or while it must not.
 
 Left to others: the format (index), which index is believed (recovery).
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -31,6 +33,7 @@ class Checkpoints:
         self._storage = storage
         self._every = every
         self.path = storage._file_name + '.index'
+        self._path_of_packed = storage._file_name + '.pack.index'
         self.written = 0
         self._size = 0             # of the last index file
         self._written_to(0)
@@ -88,23 +91,45 @@ class Checkpoints:
         index.save(temporary, position, snapshot.pieces(storage._lock),
                    index.fingerprint(file, position))
         with self._naming:
+            storage._flusher.refuse_when_stopped()
             if snapshot is not self.snapshot:
                 datafile.remove_if_there(temporary)
                 return False
-            datafile.disk.replace(temporary, self.path)
-            datafile.disk.sync_directory(os.path.dirname(self.path))
-            self._size = os.path.getsize(self.path)
+            self._give_name(temporary)
             self._written_to(position)
-            self.written += 1
             return True
 
-    def forget(self):
-        """The data file is about to be replaced: no index belongs to it."""
+    def _give_name(self, temporary):
+        datafile.disk.replace(temporary, self.path)
+        datafile.disk.sync_directory(os.path.dirname(self.path))
+        self._size = os.path.getsize(self.path)
+        self.written += 1
+
+    # Packs
+
+    def write_for_packed(self, file, packed_index, end):
+        """Write the index of a file that will replace the data file."""
+        index.save_unchanging(self._path_of_packed, end, packed_index, file)
+
+    def forget_packed(self):
+        datafile.remove_if_there(self._path_of_packed)
+
+    @contextlib.contextmanager
+    def replacing(self, end):
+        """In here the data file is replaced; its index goes first.
+
+        And for good: the old index, beside a new file that is shorter, would
+        say that something was lost.  The new one beside the old file is seen
+        not to belong to it.
+        """
         with self._naming:
-            self.snapshot = None
             self._written_to(0)
-            datafile.remove_if_there(self.path)
-            datafile.disk.sync_directory(os.path.dirname(self.path))
+            self._give_name(self._path_of_packed)
+            try:
+                yield
+            finally:
+                self.snapshot = None  # of an index that is not named by now
+            self._written_to(end)
 
     def _run(self):
         while True:

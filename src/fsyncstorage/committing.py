@@ -66,21 +66,13 @@ class AsyncFinish:
     commit lock is free.  When it is durable (as the policy says), whoever owns
     the publishing calls `publish(tid)`, and then `done(tid, error)`.
 
-    It travels in the argument because storage wrappers (zlib, encryption) hide
-    methods that they do not know.  A storage that does not know it calls it as
-    it calls any `f`, and is through when its `tpc_finish` returns: then it was
-    not `taken`.
+    It travels in the argument because storage wrappers (zlib, encryption) hand
+    that on.
     """
-
-    taken = False
 
     def __init__(self, done, publish=None):
         self.done = done
         self.publish = publish
-
-    def __call__(self, tid):
-        if self.publish is not None:
-            self.publish(tid)
 
 
 class CommitMachinery(FileStorage):
@@ -144,6 +136,8 @@ class CommitMachinery(FileStorage):
 
     def _clear_temp(self):
         """Stock's hook: a new transaction begins, or one is over."""
+        if self._closed:
+            return
         self._nextpos = 0
         self._tindex.clear()
         if isinstance(self._tfile, io.BytesIO):
@@ -426,7 +420,7 @@ class CommitMachinery(FileStorage):
                         self._status, policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
-            commit.orphan = f.taken = True
+            commit.orphan = True
         else:
             commit.on_publish = f
         if self.blob_dir and self._placed and policy.name != 'none':

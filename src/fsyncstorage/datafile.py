@@ -25,6 +25,11 @@ def _sync_primitive():
     return getattr(os, 'fdatasync', os.fsync)
 
 
+# No page cache has larger pages than this, and each begins at a multiple of
+# its size.
+LARGEST_PAGE = 1 << 30
+
+
 class Disk:
 
     _sync = staticmethod(_sync_primitive())
@@ -41,6 +46,16 @@ class Disk:
 
     def sync(self, fd):
         self._sync(fd)
+
+    def drop_cache(self, fd, position):
+        """Let the next read from there on come from the disk.
+
+        Sync before: what is not written yet is never dropped.
+        """
+        if hasattr(os, 'posix_fadvise'):
+            # A page that begins before the position would stay.
+            position -= position % LARGEST_PAGE
+            os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, fd, size):
         os.ftruncate(fd, size)
@@ -138,6 +153,10 @@ class DataFile(io.RawIOBase):
     def sync(self):
         descriptor = self.descriptor
         disk.sync(descriptor.number)
+
+    def drop_cache(self, position):
+        descriptor = self.descriptor
+        disk.drop_cache(descriptor.number, position)
 
     def size(self):
         descriptor = self.descriptor

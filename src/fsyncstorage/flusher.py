@@ -183,7 +183,8 @@ class Flusher:
                 except Exception as error:
                     # Nothing may come before this: a failed sync that nobody
                     # noted would be tried again, and succeed (I7).
-                    self._broken = error
+                    # (Its traceback would keep the file open.)
+                    self._broken = error.with_traceback(None)
                 except BaseException:
                     self._uncovered_since = uncovered
                     raise

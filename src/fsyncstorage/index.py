@@ -18,6 +18,7 @@ Left to others: when an index is written, and that the data before its
 position is durable first (checkpoints).
 """
 
+import contextlib
 import io
 import struct
 import typing
@@ -37,6 +38,7 @@ MAGIC = b'\xf5FSYNCIX'
 _TRAILER = struct.Struct('>8sQI')
 _CRC = struct.Struct('>I')
 TRAILER_SIZE = _TRAILER.size + _CRC.size
+
 
 class Damaged(Exception):
     """The file is no index, or not all of one."""
@@ -64,6 +66,12 @@ def save(path, position, pieces, fingerprint):
     except BaseException:
         datafile.remove_if_there(path)
         raise
+
+
+def save_unchanging(path, position, index, file):
+    """Write an index that nobody changes meanwhile."""
+    pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
+    save(path, position, pieces, fingerprint(file, position))
 
 
 def _contents(position, pieces, fingerprint):

@@ -6,7 +6,8 @@ Stock's packer decides what is kept and how records are copied.  What is ours:
 - everything is synced while others commit, until a small rest is left; the
   commit lock is taken once, for that rest (I2);
 - the new file takes the name of the old one in one rename, after the old one
-  has got a second name: at no moment is there no whole Data.fs;
+  has got a second name: at no moment is there no whole Data.fs.  The index of
+  the new file is there before it;
 - only when that is durable, old data and blobs are removed.
 """
 
@@ -68,8 +69,6 @@ def pack(storage, t, referencesf, gc):
             _swap(storage, *packed)
         finally:
             storage._commit_lock.release()
-        # At once: until then, a restart would scan all of the new file.
-        storage._save_index()
         _remove_what_was_packed_away(storage)
     finally:
         storage._pack_is_in_progress = False
@@ -102,37 +101,44 @@ def _swap(storage, end, index):
         storage._flusher.sync_to(storage.getSize())
         file = datafile.open_existing(path + '.pack')
         try:
-            _make_ready(storage, file)
+            _make_ready(storage, file, index, end)
+            with storage._checkpoints.replacing(end):
+                _replace(storage, file, index, end)
         except BaseException:
-            file.close()
-            datafile.remove_if_there(path + '.pack')
-            raise
-        try:
-            datafile.disk.replace(path + '.pack', path)
-            file.name = path
-            storage.replace_file(file, index, end)
-            datafile.disk.sync_directory(os.path.dirname(path))
-        except BaseException as error:
-            if isinstance(error, OSError) and storage._file is not file:
-                file.close()  # it was not renamed: all is as before
+            if storage._file is not file:
+                file.close()
                 datafile.remove_if_there(path + '.pack')
-                raise
-            # Which file has the name now, and after a power cut?
-            storage._flusher.stop_writing(
-                f'a pack failed while it replaced the file ({error!r})')
+                storage._checkpoints.forget_packed()
             raise
 
 
-def _make_ready(storage, file):
-    """All but the renaming: the new file is durable, the old one is kept."""
+def _make_ready(storage, file, index, end):
+    """All but the renaming: the new file and its index are durable.
+
+    The old file has a second name.  It is durable, by the sync for the name of
+    the index, before the new file gets the first one.
+    """
     path = storage._file_name
     file.sync()
-    # The index knows the old file; it must be gone for good before the new
-    # file can be found beside it.
-    storage._checkpoints.forget()
+    storage._checkpoints.write_for_packed(file, index, end)
     if storage.pack_keep_old:
         datafile.disk.link(path, path + '.old')
-    datafile.disk.sync_directory(os.path.dirname(path))
+
+
+def _replace(storage, file, index, end):
+    path = storage._file_name
+    try:
+        datafile.disk.replace(path + '.pack', path)
+        file.name = path
+        storage.replace_file(file, index, end)
+        datafile.disk.sync_directory(os.path.dirname(path))
+    except BaseException as error:
+        if isinstance(error, OSError) and storage._file is not file:
+            raise  # it was not renamed: but for the index, all is as before
+        # Which file has the name now, and after a power cut?
+        storage._flusher.stop_writing(
+            f'a pack failed while it replaced the file ({error!r})')
+        raise
 
 
 def _remove_what_was_packed_away(storage):

@@ -11,8 +11,9 @@ first one is not sound:
   under a policy that promises something.  It is cut off, and kept beside the
   file as stock does.
 
-Before anything is decided, the file is synced and the cached tail dropped:
-after a failed sync the page cache may show what the disk does not have.
+Before anything is decided, the file is synced, and a tail is dropped from the
+page cache: after a failed sync the cache may show what the disk does not have.
+What an index knows was durable, so that without a tail the cache stays warm.
 
 Left to others: reading transactions (scan), and which index is trusted (the
 storage, which has stock's check).
@@ -84,6 +85,30 @@ def refuse_lost_file(path, blob_dir):
             ' one, move these away first')
 
 
+def refuse_shortened(file, loaded):
+    """A data file that ends before the position of its own index.
+
+    All before that position was durable when the index was written.
+    """
+    size = file.size()
+    if loaded.position > size and _fits(loaded.index, file, size):
+        raise DamagedFile(
+            f'{file.name} ends at {size}, but {file.name}.index knows'
+            f' {len(loaded.index)} objects in {loaded.position} bytes, and all'
+            ' of them were on disk when it was written: the file was cut off.'
+            ' Nothing was changed. Restore a backup; if an older one was put'
+            ' here on purpose, remove the index')
+
+
+def _fits(index, file, size):
+    """Is everything that is in the file where this index says?"""
+    number = file.fileno()
+    return all(
+        position + len(oid) > size
+        or os.pread(number, len(oid), position) == oid
+        for oid, position in index.iteritems())
+
+
 def is_torn_creation(content):
     """Is this all that a power cut left of a new file: a part of the magic,
     or zeros in its place?"""
@@ -108,7 +133,8 @@ def recover(file, known, read_only, promised):
     """
     if not read_only:
         file.sync()
-        drop_cache(file, known.end)
+        if file.size() > known.end:
+            file.drop_cache(known.end)
     while True:
         source = scan.Source.of_file(file.fileno())
         known, damage = _read_on(source, known)
@@ -123,12 +149,6 @@ def recover(file, known, read_only, promised):
     if not read_only:
         _cut(file, known, source, damage)
     return known
-
-
-def drop_cache(file, position):
-    """Let the next read of the tail come from the disk."""
-    if hasattr(os, 'posix_fadvise'):
-        os.posix_fadvise(file.fileno(), position, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _read_on(source, known):
@@ -211,12 +231,16 @@ def _keep_tail(file, position, end):
     number = 0
     while os.path.exists(path := f'{file.name}.tr{number}'):
         number += 1
-    with file.reader() as reader, datafile.open_new(path) as tail:
-        reader.seek(position)
-        while position < end:
-            chunk = reader.read(min(COPY_CHUNK, end - position))
-            tail.write(chunk)
-            position += len(chunk)
-        tail.sync()
+    try:
+        with file.reader() as reader, datafile.open_new(path) as tail:
+            reader.seek(position)
+            while position < end:
+                chunk = reader.read(min(COPY_CHUNK, end - position))
+                tail.write(chunk)
+                position += len(chunk)
+            tail.sync()
+    except OSError:  # the next start tries again
+        datafile.remove_if_there(path)
+        raise
     datafile.disk.sync_directory(os.path.dirname(path))
     return path

@@ -10,7 +10,6 @@ listed.  Memory does not grow with the file.
 Blob files are not copied: they belong to oids and tids, which stay.
 """
 
-import contextlib
 import os
 import re
 import typing
@@ -33,10 +32,9 @@ _OID_TO_POSITION = 24
 def write_index(verification, file, path):
     """Put an index of the data in `file` in the place of the one at `path`."""
     temporary = path + '.index_tmp'
-    end = verification.report.end
-    snapshot = index.Snapshot(verification.index, end)
-    index.save(temporary, end, snapshot.pieces(contextlib.nullcontext()),
-               index.fingerprint(file, end))
+    file.sync()  # an index never knows more than the disk
+    index.save_unchanging(
+        temporary, verification.report.end, verification.index, file)
     datafile.disk.replace(temporary, path)
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))
 

@@ -229,7 +229,7 @@ def _ask_seal(source, own, position, front, field, records, crc, after):
     if own is None:
         verdict = seal.verify(position, front, field, crc)
         return verdict, status, (
-            'behind its extension is something that is no sound seal'
+            'behind its extension is what is left of a seal'
             if verdict == seal.DAMAGED else None)
     if _was_rewritten(own, front, after):
         return seal.MOVED, status, None
@@ -270,7 +270,7 @@ def _crc_before_copy(source, at, end, records):
     """
     crc = 0
     for record in records:
-        if record.previous and _earlier_record(
+        if record.previous and earlier_record(
                 source, record, record.previous):
             crc = source.crc(at, record.position + 16, crc)
             crc = zlib.crc32(bytes(8), crc)
@@ -305,7 +305,7 @@ def backward(source, record):
     something else than a record of the same object.
     """
     while record.back:
-        target = _earlier_record(source, record, record.back)
+        target = earlier_record(source, record, record.back)
         if target is None:
             raise ValueError(
                 f'the record at {record.position} points back to'
@@ -320,7 +320,7 @@ def _as_record(buffer, offset, position):
     return Record(oid, tid, previous, position, length, back)
 
 
-def _earlier_record(source, record, position):
+def earlier_record(source, record, position):
     """The record of the same object at an earlier position, or None.
 
     These are far apart, and rare: they leave the window where it is.
@@ -395,7 +395,7 @@ def find_transaction(source, start):
     It may be one that is not finished, or whose seal is damaged: what counts
     is that its records add up, and name its position.
     """
-    scout = Source(source.pread, source.end)
+    scout = source.scout()
     for at, match in matches(source, _LENGTH_AND_STATUS, start):
         position = at - _LENGTH_OFFSET
         length = int.from_bytes(match[1], 'big')

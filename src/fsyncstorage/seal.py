@@ -120,7 +120,8 @@ def verify(position, front, field, records_crc):
     """
     seal = find(field)
     if seal is None:
-        return DAMAGED if has_bytes_behind_stop(field) else ABSENT
+        return (DAMAGED if MAGIC in front or may_have_been_sealed(field)
+                else ABSENT)
     if seal.position != position:
         return MOVED
     # The crc stands between what it covers and the check.
@@ -130,14 +131,28 @@ def verify(position, front, field, records_crc):
     return SOUND
 
 
-def has_bytes_behind_stop(field):
-    """Is there more in an extension than one pickle?"""
-    if not field:
+def may_have_been_sealed(field):
+    """Is in an extension what is left of a seal?
+
+    That is, its magic in any place (the sizes in the header are wrong then);
+    or at the end, with one byte changed, or as much of it as was not lost
+    (what was lost is zeros); or something of its size behind a pickle.  All
+    else is what somebody wrote: to stock, an extension may be anything.
+    """
+    found = field[-SIZE:]
+    if len(found) < SIZE:
         return False
+    as_expected = sum(
+        byte in (0, expected) for byte, expected in zip(found, MAGIC))
+    return (as_expected >= len(MAGIC) - 1 or MAGIC in field
+            or _length_of_pickle(field) == len(field) - SIZE)
+
+
+def _length_of_pickle(field):
+    """Up to its STOP; None if it is no pickle."""
     try:
         for opcode, _, at in pickletools.genops(field):
             if opcode.name == 'STOP':
-                return at + 1 < len(field)
+                return at + 1
     except Exception:  # what pickletools raises for rubbish is not defined
-        pass
-    return True
+        return None

@@ -37,6 +37,13 @@ class Source:
         """Drop what was read ahead: others may have written since."""
         self._buffer = b''
         self._base = 0
+        self._scout = None
+
+    def scout(self):
+        """A second window, to look ahead and come back."""
+        if self._scout is None:
+            self._scout = Source(self.pread, self.end)
+        return self._scout
 
     def window(self, position, length):
         """A buffer, and where in it these bytes are (and some more).

@@ -97,6 +97,7 @@ class FsyncStorage(CommitMachinery):
                 f'{file_name} is a directory; the path of a data file is'
                 ' needed, like Data.fs')
         self._stop = stop
+        self._begins_anew = create
         self._durable_directories = set()
         self._swapping = threading.Lock()
         if not create:
@@ -143,9 +144,10 @@ class FsyncStorage(CommitMachinery):
 
     def _sane(self, index, position):
         """Stock's check of an index; it runs past the beginning of a file
-        that has nothing but empty transactions."""
+        that has nothing but empty transactions, and warns of one that has
+        none."""
         try:
-            return super()._sane(index, position)
+            return position > FIRST and super()._sane(index, position)
         except OSError:
             return False
 
@@ -160,6 +162,8 @@ class FsyncStorage(CommitMachinery):
     def _trusted_index(self):
         """What the index file knows, if it can be believed."""
         path = self._file_name + '.index'
+        if self._begins_anew:
+            datafile.remove_if_there(path)  # of another database
         try:
             loaded = index.load(path)
         except FileNotFoundError:
@@ -172,6 +176,7 @@ class FsyncStorage(CommitMachinery):
             if trusted is None:
                 return recovery.nothing_known()
             return recovery.Recovered(*trusted)
+        recovery.refuse_shortened(self._file, loaded)
         tid = loaded.fingerprint == index.fingerprint(
             self._file, loaded.position) and self._sane(
                 loaded.index, loaded.position)

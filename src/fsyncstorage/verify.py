@@ -431,11 +431,12 @@ class Verification:
 
     def has_record(self, oid, tid):
         position = self.index.get(oid, 0)
-        while position:
-            record = scan.record_at(self.source, position)
+        record = position and scan.record_at(self.source, position)
+        while record:
             if record.tid == tid:
                 return True
-            position = record.previous
+            record = record.previous and scan.earlier_record(
+                self.source, record, record.previous)
         return False
 
     # The index

@@ -9,6 +9,7 @@ images      the directories that a cut can leave, all of them or a sample
 ledger      what was stored, and what was promised about it
 site        drives a storage, recorder and ledger beside it
 workloads   what is done with a storage while it is recorded
+served      the same through a server, with the marks at its clients
 judge       opens an image, and says what is wrong with what it shows
 campaign    a workload, its cuts, its images, their verdicts
 tally       counts

@@ -249,6 +249,9 @@ class RecordingDisk(datafile.Disk):
         with self.recorder.syncing(fd):
             super().sync(fd)
 
+    def drop_cache(self, fd, position):
+        self.recorder.drop_cache(fd)
+
     def truncate(self, fd, size):
         with self.recorder.truncating(fd, size):
             super().truncate(fd, size)

@@ -25,7 +25,6 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import datafile
 from fsyncstorage import flusher
-from fsyncstorage import recovery
 from fsyncstorage.errors import OutcomeUnknown
 
 from ..support import PATIENCE
@@ -110,9 +109,6 @@ class Site(contextlib.ExitStack):
         super().__enter__()
         self.enter_context(mock.patch.object(datafile, 'disk', self._disk))
         self.enter_context(mock.patch.object(flusher, 'time', self.clock))
-        self.enter_context(mock.patch.object(
-            recovery, 'drop_cache',
-            lambda file, position: self.recorder.drop_cache(file.fileno())))
         self.enter_context(past_seam.recorded(self.recorder))
         self.callback(self._release)
         return self
@@ -157,7 +153,7 @@ class Site(contextlib.ExitStack):
         last = history[-1].tid if history else FIRST_TID
         for tid in list(self.standing.finishing):
             if tid <= last:
-                self._acknowledged(tid)
+                self.acknowledged(tid)
             else:
                 self.mark(events.Revoked(tid))
 
@@ -227,19 +223,22 @@ class Site(contextlib.ExitStack):
 
     # One transaction
 
-    def begin(self):
+    def next_tid(self):
+        """Of a transaction that begins: a moment has passed."""
         self.clock.now += self.PACE
         self.last_tid = p64(u64(self.last_tid) + NEXT_TID)
-        attempt = Attempt(self.last_tid, TransactionMetaData())
+        return self.last_tid
+
+    def begin(self, tid=None, extension=b''):
+        attempt = Attempt(
+            tid or self.next_tid(), TransactionMetaData(extension=extension))
         self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
         oid = p64(number)
-        data = _record(MinPO, (
-            [p64(other) for other in references],
-            _content(attempt.tid, oid, size)))
+        data = record_of(_content(attempt.tid, oid, size), references)
         attempt.content.records[oid] = data
         self.storage.store(
             oid, self._serials.get(oid, z64), data, '', attempt.metadata)
@@ -282,54 +281,54 @@ class Site(contextlib.ExitStack):
         self.storage.tpc_abort(attempt.metadata)
 
     def finish(self, attempt):
-        self._finishing(attempt.content)
+        self.finishing(attempt.content)
         try:
-            self.storage.tpc_finish(attempt.metadata, self._published)
+            self.storage.tpc_finish(attempt.metadata, self.published)
         except OutcomeUnknown:
             raise  # it may be kept, or not
         except Exception:
             self.mark(events.Revoked(attempt.tid))
             raise
-        self._acknowledged(attempt.tid)
+        self.acknowledged(attempt.tid)
 
     def commit_later(self, sizes):
         """Return when it is appended."""
         attempt = self.voted(sizes)
-        self._finishing(attempt.content)
+        self.finishing(attempt.content)
 
         def done(tid, error):
             if error is None:
-                self._acknowledged(tid)
+                self.acknowledged(tid)
 
         self.storage.tpc_finish(
-            attempt.metadata, AsyncFinish(done, self._published))
+            attempt.metadata, AsyncFinish(done, self.published))
 
-    def _finishing(self, content):
+    def finishing(self, content):
         self.ledger.transactions[content.tid] = content
         self._serials.update(dict.fromkeys(content.records, content.tid))
         self.mark(events.Finishing(content.tid, self.clock.now))
 
-    def _published(self, tid):
+    def published(self, tid):
         self.mark(events.Published(tid))
 
     def _kept(self, tids):
         self.mark(events.Kept(frozenset(tids)))
 
-    def _acknowledged(self, tid):
+    def acknowledged(self, tid):
         self.mark(events.Acknowledged(tid, self.clock.now))
 
     # Whole transactions
 
-    def commit(self, sizes, references=()):
+    def commit(self, sizes, references=(), **of_begin):
         """Store objects, {number: size}; return the tid.
 
         Object 0 gets the references."""
-        attempt = self.voted(sizes, references)
+        attempt = self.voted(sizes, references, **of_begin)
         self.finish(attempt)
         return attempt.tid
 
-    def voted(self, sizes, references=()):
-        attempt = self.begin()
+    def voted(self, sizes, references=(), **of_begin):
+        attempt = self.begin(**of_begin)
         for number, size in sizes.items():
             self.store(attempt, number, size, () if number else references)
         self.vote(attempt)
@@ -394,6 +393,11 @@ def _after_swap(file, log):
 
 def _content(tid, oid, size):
     return random.Random(tid + oid).randbytes(size)
+
+
+def record_of(content, references=()):
+    """Of an object that has this, and refers to others."""
+    return _record(MinPO, ([p64(other) for other in references], content))
 
 
 def _record(of_class, state):

@@ -6,8 +6,14 @@ chosen so that there are records within one sector and over several pages.
 
 import contextlib
 import errno
+import os
+import pickle
 
+from fsyncstorage import scan
 from fsyncstorage.errors import DiskError
+
+
+SECTOR = 512
 
 
 class Workload:
@@ -59,6 +65,46 @@ class Commits(Workload):
         site.abort(site.voted({1: 700, 4: 300}))
         site.commit({1: 700})
         site.commit({4: 300, 5: 9000, 1: 1})
+
+
+class Retry(Workload):
+    """Aborted after its vote, and tried again with one object more.
+
+    Its header and what follows are in different blocks: what is left of the
+    first attempt can stand between parts of the second.
+    """
+
+    def __init__(self, same_tid):
+        self._same_tid = same_tid   # as when a copy is tried again
+
+    def prepare(self, site):
+        super().prepare(site)
+        before = self._end(site)
+        site.commit({9: 10})
+        with_ten_bytes = self._end(site) - before
+        free = -(self._end(site) + with_ten_bytes + scan.HEADER) % SECTOR
+        site.commit({9: 10 + free})
+        assert (self._end(site) + scan.HEADER) % SECTOR == 0
+
+    def _end(self, site):
+        return os.path.getsize(site.path)
+
+    def run(self, site):
+        attempt = site.voted({1: 600})
+        site.abort(attempt)
+        site.commit({1: 600, 4: 300},
+                    tid=attempt.tid if self._same_tid else None)
+
+
+class Unsealable(Workload):
+    """Between others is one whose extension has no room for a seal."""
+
+    images = 150
+
+    def run(self, site):
+        site.commit({1: 3000})
+        site.commit({2: 3000}, extension=pickle.dumps({'x': 'y' * 65480}))
+        site.commit({3: 700})
 
 
 class Batches(Workload):

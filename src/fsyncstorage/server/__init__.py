@@ -12,6 +12,8 @@ From the outside in:
 - connection    one client's byte stream: frames, handshake, calls and replies
 - outbox        one FIFO a connection, and what must not overtake what
 - session       what one client may ask for
+- channel       a read channel, another kind of connection
+- blobsender    the blobs that it sends
 - ballot        one client's transaction until it is voted
 - service       one storage that is served: who is connected, what is announced
 - committer     the thread that votes and appends, one transaction at a time

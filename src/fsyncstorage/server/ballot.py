@@ -12,10 +12,11 @@ be set.
 
 import os
 
-import ZODB.blob
 from ZEO.StorageServer import CommitLog
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
+
+from .. import datafile
 
 # Bytes of a transaction that are kept in memory, and of each operation those
 # that are not data.
@@ -66,7 +67,7 @@ class Ballot:
     def add_blob(self, oid, serial, data, file_name):
         earlier = self._blobs.pop(oid, None)
         if earlier is not None:
-            ZODB.blob.remove_committed(earlier[-1])
+            datafile.remove_if_there(earlier[-1])
         self._blobs[oid] = serial, data, file_name
 
     # In the committer: the vote
@@ -139,12 +140,14 @@ class Ballot:
 
     def _delete(self, storage, oid, serial):
         storage.deleteObject(oid, serial, self.transaction)
+        self.oids.append(oid)
 
     def _checkread(self, storage, oid, serial):
         storage.checkCurrentSerialInTransaction(oid, serial, self.transaction)
 
     def _restore(self, storage, oid, serial, data, previous):
         storage.restore(oid, serial, data, '', previous, self.transaction)
+        self.oids.append(oid)
 
     def _undo(self, storage, transaction_id):
         _, oids = storage.undo(transaction_id, self.transaction)
@@ -152,8 +155,9 @@ class Ballot:
         self._resolved += oids
 
     def close(self):
-        """All is over: remove what was kept."""
+        """All is over: remove what was kept, if it was not done yet."""
         if self._log is not None:
             self._log.close()
-        for _, _, file_name in self._blobs.values():
-            ZODB.blob.remove_committed(file_name)
+        while self._blobs:
+            _, (_, _, file_name) = self._blobs.popitem()
+            datafile.remove_if_there(file_name)

@@ -32,10 +32,12 @@ class BlobStream:
 
     def _send(self, piece, error):
         connection = self._connection
-        if error is not None or connection.closed:
+        if error is not None:
             self._file.close()
             # The client cannot be told that a stream ends early.
             connection.abort()
+        elif connection.closed:
+            self._file.close()
         elif piece:
             connection.async_('receiveBlobChunk', *self._name, piece)
             connection.when_writable(self._read)

@@ -18,8 +18,11 @@ import contextlib
 import queue
 import threading
 
+from ZODB.utils import maxtid
+
 from ..committing import AsyncFinish
 from ..errors import Unpublished
+from .mailbox import attempt
 
 
 class Committer:
@@ -54,12 +57,19 @@ class Committer:
     def abort(self, ballot):
         """Whatever state it is in; nothing is posted."""
         ballot.abandoned = True
-        self._inbox.put((self._abort, ballot))
+        if self._ended:
+            ballot.close()
+        else:
+            self._inbox.put((self._abort, ballot))
 
     def published(self):
         """Something was published: those aside may go on."""
         if self._aside:
             self._inbox.put((self._take_back, None))
+
+    def failed(self):
+        """What those aside wait for will never be published."""
+        self._inbox.put((self._take_back, maxtid))
 
     def close(self):
         """Abort who holds the lock; append nothing any more."""
@@ -84,14 +94,14 @@ class Committer:
             del ballot
 
     def carry_out(self, order, ballot):
-        order(ballot)
+        attempt(order, ballot)
         while self._holder is None:
             # Whoever waits from here on finds us at rest, or is found below.
             self._at_rest = True
             if not self._waiting:
                 break
             self._at_rest = False
-            self._vote(self._waiting.popleft())
+            attempt(self._vote, self._waiting.popleft())
 
     def _go_on(self, ballot):
         """Somebody waits."""
@@ -105,37 +115,49 @@ class Committer:
             self._aside.append((error.tid, ballot))
             self._take_back()  # if it was published by now
         except Exception as error:
-            ballot.close()
             self._post(self._service.refused, ballot, error)
+            ballot.close()
         else:
             if not conflicts:
                 self._holder = ballot
             self._post(self._service.voted, ballot, resolved, conflicts)
 
-    def _take_back(self, ballot=None):
-        published = self._storage.lastTransaction()
-        aside, self._aside = self._aside, []
-        for tid, ballot in reversed(aside):
-            if tid <= published:
-                self._waiting.appendleft(ballot)
-            else:
-                self._aside.insert(0, (tid, ballot))
+    def _take_back(self, up_to=None):
+        if up_to is None:
+            up_to = self._storage.lastTransaction()
+        # `published` looks at the list: it is empty only when it is empty.
+        ready = [ballot for tid, ballot in self._aside if tid <= up_to]
+        self._waiting.extendleft(reversed(ready))
+        self._aside = [each for each in self._aside if each[0] > up_to]
 
     def _finish(self, ballot):
         self._holder = None
-        finish = AsyncFinish(
+        try:
+            if self._service.own_publishing:
+                self._finish_later(ballot)
+            else:
+                self._finish_now(ballot)
+        except Exception as error:
+            self._post(self._service.failed, ballot, error)
+            # Not every storage frees its lock when it fails.
+            attempt(self._storage.tpc_abort, ballot.transaction)
+        ballot.close()
+
+    def _finish_later(self, ballot):
+        """Append it; it is published when it is durable."""
+        self._storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
             lambda tid: self._post(
-                self._service.published, ballot, tid, finish.taken))
-        try:
-            self._storage.tpc_finish(ballot.transaction, finish)
-        except Exception as error:
-            self._post(self._service.failed, ballot, error)
-        else:
-            if not finish.taken:  # it was durable when that returned
-                self._post(self._service.finished, ballot)
-        ballot.close()
+                self._service.published, ballot, tid, True)))
+
+    def _finish_now(self, ballot):
+        """Of a storage that is not ours: durable when that returns."""
+        tid = self._storage.tpc_finish(
+            ballot.transaction,
+            lambda tid: self._post(
+                self._service.published, ballot, tid, False))
+        self._post(self._service.finished, ballot, tid)
 
     def _abort(self, ballot):
         if self._holder is ballot:
@@ -150,7 +172,7 @@ class Committer:
 
     def _end(self, ballot):
         if self._holder is not None:
-            self._storage.tpc_abort(self._holder.transaction)
+            attempt(self._abort, self._holder)
         for ballot in self._waiting:
             ballot.close()
         for _, ballot in self._aside:

@@ -29,6 +29,8 @@ from ZEO.shortrepr import short_repr
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
+from .. import wire
+from .channel import Refused
 from .outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -42,8 +44,12 @@ LONG_FRAME = 1 << 30
 
 # Bytes that may gather behind those that a client does not read.
 MOST_UNREAD = 256 << 20
+# Bytes of replies that may wait for each other.
+MOST_CORKED = 1 << 18
 # Seconds that a closed connection may take to send what is left.
 LINGER = 5
+# Seconds that a client may take for its handshake.
+PATIENCE = 10
 
 _LENGTH = struct.Struct('>I')
 
@@ -81,21 +87,29 @@ class Connection(asyncio.Protocol):
         self._receive = self._handshake
         #: Replies to the calls that came together leave together.
         self._corked = None
-        self._unread = 0
+        self._corked_bytes = 0
         self._later = []
         self.outbox = Outbox(self._write, self._later.append)
         self._when_writable = []
+        self.outbox.emptied = self._call_the_waiting
+        self._successor = None
 
     # What asyncio calls
 
     def connection_made(self, transport):
         self.transport = transport
         self.connected = True
+        self.session.server.connections.add(self)
+        self._patience = self.loop.call_later(PATIENCE, self.abort)
         self._write(frame(self._announcement))
 
     def data_received(self, data):
         self._traffic.received += len(data)
         self._buffer += data
+        self._process()
+
+    def _process(self):
+        """Answer what has come, as far as the answers are taken."""
         self._corked = []
         try:
             self._take_frames()
@@ -105,11 +119,14 @@ class Connection(asyncio.Protocol):
             self.abort()
         finally:
             self._uncork()
+        if self._successor is not None:
+            self._hand_over(self._successor)
 
     def _take_frames(self):
         buffer = self._buffer
         start = 0
-        while len(buffer) - start >= _LENGTH.size and not self.closed:
+        while (len(buffer) - start >= _LENGTH.size
+               and not self.closed and not self.full):
             length, = _LENGTH.unpack_from(buffer, start)
             if length > self._longest:
                 raise ValueError(f'a frame of {length} bytes')
@@ -119,12 +136,14 @@ class Connection(asyncio.Protocol):
             message = bytes(memoryview(buffer)[start + _LENGTH.size:end])
             start = end
             self._receive(message)
+            if self._corked_bytes > MOST_CORKED:
+                self._uncork()
+                self._corked = []
         del buffer[:start]
 
     def pause_writing(self):
         # Who does not read asks for nothing more.
         self.full = True
-        self._unread = 0
         self.transport.pause_reading()
 
     def resume_writing(self):
@@ -132,14 +151,17 @@ class Connection(asyncio.Protocol):
         if not self.closed:
             self.transport.resume_reading()
         self._call_the_waiting()
+        if self._buffer and not self.closed:
+            self._process()
 
     def when_writable(self, function):
         """Call it when there is room for more, or none will ever be."""
         self._when_writable.append(function)
-        if not self.full or self.closed:
-            self._call_the_waiting()
+        self._call_the_waiting()
 
     def _call_the_waiting(self):
+        if not self.closed and (self.full or len(self.outbox)):
+            return
         waiting, self._when_writable = self._when_writable, []
         for function in waiting:
             function()
@@ -153,13 +175,17 @@ class Connection(asyncio.Protocol):
                         error)
         self.connected = False
         self.closed = True
+        self._patience.cancel()
         self._buffer.clear()
-        self._call_the_waiting()
-        self.session.notify_disconnected()
+        try:
+            self._call_the_waiting()
+        finally:
+            self.session.notify_disconnected()
 
     # Handshake
 
     def _handshake(self, message):
+        self._patience.cancel()
         if message == b'ruok':
             self._write(frame(json.dumps(self.session.ruok()).encode()))
             self.close()
@@ -169,8 +195,25 @@ class Connection(asyncio.Protocol):
             self.decode = server_decoder(message)
             self._receive = self._call
             self.session.notify_connected(self)
+        elif wire.is_hello(message):
+            self._become_channel(message)
         else:
             raise ValueError(f'a handshake {short_repr(message)}')
+
+    def _become_channel(self, hello):
+        try:
+            self._successor = self.session.server.open_channel(self, hello)
+        except Refused as refusal:
+            self._write(wire.refused(*refusal.args))
+            self.close()
+        else:
+            self.closed = True  # here
+
+    def _hand_over(self, channel):
+        """From now on it is a read channel; so is what came with its hello."""
+        self.transport.set_protocol(channel)
+        channel.connection_made(self.transport)
+        channel.data_received(self._buffer)
 
     def registered(self, methods):
         """The client has registered: it may call these, with long frames."""
@@ -242,15 +285,16 @@ class Connection(asyncio.Protocol):
             self._later.clear()
         if self._corked is not None:
             self._corked.append(data)
+            self._corked_bytes += len(data)
         elif self.connected:
             self._traffic.sent += len(data)
+            if (self.full and MOST_UNREAD
+                    < self.transport.get_write_buffer_size()):
+                logger.error('%s: disconnected: it does not read',
+                             self.session.log_label)
+                self.abort()
+                return
             self.transport.write(data)
-            if self.full:
-                self._unread += len(data)
-                if self._unread > MOST_UNREAD:
-                    logger.error('%s: disconnected: it does not read',
-                                 self.session.log_label)
-                    self.abort()
 
     def flush(self):
         """Send what was left to leave with something else."""
@@ -259,6 +303,7 @@ class Connection(asyncio.Protocol):
 
     def _uncork(self):
         replies, self._corked = self._corked, None
+        self._corked_bytes = 0
         if replies:
             self._write(b''.join(replies))
 

@@ -37,15 +37,16 @@ class Mailbox:
         while self._letters:
             while self._letters:
                 function, arguments = self._letters.popleft()
-                _run(function, *arguments)
+                attempt(function, *arguments)
             for function in self._afterwards:
-                _run(function)
+                attempt(function)
             # From here on, who posts schedules; what was posted before is
             # seen by the loop above.
             self._scheduled = False
 
 
-def _run(function, *arguments):
+def attempt(function, *arguments):
+    """Call it, and go on if it fails, which should never happen."""
     try:
         function(*arguments)
     except Exception:  # the others must get theirs

@@ -31,6 +31,9 @@ class Outbox:
     #: Off in one test, which shows what it is good for.
     barrier = True
 
+    #: Called when nothing is held any more.
+    emptied = staticmethod(lambda: None)
+
     def __init__(self, write, write_later):
         self._write = write
         self._write_later = write_later
@@ -91,3 +94,5 @@ class Outbox:
                 self._write(line.popleft().answer)
             else:
                 self._write(line.popleft())
+            if not line:
+                self.emptied()

@@ -19,6 +19,7 @@ Unless -C is specified, -a and -f are required.
 """
 
 import os
+import sys
 
 import ZEO.runzeo
 
@@ -34,6 +35,39 @@ class Options(ZEO.runzeo.ZEOOptions):
 
 
 class Runner(ZEO.runzeo.ZEOServer):
+    """Stock's, which ends between two callbacks of the loop, never in one.
+
+    Stock's handlers raise SystemExit wherever the loop is at that moment: when
+    it has told some of the clients of a commit, for example, and not the others.
+    """
+
+    _status = 0
+
+    def handle_sigterm(self):
+        self._end('terminated by SIGTERM', 0)
+
+    def handle_sigint(self):
+        self._end('terminated by SIGINT', 0)
+
+    def handle_sighup(self):
+        self._end('restarted by SIGHUP', 1)
+
+    def _end(self, words, status):
+        ZEO.runzeo.log(words)
+        if self.server is None:
+            sys.exit(status)
+        self._status = status
+        self.server.stop()
+
+    def handle_sigusr2(self):
+        if self.server is None:
+            super().handle_sigusr2()
+        else:
+            self.server.mailbox.post(super().handle_sigusr2)
+
+    def main(self):
+        super().main()
+        sys.exit(self._status)
 
     def create_server(self):
         options = self.options

@@ -11,6 +11,8 @@ from ZEO.asyncio.server import Acceptor
 from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
+from .channel import Channel
+from .channel import admit
 from .connection import Connection
 from .connection import Traffic
 from .mailbox import Mailbox
@@ -29,6 +31,12 @@ class _Acceptor(Acceptor):
         return self.storage_server.new_connection(
             self.event_loop, self.addr, self.msgpack)
 
+    def loop(self, timeout=None):
+        """Serve, until somebody stops the loop."""
+        self.event_loop.run_forever()
+        if self.storage_server.said_farewell:
+            self.event_loop.close()
+
     def stop_listening(self):
         self.server.close()
 
@@ -40,8 +48,10 @@ class Server(StorageServer):
         #: A random name of this server, as long as it lives.
         self.instance = os.urandom(16)
         self.connections = set()
+        self.services = {}
         self.traffic = Traffic()
         self._closing = False
+        self.said_farewell = False
         super().__init__(addr, storages, Acceptor=_Acceptor, **options)
         self.mailbox = Mailbox(self.acceptor.event_loop)
         self.services = {
@@ -58,15 +68,27 @@ class Server(StorageServer):
     # Connections
 
     def new_connection(self, loop, addr, msgpack):
-        connection = Connection(
-            loop, addr, Session(self, self.read_only), msgpack, self.traffic)
-        self.connections.add(connection)
-        return connection
+        session = Session(self, self.read_only)
+        session.connection = Connection(
+            loop, addr, session, msgpack, self.traffic)
+        return session.connection
+
+    def open_channel(self, connection, hello):
+        """The read channel that takes the place of a connection."""
+        service = admit(self, hello)
+        channel = Channel(
+            connection.loop, connection.addr, service, self._forget)
+        self.connections.add(channel)
+        self.connections.discard(connection)
+        return channel
 
     def close_conn(self, session):
         super().close_conn(session)
-        self.connections.discard(session.connection)
-        if self._closing and not self.connections:
+        self._forget(session.connection)
+
+    def _forget(self, connection):
+        self.connections.discard(connection)
+        if self.said_farewell and not self.connections:
             self.acceptor.event_loop.stop()
 
     # What storages tell, from any thread (stock's StorageServerDB)
@@ -75,12 +97,15 @@ class Server(StorageServer):
         """Stock's hook; a Service keeps the queue."""
 
     def invalidate(self, session, storage_id, tid, oids):
-        self.mailbox.post(
-            self.services[storage_id].changed_elsewhere, tid, oids)
+        if self.services:  # else it is read with the rest when we begin
+            self.mailbox.post(
+                self.services[storage_id].changed_elsewhere, tid, oids)
 
     def _invalidateCache(self, storage_id):
         """Clients shall verify their caches: let them connect again."""
-        self.mailbox.post(self._reconnect_all, self.services[storage_id])
+        if self.services:
+            self.mailbox.post(
+                self._reconnect_all, self.services[storage_id])
 
     def _reconnect_all(self, service):
         service.reset_invalidations()
@@ -117,9 +142,16 @@ class Server(StorageServer):
             loop.call_soon_threadsafe(self._say_farewell, loop)
         else:
             loop.call_soon(self._say_farewell, loop)
-            acceptor.loop()
+            loop.run_forever()
+            loop.close()
+
+    def stop(self):
+        """Return from `loop`, and then close.  For signal handlers."""
+        loop = self.acceptor.event_loop
+        loop.call_soon_threadsafe(loop.stop)
 
     def _say_farewell(self, loop):
+        self.said_farewell = True
         self.mailbox.deliver()
         loop.call_later(FAREWELL, loop.stop)
         if not self.connections:

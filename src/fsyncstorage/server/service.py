@@ -27,16 +27,19 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
 from ..durability import DEFAULT_READER_THREADS
+from .channel import Figures
 from .committer import Committer
 from .workers import Workers
 
 logger = logging.getLogger(__name__)
 
 # Seconds between two rounds of invalidations: under load, a send for each
-# transaction and client would cost more than all else.
+# transaction and client would cost more than all else.  And what a round takes
+# for each client, five times: it shall leave time for the rest.
 QUIET = 0.002
+A_SEND = 50e-6
 
-SLOW_THREADS = 2
+SLOW_THREADS = 4
 
 
 class _News:
@@ -73,17 +76,27 @@ class Service:
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         self.committer = Committer(name, storage, self, mailbox.post)
-        self.load_cached = getattr(storage, 'load_before_cached', None)
+        self.channels = Figures()
+        # Of the storage itself: what one that is wrapped has in its cache are
+        # other records than the wrapper's.
+        self.load_cached = (
+            hasattr(type(storage), 'load_before_cached')
+            and storage.load_before_cached)
+        self.own_publishing = getattr(storage, 'own_publishing', None)
         mailbox.afterwards(self.announce)
 
     def start(self):
-        own_publishing = getattr(self.storage, 'own_publishing', None)
-        if own_publishing is not None:
-            own_publishing(lambda: self._mailbox.post(self.storage.publish))
+        if self.own_publishing:
+            self.own_publishing(
+                lambda: self._mailbox.post(self.storage.publish))
         self.committer.start()
 
     def close(self):
         """Stop the threads; what is on its way to the disk goes on."""
+        if self.own_publishing:
+            # The committer may wait for a pack, and that for publishing.
+            self.own_publishing(None)
+            self.storage.publish()
         self.committer.close()
         self.readers.close()
         self.slow.close()
@@ -91,7 +104,7 @@ class Service:
     # What the committer tells
 
     def voted(self, ballot, resolved, conflicts):
-        if not ballot.abandoned:
+        if ballot.session.waits_for(ballot):
             ballot.session.voted(ballot, resolved, conflicts)
 
     def refused(self, ballot, error):
@@ -99,14 +112,19 @@ class Service:
         if not isinstance(error, TransactionError):
             logger.error('%s: a vote failed', ballot.session.log_label,
                          exc_info=error)
-        if not ballot.abandoned:
+        if ballot.session.waits_for(ballot):
             ballot.session.refused(ballot, error)
 
     def published(self, ballot, tid, durable):
         self._news.append(_News(tid, ballot.oids, ballot, durable))
 
-    def finished(self, ballot):
-        self._news_of(ballot).ready = True
+    def finished(self, ballot, tid):
+        """A storage that is not ours is through."""
+        news = self._news_of(ballot)
+        if news is None:  # it did not call `f`
+            self.published(ballot, tid, True)
+        else:
+            news.ready = True
 
     def failed(self, ballot, error):
         """The outcome of a finish is an error."""
@@ -116,8 +134,9 @@ class Service:
         if news is not None:
             news.error = error
             news.ready = True
-        elif not ballot.abandoned:
+        elif ballot.session.waits_for(ballot):
             ballot.session.refused(ballot, error)
+        self.committer.failed()
 
     def _news_of(self, ballot):
         for news in self._news:
@@ -140,8 +159,15 @@ class Service:
         for news in batch:
             self._queue.append((news.tid, news.oids))
         self.last_tid = max(self.last_tid, batch[-1].tid)
-        self._tell(batch)
-        self.committer.published()
+        try:
+            self._tell(batch)
+        except BaseException:
+            # Who was not told must not go on: it would never find out.
+            for session in self.sessions:
+                session.connection.abort()
+            raise
+        finally:
+            self.committer.published()
 
     def _tell(self, batch):
         info = self.size_info()
@@ -176,7 +202,8 @@ class Service:
             self._unflushed = False
             for session in self.sessions:
                 session.connection.flush()
-            self._quiet = self._loop.call_later(QUIET, self._quiet_is_over)
+            self._quiet = self._loop.call_later(
+                max(QUIET, A_SEND * len(self.sessions)), self._quiet_is_over)
 
     def _quiet_is_over(self):
         self._quiet = None
@@ -240,6 +267,15 @@ class Service:
         status['timeout-thread-is-alive'] = (
             self.committer.is_alive() if self.timeout else 'stub')
         status['last-transaction'] = self.last_tid.hex()
+        stats = getattr(self.storage, 'stats', None)
+        if stats is not None:
+            status['storage'] = {
+                name: value.hex() if isinstance(value, bytes) else value
+                for name, value in stats().items()}
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
+        status['channels'] = self.channels.channels
+        status['channel-requests'] = self.channels.requests
+        status['channel-bytes-received'] = self.channels.received
+        status['channel-bytes-sent'] = self.channels.sent
         return status

@@ -14,13 +14,13 @@ transaction that is being finished goes on, whether somebody waits for it or
 not.
 """
 
+import contextlib
 import logging
 import os
 import tempfile
 import threading
 import time
 
-import ZODB.blob
 from ZEO.asyncio.server import Delay
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
@@ -29,6 +29,8 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 
+from .. import datafile
+from .. import wire
 from .ballot import Ballot
 from .blobstream import BlobStream
 
@@ -101,15 +103,15 @@ class Session(ZEOStorage):
     def notify_disconnected(self):
         """However it came about, the server's own doing included."""
         self.connected = False
-        if self._ballot is not None:
+        self.server.close_conn(self)
+        if self._ballot is None:
+            self.log('disconnected')
+        else:
             self.log(f'disconnected during a transaction ({self._state})')
             self._give_up()
-        for iterator in self._iterators.values():
+        iterators, self._iterators = self._iterators, {}
+        for iterator in list(iterators.values()):
             _close(iterator)
-        self._iterators.clear()
-        if self.blob_tempfile is not None:
-            self._drop_blob_file()
-        self.server.close_conn(self)
 
     def register(self, storage_id, read_only):
         result = super().register(storage_id, read_only)
@@ -131,7 +133,8 @@ class Session(ZEOStorage):
     def get_info(self):
         info = super().get_info()
         info['supports_record_iternext'] = self.record_iternext is not None
-        info['fsyncstorage'] = self.server.instance
+        info['fsyncstorage'] = {
+            'instance': self.server.instance, 'channel': wire.VERSION}
         return info
 
     def get_size_info(self):
@@ -141,7 +144,7 @@ class Session(ZEOStorage):
 
     def loadBefore(self, oid, tid):
         self.stats.loads += 1
-        if self.service.load_cached is not None:
+        if self.service.load_cached:
             try:
                 return self.service.load_cached(oid, tid)
             except BlockingIOError:
@@ -294,11 +297,10 @@ class Session(ZEOStorage):
         """From the committer."""
         if conflicts:
             self._state = BEGUN
-            self._answer.done(conflicts, None)
-            return
-        self._state = VOTED
-        self._start_timer()
-        self._answer.done(resolved, None)
+        else:
+            self._state = VOTED
+            self._start_timer()
+        self._answer.done(conflicts or resolved, None)
 
     def refused(self, ballot, error):
         """From the committer: the transaction is over."""
@@ -308,11 +310,13 @@ class Session(ZEOStorage):
 
     def tpc_finish(self, id):
         self._check(id, VOTED)
+        self._answer = Later(self._finish)
+        return self._answer
+
+    def _finish(self, later):
         self._stop_timer()
         self._state = FINISHING
-        self._answer = Later(
-            lambda later: self.service.committer.finish(self._ballot))
-        return self._answer
+        self.service.committer.finish(self._ballot)
 
     def waits_for(self, ballot):
         return ballot is not None and ballot is self._ballot
@@ -345,6 +349,8 @@ class Session(ZEOStorage):
 
     def _forget(self):
         self._stop_timer()
+        if self.blob_tempfile is not None:
+            self._drop_blob_file()
         self._ballot = self.transaction = self._state = self._answer = None
         self.stats.active_txns -= 1
 
@@ -373,15 +379,18 @@ class Session(ZEOStorage):
     def storeBlobStart(self):
         if self.blob_tempfile is not None or self._state is not BEGUN:
             raise StorageTransactionError('storeBlobStart out of order')
-        self.blob_tempfile = tempfile.mkstemp(
-            dir=self.storage.temporaryDirectory())
+        self.blob_tempfile = tempfile.NamedTemporaryFile(
+            dir=self.storage.temporaryDirectory(), delete=False)
+
+    def storeBlobChunk(self, chunk):
+        self.blob_tempfile.write(chunk)
 
     def storeBlobEnd(self, oid, serial, data, id):
         self._check(id, BEGUN)
-        fd, name = self.blob_tempfile
-        self.blob_tempfile = None
-        os.close(fd)
-        self._ballot.add_blob(oid, serial, data, name)
+        # Whatever could not be written is an error here, at the latest.
+        self.blob_tempfile.close()
+        file, self.blob_tempfile = self.blob_tempfile, None
+        self._ballot.add_blob(oid, serial, data, file.name)
         self.stats.stores += 1
 
     def storeBlobShared(self, oid, serial, data, filename, id):
@@ -396,10 +405,10 @@ class Session(ZEOStorage):
         self.stats.stores += 1
 
     def _drop_blob_file(self):
-        fd, name = self.blob_tempfile
-        self.blob_tempfile = None
-        os.close(fd)
-        ZODB.blob.remove_committed(name)
+        file, self.blob_tempfile = self.blob_tempfile, None
+        with contextlib.suppress(OSError):  # of what it did not write yet
+            file.close()
+        datafile.remove_if_there(file.name)
 
 
 def _close(iterator):

@@ -4,8 +4,12 @@ A pool of threads that are started when they are first needed.  Jobs are taken
 in order.  What a job returns, or raises, goes to the loop through the mailbox.
 """
 
+import contextlib
 import queue
 import threading
+
+# Seconds for a job under way when all is closed.
+PATIENCE = 1
 
 
 class Workers:
@@ -15,9 +19,10 @@ class Workers:
         self._size = size
         self._mailbox = mailbox
         self._jobs = queue.SimpleQueue()
-        self._lock = threading.Lock()  # of the next two
+        self._lock = threading.Lock()  # of the next three
         self._threads = []
         self._closed = False
+        self._undone = 0
         self._busy = set()
 
     @property
@@ -29,13 +34,17 @@ class Workers:
         return len(self._busy)
 
     def submit(self, done, function, *arguments):
-        """In the loop: `done(result, None)` or `done(None, error)` later."""
+        """In the loop: `done(result, None)` or `done(None, error)` later.
+
+        Return False when it is closed, and nothing will be done.
+        """
         with self._lock:
             if not self._closed:
                 self._jobs.put((done, function, arguments))
-                if len(self._threads) < self._size:
-                    if self.waiting > len(self._threads) - self.busy:
-                        self._start()
+                self._undone += 1
+                if len(self._threads) < min(self._size, self._undone):
+                    self._start()
+            return not self._closed
 
     def _start(self):
         thread = threading.Thread(
@@ -58,14 +67,22 @@ class Workers:
             except Exception as raised:
                 result, error = None, raised
             self._busy.discard(me)
+            with self._lock:
+                self._undone -= 1
             self._mailbox.post(done, result, error)
             # While waiting for the next one, keep nothing of this one alive.
             del job, done, function, arguments, result, error
 
     def close(self):
-        """Return when the last job is done; what comes later is not."""
+        """Drop the jobs that wait, and see to it that the threads end.
+
+        Not for longer than is decent: a job may wait for another server.
+        """
         with self._lock:
             self._closed = True
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._jobs.get_nowait()
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(PATIENCE)

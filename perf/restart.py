@@ -1,0 +1,168 @@
+"""How long a restart takes after `kill -9`, for a database of 500,000 objects.
+
+A process is killed, and another one opens the storage again; that is timed,
+with the file in the page cache as far as the storage leaves it there.  Twice:
+
+- after a long run: the process that is killed made all the objects, and went
+  on to change some of them, for how long is left to chance;
+- after a short run: the storage had been closed in an orderly way, was opened,
+  and the process was killed after some hundred transactions.
+
+Stock FileStorage writes its index when it is closed and when it had to scan
+all of the file; so the first is where the index checkpoints of FsyncStorage
+(the default) count.  The time is shown by its parts, too: reading the index
+file, reading the data behind it, and writing an index.  Writes `restart.json`
+and `restart.txt`.
+"""
+
+import contextlib
+import importlib
+import os
+import random
+import signal
+import sys
+import time
+
+import running
+from ZODB.FileStorage import FileStorage
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import index
+from fsyncstorage import recovery
+from fsyncstorage.timing import child
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.contestants import Contestant
+
+ROUNDS = 5
+OBJECTS, QUICK_OBJECTS = 500000, 20000
+MOST_CHANGES = 500  # transactions, after a long run
+SHORT_RUN = 300
+
+_stock = importlib.import_module('ZODB.FileStorage.FileStorage')
+
+
+def path(directory):
+    return os.path.join(directory, 'Data.fs')
+
+
+@contextlib.contextmanager
+def opened_stock(directory):
+    yield FileStorage(path(directory))
+
+
+@contextlib.contextmanager
+def opened(directory):
+    yield FsyncStorage(path(directory))
+
+
+CONTESTANTS = [
+    Contestant('filestorage', 'stock FileStorage', opened_stock),
+    Contestant('fsync:group-commit', 'FsyncStorage with its defaults', opened),
+]
+
+#: (where, function, name of the part) of each contestant.
+PARTS = {
+    'filestorage': [
+        (FileStorage, '_restore_index', 'index_seconds'),
+        (_stock, 'read_index', 'scan_seconds'),
+        (FileStorage, '_save_index', 'save_seconds'),
+    ],
+    'fsync:group-commit': [
+        (index, 'load', 'index_seconds'),
+        (recovery, 'recover', 'scan_seconds'),
+        (FsyncStorage, '_save_index', 'save_seconds'),
+    ],
+}
+
+CLAIMS = [running.Ratio(0, 'fsync:group-commit', 'seconds', at_most=0.1)]
+
+
+def races(quick):
+    return [
+        Race(workload, {
+            'objects': QUICK_OBJECTS if quick else OBJECTS,
+            'object_size': running.OBJECT_SIZE,
+            'sync_latency': 0.0,
+        }, measure, ('seconds', 'index_seconds', 'scan_seconds',
+                     'save_seconds'))
+        for workload, measure in (
+            ('after a long run', after_a_long_run),
+            ('after a short run', after_a_short_run),
+        )
+    ]
+
+
+def after_a_long_run(contestant, directory, *, objects, **settings):
+    changes = random.randrange(MOST_CHANGES)
+    killed(run, contestant, directory, objects, changes)
+    return child.run(restart, contestant, directory)
+
+
+def after_a_short_run(contestant, directory, *, objects, **settings):
+    child.run(run, contestant, directory, objects, 0)
+    killed(run, contestant, directory, 0, SHORT_RUN)
+    return child.run(restart, contestant, directory)
+
+
+def killed(function, *arguments):
+    """Call it in a process that is killed when it is done."""
+
+    def then_die():
+        function(*arguments, die=True)
+
+    try:
+        child.run(then_die)
+    except child.ChildFailed as error:
+        if f'exit code {-signal.SIGKILL}' not in str(error):
+            raise
+
+
+def run(contestant, directory, objects, changes, die=False):
+    """Make so many objects, change some in so many transactions, and end."""
+    with contestant.opened(directory) as storage:
+        running.fill(storage, 0, objects)
+        known = range(len(storage))
+        for _ in range(changes):
+            running.store(storage, random.sample(known, running.AT_ONCE))
+        if die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        storage.close()
+
+
+def restart(contestant, directory):
+    figures = {'file_size': os.path.getsize(path(directory))}
+    with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as parts:
+            for part in PARTS[contestant.name]:
+                parts.enter_context(timed(*part, figures))
+            began = time.perf_counter()
+            storage = stack.enter_context(contestant.opened(directory))
+            figures['seconds'] = time.perf_counter() - began
+        figures['objects'] = len(storage)
+        storage.close()
+    return figures
+
+
+@contextlib.contextmanager
+def timed(owner, name, part, figures):
+    """Note how long a function takes, in all."""
+    original = getattr(owner, name)
+    figures[part] = 0.0
+
+    def call(*args, **kw):
+        began = time.perf_counter()
+        try:
+            return original(*args, **kw)
+        finally:
+            figures[part] += time.perf_counter() - began
+
+    setattr(owner, name, call)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+if __name__ == '__main__':
+    sys.exit(running.run('restart', __doc__, CONTESTANTS, races, CLAIMS,
+                         ROUNDS, unit=(1e-3, 'ms')))

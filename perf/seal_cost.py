@@ -1,0 +1,75 @@
+"""What a seal costs: the CPU time of a commit, with checksums and without.
+
+Threads set one key of an IIBTree in each transaction, as in fsync_2004.py,
+under durability none: no sync hides the work.  The CPU time is that of the
+whole process, from the moment that all threads are ready until the last one is
+done, by transaction.  Writes `seal_cost.json` and `seal_cost.txt`.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import time
+
+import running
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.timing import committing
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.timing.crew import Crew
+
+ROUNDS = 7
+TRANSACTIONS, QUICK_TRANSACTIONS = 20000, 2000
+THREADS = 1, 16
+
+
+def contestant(name, checksums):
+    return Contestant(name, f'FsyncStorage, {name}', functools.partial(
+        opened, checksums=checksums))
+
+
+@contextlib.contextmanager
+def opened(directory, checksums):
+    yield FsyncStorage(os.path.join(directory, 'Data.fs'), create=True,
+                       durability='none', checksums=checksums)
+
+
+CONTESTANTS = [contestant('checksums off', False),
+               contestant('checksums on', True)]
+
+CLAIMS = [
+    running.Ratio(race, 'checksums on', 'cpu_seconds', at_most=1.05)
+    for race in range(len(THREADS))
+]
+
+
+def races(quick):
+    return [
+        Race('CPU time of a commit', {
+            'threads': threads,
+            'transactions': QUICK_TRANSACTIONS if quick else TRANSACTIONS,
+            'sync_latency': 0.0,
+        }, measure, ('cpu_seconds', 'seconds'))
+        for threads in THREADS
+    ]
+
+
+def measure(contestant, directory, *, threads, transactions, sync_latency):
+    began = []
+    with committing.database(contestant, directory, threads) as db:
+        trees = committing.plant(db, threads)
+        crew = Crew(
+            [committing.setter(db, tree, range(transactions // threads))
+             for tree in trees],
+            at_start=lambda: began.append(time.process_time()))
+        crew.run()
+        cpu = time.process_time() - began[0]
+        return {'cpu_seconds': cpu / transactions,
+                'seconds': crew.seconds / transactions}
+
+
+if __name__ == '__main__':
+    sys.exit(running.run('seal_cost', __doc__, CONTESTANTS, races, CLAIMS,
+                         ROUNDS, unit=(1e-6, 'us')))

@@ -1,0 +1,154 @@
+"""The blobs that a read channel sends: one after the other, in pieces.
+
+The loop never waits for the disk: a reader thread opens the file and reads
+each piece.  Where the event loop and the transport can, the system then sends
+the piece from its cache (`sendfile`), else what was read is written.
+
+A piece is announced before it is sent, and so is the whole blob.  If the file
+ends early, or cannot be read, nothing can be said any more: the channel ends.
+"""
+
+import asyncio
+import collections
+import logging
+import os
+
+from .. import wire
+
+logger = logging.getLogger(__name__)
+
+PIECE = 1 << 18
+
+
+class BlobSender:
+
+    #: The system sends a piece: nobody else may write.
+    sending = False
+
+    def __init__(self, channel, loop, service):
+        self._channel = channel
+        self._loop = loop
+        self._service = service
+        self._requests = collections.deque()
+        self._task = None
+        self._woken = None
+
+    def connected(self, transport):
+        self._transport = transport
+        self._system_sends = (
+            isinstance(self._loop, asyncio.SelectorEventLoop)
+            and transport.get_extra_info('sslcontext') is None)
+        if self._system_sends:
+            # So that `full` says whether there is anything left to write:
+            # the system shall not send before that is away.
+            transport.set_write_buffer_limits(0)
+
+    def add(self, request):
+        self._requests.append(request)
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
+
+    def wake(self):
+        """There is room for more, or none will ever be."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def close(self):
+        """The channel is closed."""
+        self._requests.clear()
+        if self.sending:
+            # Before the transport is: else the loop would keep its socket.
+            self._task.cancel()
+        self.wake()
+
+    async def _run(self):
+        try:
+            while self._requests:
+                await self._answer(self._requests.popleft())
+        except Exception as error:
+            left = isinstance(error, ConnectionError)
+            logger.log(logging.INFO if left else logging.ERROR,
+                       'a blob was not sent, its channel ends',
+                       exc_info=error)
+            self._channel.abort()
+        finally:
+            self._task = None
+
+    async def _answer(self, request):
+        channel = self._channel
+        as_of = self._service.last_tid
+        try:
+            file, size = await self._in_reader(
+                _open, self._service.storage, request)
+        except Exception as error:
+            channel.fail(request.number, as_of, error)
+        else:
+            with file:
+                channel.reply(wire.size(request.number, size))
+                for position in range(request.offset, size, PIECE):
+                    await self._send(request.number, file, position,
+                                     min(PIECE, size - position))
+        channel.answered()
+
+    async def _send(self, number, file, position, length):
+        piece = await self._in_reader(
+            os.pread, file.fileno(), length, position)
+        if len(piece) < length:
+            raise EOFError(f'{file.name} has become shorter')
+        self._channel.flush()
+        await self._room()
+        head = wire.chunk(number, length)
+        if self._system_sends:
+            await self._let_the_system_send(head, file, position, piece)
+        else:
+            self._channel.write(head + piece)
+        self._channel.work()
+
+    async def _let_the_system_send(self, head, file, position, piece):
+        self.sending = True
+        try:
+            self._channel.write(head)
+            await self._room()
+            sent = await self._loop.sendfile(
+                self._transport, file, position, len(piece), fallback=False)
+        except asyncio.SendfileNotAvailableError:  # not from this file system
+            self._system_sends = False
+            self._channel.write(piece)
+        else:
+            self._channel.sent(sent)
+            if sent < len(piece):
+                raise EOFError(f'{file.name} has become shorter')
+        finally:
+            self.sending = False
+
+    async def _in_reader(self, function, *arguments):
+        future = self._loop.create_future()
+
+        def done(result, error):
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        if not self._service.readers.submit(done, function, *arguments):
+            raise asyncio.CancelledError  # the server closes
+        return await future
+
+    async def _room(self):
+        """Return when there is room for more, end when there never will be."""
+        while self._channel.full and not self._channel.closed:
+            self._woken = self._loop.create_future()
+            await self._woken
+        if self._channel.closed:
+            raise asyncio.CancelledError
+
+
+def _open(storage, request):
+    """The file of a blob, and its size."""
+    file = open(storage.loadBlob(request.oid, request.serial), 'rb',
+                buffering=0)
+    size = os.fstat(file.fileno()).st_size
+    if request.offset > size:
+        file.close()
+        raise ValueError(f'a blob of {size} bytes has no {request.offset}')
+    return file, size

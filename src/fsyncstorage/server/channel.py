@@ -1,0 +1,280 @@
+"""A read channel: a client of ours loads objects and blobs, and nothing else.
+
+It begins as any connection does, with the server's announcement.  A hello in
+place of the client's handshake makes it a channel: the transport gets another
+protocol (the frames of `wire`).  It promises:
+
+- A load is answered with the tid as of which that is true.  Replies may come
+  in another order than requests, and keep no order with the invalidations on
+  the client's other connection: that tid is all the client has to go by.
+- What is cached is answered at once, what is not by the reader threads, and
+  replies to requests that came together leave together.
+- Blobs are sent one after the other, in pieces, with replies between them.  A
+  blob that turns out shorter than it was said to be ends the channel.
+- Nobody waits for a channel: a client that asks without reading, or has too
+  much unanswered, is not read; one that breaks the protocol, or stops in the
+  middle of a frame, is disconnected.
+
+All of it runs in the event loop.  Left to others: the frames (wire), the files
+of blobs (blobsender).
+"""
+
+import asyncio
+import functools
+import logging
+import socket
+
+from ZEO.shortrepr import short_repr
+from ZODB.POSException import POSKeyError
+
+from .. import wire
+from .blobsender import BlobSender
+
+logger = logging.getLogger(__name__)
+
+MOST_CHANNELS = 1000
+# Requests of one channel that may wait: for reader threads, for other blobs.
+WINDOW = 256
+# Requests of one channel that are answered before others have their turn.
+TURN = 64
+# Bytes of replies that are gathered before they are sent.
+GATHERED = 1 << 16
+# Seconds for a frame that was begun.
+PATIENCE = 10
+
+
+class Refused(Exception):
+    """The channel is not opened.  The arguments: reason and text."""
+
+
+class Figures:
+    """Of all channels of a storage; bytes received and sent."""
+
+    channels = requests = received = sent = 0
+
+
+def admit(server, message):
+    """The service that a hello asks for."""
+    hello = wire.read_hello(message)
+    if hello.version != wire.VERSION:
+        raise Refused(
+            wire.OTHER_VERSION,
+            f'this server speaks version {wire.VERSION} of the channel'
+            f' protocol, not {hello.version}')
+    if hello.instance != server.instance:
+        raise Refused(
+            wire.OTHER_INSTANCE,
+            'the server that was meant is not here any more')
+    if hello.storage not in server.services:
+        raise Refused(wire.UNKNOWN_STORAGE,
+                      f'no storage {short_repr(hello.storage)} is served here')
+    open_channels = sum(
+        service.channels.channels for service in server.services.values())
+    if open_channels >= MOST_CHANNELS:
+        raise Refused(wire.TOO_MANY,
+                      f'{open_channels} channels are open, that is the limit')
+    return server.services[hello.storage]
+
+
+class Channel(asyncio.Protocol):
+
+    closed = False
+    #: There is more to send than the peer takes at the moment.
+    full = False
+
+    def __init__(self, loop, addr, service, forget):
+        self._loop = loop
+        self._addr = addr
+        self._service = service
+        self._figures = service.channels
+        self._forget = forget
+        self._requests = wire.Requests()
+        self._blobs = BlobSender(self, loop, service)
+        self._replies = []
+        self._gathered = 0  # bytes of them
+        self._unanswered = 0
+        self._paused = False
+        self._work_is_near = False
+        self._patience = None  # the timer of a frame that was begun
+
+    # What asyncio calls
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self._figures.channels += 1
+        # A client whose machine is gone does not say so.
+        transport.get_extra_info('socket').setsockopt(
+            socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._blobs.connected(transport)
+        self.reply(wire.welcome())
+        self.flush()
+
+    def data_received(self, data):
+        self._figures.received += len(data)
+        self._requests.add(data)
+        self.work()
+
+    def pause_writing(self):
+        self.full = True
+
+    def resume_writing(self):
+        self.full = False
+        self.work()
+        self._blobs.wake()
+
+    def connection_lost(self, error):
+        self.closed = True
+        self._figures.channels -= 1
+        self._end_patience()
+        self._replies.clear()
+        self._blobs.close()
+        self._forget(self)
+
+    # Taking requests
+
+    def work(self):
+        """Answer what may be answered now."""
+        self._work_is_near = False
+        if self.closed:
+            return
+        try:
+            taken = self._take_some()
+        except wire.PeerError as error:
+            logger.error('%s: a channel is closed: %s', self._addr, error)
+            self.abort()
+            return
+        self.flush()
+        more = taken == TURN
+        if more:
+            self.work_soon()
+        self._read(self._may_take() and not more)
+        if taken or self._paused:
+            self._end_patience()
+        if self._requests.waiting and not self._paused:
+            self._begin_patience()
+
+    def work_soon(self):
+        if not self._work_is_near:
+            self._work_is_near = True
+            self._loop.call_soon(self.work)
+
+    def _take_some(self):
+        """Return how many requests were taken."""
+        for taken in range(TURN):
+            request = self._requests.next() if self._may_take() else None
+            if request is None:
+                return taken
+            self._take(request)
+        return TURN
+
+    def _may_take(self):
+        return (self._unanswered < WINDOW
+                and not self.full and not self._blobs.sending)
+
+    def _read(self, wanted):
+        if not wanted:
+            self._paused = True
+            self.transport.pause_reading()
+        elif self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _begin_patience(self):
+        if self._patience is None:
+            self._patience = self._loop.call_later(PATIENCE, self.abort)
+
+    def _end_patience(self):
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    # Answering them
+
+    def _take(self, request):
+        self._figures.requests += 1
+        if request.__class__ is wire.Load:
+            self._load(*request)
+        else:
+            self._unanswered += 1
+            self._blobs.add(request)
+
+    def _load(self, number, oid, tid):
+        service = self._service
+        service.stats.loads += 1
+        as_of = service.last_tid  # before the lookup
+        if service.load_cached:
+            try:
+                self._found(number, as_of, service.load_cached(oid, tid))
+                return
+            except BlockingIOError:
+                pass  # it is on the disk
+            except Exception as error:
+                self.fail(number, as_of, error)
+                return
+        self._unanswered += 1
+        service.readers.submit(
+            functools.partial(self._looked_up, number, as_of),
+            service.storage.loadBefore, oid, tid)
+
+    def _looked_up(self, number, as_of, result, error):
+        if error is not None:
+            self.fail(number, as_of, error)
+        else:
+            self._found(number, as_of, result)
+        self.answered()
+
+    def _found(self, number, as_of, result):
+        if result is None:
+            self.reply(wire.nothing(number, as_of))
+            return
+        try:
+            self.reply(wire.found(number, as_of, *result))
+        except wire.CallerError as error:  # too large
+            self.fail(number, as_of, error)
+
+    def fail(self, number, as_of, error):
+        if isinstance(error, POSKeyError):
+            self.reply(wire.missing(number, as_of))
+        else:
+            logger.error('%s: a request of a channel failed', self._addr,
+                         exc_info=error)
+            kind = type(error)
+            self.reply(wire.failed(
+                number, as_of, f'{kind.__module__}.{kind.__qualname__}',
+                str(error)))
+
+    def answered(self):
+        """A request that had to wait is through."""
+        self._unanswered -= 1
+        self.work_soon()
+
+    def reply(self, frame):
+        self._replies.append(frame)
+        self._gathered += len(frame)
+        if self._gathered > GATHERED:
+            self.flush()
+
+    def flush(self):
+        if self._replies and not self._blobs.sending:
+            self.write(b''.join(self._replies))
+            self._replies.clear()
+            self._gathered = 0
+
+    def write(self, data):
+        if not self.closed:
+            self.sent(len(data))
+            self.transport.write(data)
+
+    def sent(self, count):
+        self._figures.sent += count
+
+    # The end
+
+    def close(self):
+        """At once: what is not answered is asked again elsewhere."""
+        self.abort()
+
+    def abort(self):
+        self.closed = True
+        self._blobs.close()
+        self.transport.abort()

@@ -1,0 +1,437 @@
+"""The frames of a read channel: how they are made and taken apart.
+
+Both sides use it.  It touches no file, socket, thread or clock: it is given
+the bytes that came, in whatever pieces, and gives the bytes to send.
+
+- A server has functions that make its replies, and `Requests` for what comes.
+- A client has a `Client`, which numbers its requests, and takes a reply only
+  for one that waits for it.
+
+Two errors, by whose fault it is: `PeerError` for what came, after which
+nothing on that channel can be believed, and `CallerError` for what was to be
+sent: nothing was made of it, and the channel is as it was.
+
+The format, byte by byte, is in docs/internals/wire.rst.
+"""
+
+import struct
+import typing
+
+from ZODB.utils import z64
+
+MAGIC = b'\xf5CHANNEL'
+VERSION = 1
+
+# Kinds of frames, of the client and of the server.
+LOAD, BLOB = b'LB'
+WELCOME, REFUSED = b'WR'
+FOUND, NOTHING, MISSING, FAILED, SIZE, CHUNK = b'fnmesc'
+
+# Why a channel is refused.
+OTHER_VERSION, OTHER_INSTANCE, UNKNOWN_STORAGE, TOO_MANY = range(1, 5)
+
+LONGEST_REPLY = 1 << 30
+LONGEST_NAME = 255
+
+# What a server says first, to whomever: the encoding of ZEO's own protocol.
+_ANNOUNCEMENTS = b'Z5', b'M5'
+
+_LENGTH = struct.Struct('>I')
+_HELLO = struct.Struct('>8sB16s')
+
+# A frame's beginning: the length of the rest, kind, number; and what follows.
+_HEAD = struct.Struct('>IBI')
+_REFUSED = struct.Struct('>IBIB')
+_LOAD = struct.Struct('>IBI8s8s')
+_BLOB = struct.Struct('>IBI8s8sQ')
+_FOUND = struct.Struct('>IBI8s8s8s')
+_AS_OF = struct.Struct('>IBI8s')
+_FAILED = struct.Struct('>IBI8sB')
+_SIZE = struct.Struct('>IBIQ')
+
+
+class PeerError(Exception):
+    """The other side does not keep to the protocol."""
+
+
+class CallerError(ValueError):
+    """This side was asked to send what cannot be sent."""
+
+
+def _make(shape, kind, number, *fields, rest=b'', behind=0):
+    """A frame, of which `behind` bytes are sent by somebody else."""
+    length = shape.size - _LENGTH.size + len(rest) + behind
+    if length > LONGEST_REPLY:
+        raise CallerError(f'a frame of {length} bytes')
+    try:
+        return shape.pack(length, kind, number, *fields) + rest
+    except struct.error as error:
+        raise CallerError(str(error)) from None
+
+
+def _check(*identifiers):
+    """Those of 8 bytes: struct would pad or cut them in silence."""
+    for each in identifiers:
+        if each.__class__ is not bytes or len(each) != 8:
+            raise CallerError(f'an oid or a tid is 8 bytes, not {each!r}')
+
+
+class _Inbox:
+    """What came, and was not taken apart yet."""
+
+    def __init__(self):
+        self._buffer = bytearray()
+        self._start = 0  # of the first frame that was not taken
+
+    def add(self, data):
+        del self._buffer[:self._start]
+        self._start = 0
+        self._buffer += data
+
+    @property
+    def waiting(self):
+        """Bytes that came, of frames that were not taken."""
+        return len(self._buffer) - self._start
+
+    def _length(self):
+        """Of the next frame, without the length itself; None: not known."""
+        if len(self._buffer) - self._start < _LENGTH.size:
+            return None
+        return _LENGTH.unpack_from(self._buffer, self._start)[0]
+
+    def _rest(self, shape, end):
+        """What a frame has behind the fields of its shape."""
+        return bytes(memoryview(self._buffer)[self._start + shape.size:end])
+
+
+# The hello
+
+class Hello(typing.NamedTuple):
+    version: int
+    #: Of the server that the client wants; None in another version.
+    instance: bytes
+    storage: str
+
+
+def hello(instance, storage):
+    """The first frame of a client."""
+    name = storage.encode()
+    if len(instance) != 16 or len(name) > LONGEST_NAME:
+        raise CallerError(f'no such server: {instance!r}, {storage!r}')
+    message = _HELLO.pack(MAGIC, VERSION, instance) + name
+    return _LENGTH.pack(len(message)) + message
+
+
+def is_hello(message):
+    """Does a client's first message, without its length, ask for a channel?"""
+    return message.startswith(MAGIC)
+
+
+def read_hello(message):
+    version = message[len(MAGIC):len(MAGIC) + 1]
+    if version and version[0] != VERSION:
+        return Hello(version[0], None, None)
+    try:
+        _, version, instance = _HELLO.unpack_from(message)
+        name = message[_HELLO.size:].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise PeerError(f'a damaged hello: {error}') from None
+    return Hello(version, instance, name)
+
+
+# The server's side
+
+class Load(typing.NamedTuple):
+    number: int
+    oid: bytes
+    tid: bytes  # loadBefore
+
+
+class Blob(typing.NamedTuple):
+    number: int
+    oid: bytes
+    serial: bytes
+    offset: int
+
+
+_REQUESTS = {LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
+_REQUEST_LENGTHS = {
+    shape.size - _LENGTH.size for shape, _ in _REQUESTS.values()}
+
+
+class Requests(_Inbox):
+    """What a server receives after the hello."""
+
+    def next(self):
+        """The next request, or None: it is not there, or not all of it."""
+        length = self._length()
+        if length is None:
+            return None
+        if length not in _REQUEST_LENGTHS:
+            raise PeerError(f'a request of {length} bytes')
+        start = self._start
+        end = start + _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        kind = self._buffer[start + _LENGTH.size]
+        shape, made = _REQUESTS.get(kind, (_HEAD, None))
+        if shape.size != end - start:
+            raise PeerError(f'a request of kind {kind}, {length} bytes')
+        self._start = end
+        return made._make(shape.unpack_from(self._buffer, start)[2:])
+
+
+def welcome():
+    return _make(_HEAD, WELCOME, 0)
+
+
+def refused(reason, text):
+    return _make(_REFUSED, REFUSED, 0, reason, rest=text.encode())
+
+
+def found(number, as_of, data, serial, end):
+    """`end` is the tid from which on it is something else, or None."""
+    end = end or z64
+    _check(as_of, serial, end)
+    return _make(_FOUND, FOUND, number, as_of, serial, end, rest=data)
+
+
+def nothing(number, as_of):
+    """The object is there, but was not before that tid."""
+    _check(as_of)
+    return _make(_AS_OF, NOTHING, number, as_of)
+
+
+def missing(number, as_of):
+    """A POSKeyError."""
+    _check(as_of)
+    return _make(_AS_OF, MISSING, number, as_of)
+
+
+def failed(number, as_of, error_type, text):
+    """Any other error, its type by name."""
+    _check(as_of)
+    name = error_type.encode()[:255]
+    rest = name + text.encode('utf-8', 'backslashreplace')[:1000]
+    return _make(_FAILED, FAILED, number, as_of, len(name), rest=rest)
+
+
+def size(number, size):
+    """Of the whole blob; what was asked for follows in chunks."""
+    return _make(_SIZE, SIZE, number, size)
+
+
+def chunk(number, length):
+    """What stands before so many bytes of a blob."""
+    return _make(_HEAD, CHUNK, number, behind=length)
+
+
+# The client's side
+
+class Welcome(typing.NamedTuple):
+    """The channel is open."""
+
+
+class Refused(typing.NamedTuple):
+    reason: int
+    text: str
+
+
+class Found(typing.NamedTuple):
+    number: int
+    as_of: bytes
+    data: bytes
+    serial: bytes
+    end: bytes  # or None
+
+
+class Nothing(typing.NamedTuple):
+    number: int
+    as_of: bytes
+
+
+class Missing(typing.NamedTuple):
+    number: int
+    as_of: bytes
+
+
+class Failed(typing.NamedTuple):
+    number: int
+    as_of: bytes
+    type: str
+    text: str
+
+
+class Size(typing.NamedTuple):
+    number: int
+    size: int
+
+
+class Chunk(typing.NamedTuple):
+    number: int
+    data: bytes
+
+
+class End(typing.NamedTuple):
+    """The last byte of a blob came with the chunk before."""
+    number: int
+
+
+ANNOUNCING, GREETING, OPEN, CLOSED = (
+    'before its announcement', 'before its welcome', 'open', 'refused')
+
+
+class Client(_Inbox):
+    """One channel, as its client sees it.
+
+    Requests may be made at any time.  They are sent behind the hello, and
+    answered when the channel is open.
+    """
+
+    def __init__(self, instance, storage):
+        super().__init__()
+        #: To be sent first.
+        self.hello = hello(instance, storage)
+        self._state = ANNOUNCING
+        self._last_number = 0
+        #: What is not answered: number -> Load, Blob, or bytes still to come.
+        self._open = {}
+        self._ended = None
+
+    # Requests
+
+    def load(self, oid, tid):
+        """The number and the bytes of a request."""
+        _check(oid, tid)
+        number = self._new_number()
+        request = _make(_LOAD, LOAD, number, oid, tid)
+        self._open[number] = Load(number, oid, tid)
+        return number, request
+
+    def blob(self, oid, serial, offset=0):
+        _check(oid, serial)
+        number = self._new_number()
+        request = _make(_BLOB, BLOB, number, oid, serial, offset)
+        self._open[number] = Blob(number, oid, serial, offset)
+        return number, request
+
+    def _new_number(self):
+        number = self._last_number
+        while True:
+            number = (number + 1) % (1 << 32)
+            if number not in self._open:
+                self._last_number = number
+                return number
+
+    # Replies
+
+    def next(self):
+        """The next of what the server says, or None: it is not there yet."""
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            return ended
+        length = self._length()
+        if length is None:
+            return None
+        if length > LONGEST_REPLY:
+            raise PeerError(f'a reply of {length} bytes')
+        end = self._start + _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        if self._state is ANNOUNCING:
+            self._take_announcement(end)
+            return self.next()
+        event = self._take(end)
+        self._start = end
+        return event
+
+    def _take_announcement(self, end):
+        announcement = self._rest(_LENGTH, end)
+        if announcement not in _ANNOUNCEMENTS:
+            raise PeerError(f'no ZEO server: it says {announcement[:20]}')
+        self._state = GREETING
+        self._start = end
+
+    def _take(self, end):
+        if end - self._start < _HEAD.size:
+            raise PeerError('a reply without a head')
+        _, kind, number = _HEAD.unpack_from(self._buffer, self._start)
+        request = self._open.get(number)
+        try:
+            state, asked, shape, has_rest, take = _REPLIES[kind]
+        except KeyError:
+            raise PeerError(f'a reply of kind {kind}') from None
+        if state is not self._state or request.__class__ not in asked:
+            raise PeerError(
+                f'a reply of kind {kind} to {request}, {self._state}')
+        more = end - self._start - shape.size
+        if more < 0 or more and not has_rest:
+            raise PeerError(f'a reply of kind {kind}, {more} bytes too long')
+        fields = shape.unpack_from(self._buffer, self._start)[3:]
+        return take(self, number, request, self._rest(shape, end), *fields)
+
+    def _welcome(self, number, request, rest):
+        self._state = OPEN
+        return Welcome()
+
+    def _refused(self, number, request, rest, reason):
+        self._state = CLOSED
+        return Refused(reason, _text(rest))
+
+    def _found(self, number, request, data, as_of, serial, end):
+        del self._open[number]
+        return Found(number, as_of, data, serial, None if end == z64 else end)
+
+    def _nothing(self, number, request, rest, as_of):
+        del self._open[number]
+        return Nothing(number, as_of)
+
+    def _missing(self, number, request, rest, as_of):
+        del self._open[number]
+        return Missing(number, as_of)
+
+    def _failed(self, number, request, rest, as_of, length):
+        del self._open[number]
+        name, text = rest[:length], rest[length:]
+        return Failed(number, as_of, _text(name), _text(text))
+
+    def _size(self, number, request, rest, size):
+        if size < request.offset:
+            raise PeerError(f'a blob of {size} bytes from {request.offset} on')
+        self._expect(number, size - request.offset)
+        return Size(number, size)
+
+    def _chunk(self, number, expected, data):
+        if not 0 < len(data) <= expected:
+            raise PeerError(f'a chunk of {len(data)} bytes of {expected}')
+        self._expect(number, expected - len(data))
+        return Chunk(number, data)
+
+    def _expect(self, number, more):
+        """So many bytes of a blob are still to come."""
+        if more:
+            self._open[number] = more
+        else:
+            del self._open[number]
+            self._ended = End(number)
+
+
+def _text(encoded):
+    return encoded.decode('utf-8', 'replace')
+
+
+_NOBODY = type(None),
+
+# What may be said in which state, to whom (a stream that has begun is the
+# number of bytes that are missing), in which shape, with bytes behind it or
+# not, and who takes it.
+_REPLIES = {
+    WELCOME: (GREETING, _NOBODY, _HEAD, False, Client._welcome),
+    REFUSED: (GREETING, _NOBODY, _REFUSED, True, Client._refused),
+    FOUND: (OPEN, (Load,), _FOUND, True, Client._found),
+    NOTHING: (OPEN, (Load,), _AS_OF, False, Client._nothing),
+    MISSING: (OPEN, (Load, Blob), _AS_OF, False, Client._missing),
+    FAILED: (OPEN, (Load, Blob), _FAILED, True, Client._failed),
+    SIZE: (OPEN, (Blob,), _SIZE, False, Client._size),
+    CHUNK: (OPEN, (int,), _HEAD, True, Client._chunk),
+}

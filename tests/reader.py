@@ -1,0 +1,85 @@
+"""A stock client that comes and goes, reads what belongs together, commits.
+
+Run as a process: the address of a server, a directory for its cache, a
+number, how many transactions, and how many of them between coming and going.
+
+Pairs of objects have values whose sum is zero in every transaction.  A client
+that sees another sum was shown a stale object, from its cache or by the
+server: it says so and ends with the status VIOLATION.
+"""
+
+import logging
+import random
+import sys
+
+import ZEO
+from persistent.mapping import PersistentMapping
+from ZODB.POSException import ConflictError
+
+PAIRS = 3
+VIOLATION = 3
+
+
+class Violation(Exception):
+    """What was read does not belong together."""
+
+
+def populate(connection):
+    """The pairs, as the first transaction of all."""
+    for name in range(PAIRS):
+        connection.root()[name] = (
+            PersistentMapping(value=0), PersistentMapping(value=0))
+    connection.transaction_manager.commit()
+
+
+def run(address, directory, number, transactions, stay):
+    """Commit so many transactions; each visit with a cache, old or new."""
+    choice = random.Random(number)
+    while transactions > 0:
+        # With a name, the cache is a file that the next visit finds again.
+        name = choice.choice([None, f'cache{number}'])
+        connection = ZEO.connection(address, client=name, var=directory)
+        try:
+            visit(connection, choice, min(transactions, stay))
+        finally:
+            connection.close()
+        transactions -= stay
+
+
+def visit(connection, choice, transactions):
+    while transactions:
+        # What is read comes from the cache of the client, or its server.
+        connection.cacheMinimize()
+        try:
+            change(connection, choice)
+        except ConflictError:
+            connection.transaction_manager.abort()
+        else:
+            transactions -= 1
+
+
+def change(connection, choice):
+    """Read all pairs, change one."""
+    connection.transaction_manager.begin()
+    pairs = [connection.root()[name] for name in range(PAIRS)]
+    choice.shuffle(pairs)
+    for pair in pairs:
+        values = [each['value'] for each in pair]
+        if sum(values):
+            raise Violation(values, [each._p_serial.hex() for each in pair])
+    for each, by in zip(pairs[0], (1, -1)):
+        each['value'] += by
+    connection.transaction_manager.commit()
+
+
+def main(host, port, directory, *numbers):
+    logging.basicConfig(level=logging.ERROR)
+    try:
+        run((host, int(port)), directory, *map(int, numbers))
+    except Violation as violation:
+        print('violation:', violation, file=sys.stderr)
+        sys.exit(VIOLATION)
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])

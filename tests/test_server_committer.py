@@ -1,0 +1,305 @@
+"""The committer, by hand: each order is carried out in this thread."""
+
+import threading
+import unittest
+
+from ZODB.POSException import ConflictError
+from ZODB.utils import p64
+
+from fsyncstorage.errors import Unpublished
+from fsyncstorage.server.committer import Committer
+
+from .support import PATIENCE
+
+LOG = 'fsyncstorage.server'
+
+
+class Storage:
+    """What a committer needs of one; `holder` has the commit lock."""
+
+    fails = None
+
+    def __init__(self):
+        self.published = 0
+        self.log = []
+        self.holder = None
+
+    def lastTransaction(self):
+        return p64(self.published)
+
+    def tpc_abort(self, transaction):
+        self.log.append(('abort', transaction))
+        if self.holder == transaction:
+            self.holder = None
+        if self.fails:
+            raise self.fails
+
+    def tpc_finish(self, transaction, f):
+        assert self.holder == transaction
+        self.log.append(('finish', transaction))
+        if self.fails:
+            raise self.fails
+        self.holder = None
+        self.finishing = f
+        return p64(self.published + 1)
+
+
+class Ballot:
+
+    abandoned = False
+
+    def __init__(self, name, outcome=([], [])):
+        self.transaction = name
+        self.outcome = outcome
+        self.closed = 0
+
+    def vote(self, storage):
+        assert storage.holder is None
+        storage.log.append(('vote', self.transaction))
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        if not self.outcome[1]:
+            storage.holder = self.transaction
+        return self.outcome
+
+    def close(self):
+        self.closed += 1
+
+
+class Service:
+    """Of a storage of ours; what it is told has these names."""
+
+    own_publishing = True
+    voted = 'voted'
+    refused = 'refused'
+    published = 'published'
+    finished = 'finished'
+    failed = 'failed'
+
+
+class ByHand(unittest.TestCase):
+
+    def setUp(self):
+        self.storage = Storage()
+        self.service = Service()
+        self.told = []
+        self.committer = Committer(
+            'test', self.storage, self.service, lambda what, ballot, *rest:
+            self.told.append((what, ballot.transaction, *rest)))
+
+    def carry_out(self):
+        """All orders that were given."""
+        inbox = self.committer._inbox
+        while not inbox.empty():
+            self.committer.carry_out(*inbox.get())
+
+    def vote(self, *ballots):
+        for ballot in ballots:
+            self.committer.vote(ballot)
+        self.carry_out()
+        return ballots
+
+    def finish(self, ballot):
+        self.committer.finish(ballot)
+        self.carry_out()
+
+    def abort(self, ballot):
+        self.committer.abort(ballot)
+        self.carry_out()
+
+    def whats_told(self):
+        told, self.told = [each[:2] for each in self.told], []
+        return told
+
+    def test_one_after_the_other(self):
+        first, second, third = self.vote(*map(Ballot, 'abc'))
+        self.assertEqual(self.whats_told(), [('voted', 'a')])
+        self.assertEqual(self.committer.waiting, 2)
+        self.finish(first)
+        self.assertEqual(self.whats_told(), [('voted', 'b')])
+        self.assertEqual(first.closed, 1)
+        self.abort(second)
+        self.assertEqual(self.whats_told(), [('voted', 'c')])
+        self.assertEqual(self.storage.log, [
+            ('vote', 'a'), ('finish', 'a'), ('vote', 'b'), ('abort', 'b'),
+            ('vote', 'c')])
+        self.assertEqual(self.committer.waiting, 0)
+
+    def test_it_publishes_when_the_storage_does(self):
+        ballot, = self.vote(Ballot('a'))
+        self.finish(ballot)
+        self.storage.finishing.publish(p64(1))
+        self.storage.finishing.done(p64(1), None)
+        self.assertEqual(self.told[1:], [('published', 'a', p64(1), True)])
+
+    def test_another_storage_publishes_when_its_finish_returns(self):
+        self.service.own_publishing = False
+        ballot, = self.vote(Ballot('a'))
+        self.finish(ballot)
+        self.assertEqual(self.told[1:], [('finished', 'a', p64(1))])
+        self.storage.finishing(p64(1))
+        self.assertEqual(self.told[2:], [('published', 'a', p64(1), False)])
+
+    def test_a_sync_fails(self):
+        ballot, = self.vote(Ballot('a'))
+        self.finish(ballot)
+        error = OSError()
+        self.storage.finishing.done(p64(1), error)
+        self.assertEqual(self.told[1:], [('failed', 'a', error)])
+
+    def test_a_finish_fails(self):
+        """Then it is aborted: not every storage frees its lock itself."""
+        first, second = self.vote(*map(Ballot, 'ab'))
+        self.storage.fails = error = OSError()
+        with self.assertLogs(LOG, 'ERROR'):
+            self.finish(first)
+        self.assertEqual(self.told[1:2], [('failed', 'a', error)])
+        self.assertEqual(self.whats_told()[2:], [('voted', 'b')])
+        self.assertEqual(first.closed, 1)
+
+    def test_an_abort_fails(self):
+        first, second = self.vote(*map(Ballot, 'ab'))
+        self.storage.fails = OSError()
+        with self.assertLogs(LOG, 'ERROR'):
+            self.abort(first)
+        self.assertEqual(self.whats_told(), [('voted', 'a'), ('voted', 'b')])
+
+    def test_a_vote_fails(self):
+        error = ConflictError()
+        first, second = self.vote(Ballot('a', error), Ballot('b'))
+        self.assertEqual(self.told, [
+            ('refused', 'a', error), ('voted', 'b', [], [])])
+        self.assertEqual(first.closed, 1)
+
+    def test_conflicts_that_the_client_resolves(self):
+        """It holds nothing meanwhile, and keeps what it stored."""
+        first, second = self.vote(Ballot('a', ([], ['conflict'])), Ballot('b'))
+        self.assertEqual(self.told, [
+            ('voted', 'a', [], ['conflict']), ('voted', 'b', [], [])])
+        self.assertEqual(first.closed, 0)
+
+    def test_who_waits_is_aborted(self):
+        first, second, third = self.vote(*map(Ballot, 'abc'))
+        self.abort(second)
+        self.assertEqual(second.closed, 1)
+        self.assertEqual(self.committer.waiting, 1)
+        self.finish(first)
+        self.assertNotIn(('vote', 'b'), self.storage.log)
+        self.assertEqual(self.whats_told(), [('voted', 'a'), ('voted', 'c')])
+
+    def test_who_is_abandoned_is_not_voted(self):
+        """Its order to abort is still on its way."""
+        ballot = Ballot('a')
+        self.committer.vote(ballot)
+        self.committer.abort(ballot)
+        self.carry_out()
+        self.assertEqual(self.storage.log, [])
+        self.assertEqual(self.told, [])
+        self.assertEqual(ballot.closed, 1)
+
+    # Aside
+
+    def put_aside(self, *tids):
+        ballots = [Ballot(f'waits for {tid}', Unpublished(p64(tid)))
+                   for tid in tids]
+        self.vote(*ballots)
+        for ballot in ballots:
+            ballot.outcome = [], []
+        self.storage.log.clear()
+        return ballots
+
+    def publish(self, tid):
+        self.storage.published = tid
+        self.committer.published()
+        self.carry_out()
+
+    def test_aside_until_that_is_published(self):
+        first, second = self.put_aside(2, 1)
+        self.assertEqual(self.whats_told(), [])
+        self.assertEqual(self.committer.waiting, 2)
+        self.publish(1)
+        self.assertEqual(self.whats_told(), [('voted', 'waits for 1')])
+        self.finish(second)
+        self.publish(2)
+        self.assertEqual(self.whats_told(), [('voted', 'waits for 2')])
+        self.finish(first)
+
+    def test_they_keep_their_order_and_go_first(self):
+        aside = self.put_aside(1, 2, 1)
+        holder, later = self.vote(*map(Ballot, 'ab'))
+        self.publish(2)
+        for ballot in (holder, *aside, later):
+            self.finish(ballot)
+        self.assertEqual(
+            [name for what, name in self.storage.log if what == 'vote'],
+            ['a', 'waits for 1', 'waits for 2', 'waits for 1', 'b'])
+
+    def test_published_while_the_vote_was_made(self):
+        """Nobody tells of it any more."""
+        self.storage.published = 1
+        ballot = Ballot('a')
+        errors = [Unpublished(p64(1))]
+        vote = ballot.vote
+
+        def conflict_once(storage):
+            if errors:
+                raise errors.pop()
+            return vote(storage)
+
+        ballot.vote = conflict_once
+        self.vote(ballot)
+        self.assertEqual(self.whats_told(), [('voted', 'a')])
+
+    def test_who_is_aside_is_aborted(self):
+        ballot, = self.put_aside(1)
+        self.abort(ballot)
+        self.assertEqual(ballot.closed, 1)
+        self.assertEqual(self.committer.waiting, 0)
+        self.publish(1)
+        self.assertEqual(self.storage.log, [])
+
+    def test_it_will_never_be_published(self):
+        ballot, = self.put_aside(1)
+        ballot.outcome = error = OSError()
+        self.committer.failed()
+        self.carry_out()
+        self.assertEqual(self.told, [('refused', ballot.transaction, error)])
+
+    # The end
+
+    def test_the_end(self):
+        """Nobody holds the lock, and nobody's blobs are left."""
+        aside = self.put_aside(1)
+        holder, waiting = self.vote(*map(Ballot, 'ab'))
+        self.committer.start()
+        self.committer.close()
+        self.assertFalse(self.committer.is_alive())
+        self.assertIsNone(self.storage.holder)
+        for ballot in (*aside, holder, waiting):
+            self.assertEqual(ballot.closed, 1)
+
+    def test_an_abort_after_the_end(self):
+        self.committer.start()
+        self.committer.close()
+        late = Ballot('late')
+        self.committer.vote(late)
+        self.committer.abort(late)
+        self.assertEqual(late.closed, 1)
+
+
+class Racing(unittest.TestCase):
+
+    def test_no_vote_is_forgotten(self):
+        """Between `nobody waits` and going to rest."""
+        storage = Storage()
+        done = threading.Semaphore(0)
+        committer = Committer(
+            'test', storage, Service(), lambda *letter: done.release())
+        committer.start()
+        self.addCleanup(committer.close)
+        for number in range(3000):
+            committer.vote(Ballot(number, ConflictError()))
+            if number % 3:
+                self.assertTrue(done.acquire(timeout=PATIENCE))
+        for number in range(1000):
+            self.assertTrue(done.acquire(timeout=PATIENCE))

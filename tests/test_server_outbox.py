@@ -1,0 +1,161 @@
+"""The order in which messages leave a connection.
+
+Any interleaving of what the loop may do is held against a model that knows no
+line and no counters, only the two rules of the contract.
+"""
+
+import unittest
+
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis.stateful import invariant
+from hypothesis.stateful import precondition
+from hypothesis.stateful import rule
+
+from fsyncstorage.server.outbox import Outbox
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Messages are numbers, in the order in which they were begun.
+
+    `born` has each one's kind; `ready` those whose answer is known.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.left = []
+        self.later = []
+        self.outbox = Outbox(self.write, self.later.append)
+        self.born = []
+        self.ready = set()
+        self.places = {}
+
+    def write(self, message):
+        # As a connection does: what shall leave with something else leaves
+        # before it.
+        self.left += self.later + [message]
+        self.later.clear()
+
+    def bear(self, kind, ready):
+        number = len(self.born)
+        self.born.append(kind)
+        if ready:
+            self.ready.add(number)
+        return number
+
+    @rule()
+    def send(self):
+        self.outbox.send(self.bear('other', True))
+
+    @rule(at_once=strategies.booleans())
+    def announce(self, at_once):
+        self.outbox.announce(self.bear('invalidation', True), at_once)
+
+    @rule()
+    def flush(self):
+        self.left += self.later
+        self.later.clear()
+
+    @rule()
+    def begin_load(self):
+        number = self.bear('load', False)
+        self.places[number] = self.outbox.begin_load(), \
+            self.outbox.finish_load
+
+    @rule()
+    def reserve(self):
+        number = self.bear('in place', False)
+        self.places[number] = self.outbox.reserve(), self.outbox.fill
+
+    @precondition(lambda self: self.places)
+    @rule(data=strategies.data())
+    def answer(self, data):
+        number = data.draw(strategies.sampled_from(sorted(self.places)))
+        place, give = self.places.pop(number)
+        self.ready.add(number)
+        give(place, number)
+
+    # The contract
+
+    @invariant()
+    def each_leaves_once(self):
+        self.assert_(len(set(self.left)) == len(self.left))
+        self.assert_(set(self.left) <= self.ready)
+
+    @invariant()
+    def no_invalidation_overtakes_a_load(self):
+        """It is older than the answer, which would stay in the cache."""
+        for number in self.left:
+            if self.born[number] == 'invalidation':
+                self.assert_(all(
+                    each in self.left[:self.left.index(number)]
+                    for each in range(number) if self.born[each] == 'load'))
+
+    @invariant()
+    def nothing_overtakes_but_answers_to_loads(self):
+        ordered = [number for number in self.left
+                   if self.born[number] != 'load']
+        self.assert_(ordered == sorted(ordered))
+
+    @invariant()
+    def no_load_overtakes_an_invalidation_that_came_before_it(self):
+        """Its answer may be newer than what the client believes to be."""
+        for number in self.left:
+            if self.born[number] == 'load':
+                self.assert_(all(
+                    each in self.left[:self.left.index(number)]
+                    for each in range(number)
+                    if self.born[each] in ('invalidation', 'in place')))
+
+    @invariant()
+    def what_may_leave_has_left(self):
+        if self.ready == set(range(len(self.born))):
+            self.assert_(
+                set(self.left + self.later) == self.ready
+                and not len(self.outbox))
+
+    def assert_(self, truth):
+        assert truth, (self.born, self.left)
+
+
+class Examples(unittest.TestCase):
+
+    def setUp(self):
+        self.left = []
+        self.outbox = Outbox(self.left.append, None)
+
+    def test_nothing_is_held_without_a_load(self):
+        self.outbox.send('a')
+        self.outbox.announce('b')
+        self.outbox.send('c')
+        self.assertEqual(self.left, ['a', 'b', 'c'])
+
+    def test_all_waits_behind_an_invalidation_that_waits(self):
+        first = self.outbox.begin_load()
+        self.outbox.send('a')
+        self.outbox.announce('b')
+        self.outbox.send('c')
+        second = self.outbox.begin_load()
+        self.outbox.finish_load(second, 'second load')
+        self.assertEqual(self.left, ['a'])
+        self.outbox.finish_load(first, 'first load')
+        self.assertEqual(
+            self.left, ['a', 'first load', 'b', 'c', 'second load'])
+
+    def test_a_place_that_is_not_filled_holds_up_what_is_behind(self):
+        place = self.outbox.reserve()
+        self.outbox.announce('b')
+        self.outbox.send('c')
+        self.assertEqual(self.left, [])
+        self.outbox.fill(place, 'a')
+        self.assertEqual(self.left, ['a', 'b', 'c'])
+
+    def test_without_the_barrier_an_invalidation_overtakes(self):
+        self.outbox.barrier = False
+        load = self.outbox.begin_load()
+        self.outbox.announce('b')
+        self.outbox.finish_load(load, 'a')
+        self.assertEqual(self.left, ['b', 'a'])
+
+
+InterleavingsTests = Interleavings.TestCase
