@@ -108,6 +108,18 @@ class Packing(TestCase):
             return loaded.fingerprint == index.fingerprint(
                 file, loaded.position)
 
+    def test_what_was_cut_off_before_does_not_matter_any_more(self):
+        """It was in another file; `none` need not sync for its sake."""
+        disk = self.controlled_disk()
+        storage = self.open(durability='none')
+        tid = commit(storage, {0: b'x' * 9000})
+        tid = commit(storage, {0: b'y' * 9000}, {0: tid})
+        storage.tpc_abort(vote(storage, {1: b'z'}))
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        del disk.log[:]
+        commit(storage, {1: b'z'})
+        self.assertEqual(disk.log, ['write', 'status'])
+
     def test_commits_and_readers_go_on_meanwhile(self):
         db = self.database()
         fill(db, keys=200)

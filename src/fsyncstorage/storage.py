@@ -346,6 +346,7 @@ class FsyncStorage(CommitMachinery):
             self._file = file
             self._initIndex(index, self._tindex)
             self._pos = end
+            self._cut_back_to = -1  # that was in the old file
             point = Point(end, self._view.tid)
             self._flusher.rebase(point)
             self._show(point)
