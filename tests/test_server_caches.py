@@ -49,7 +49,9 @@ class Caches(Served):
         """What became of each client, and how many commits there were."""
         storage = Delaying(self.path(), reader_threads=CLIENTS)
         self.addCleanup(storage.close)
-        server = self.serve(storage, invalidation_queue_size=10_000)
+        # All caches that are found again can be verified.
+        server = self.serve(
+            storage, invalidation_queue_size=2 * transactions)
         with contextlib.closing(ZEO.connection(server.addr)) as connection:
             reader.populate(connection)
         before = server.stats['1'].commits

@@ -225,14 +225,14 @@ class ByHand(unittest.TestCase):
         self.finish(first)
 
     def test_they_keep_their_order_and_go_first(self):
-        aside = self.put_aside(1, 2, 1)
+        aside = self.put_aside(2, 1, 3)
         holder, later = self.vote(*map(Ballot, 'ab'))
-        self.publish(2)
+        self.publish(3)
         for ballot in (holder, *aside, later):
             self.finish(ballot)
         self.assertEqual(
             [name for what, name in self.storage.log if what == 'vote'],
-            ['a', 'waits for 1', 'waits for 2', 'waits for 1', 'b'])
+            ['a', 'waits for 2', 'waits for 1', 'waits for 3', 'b'])
 
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""

@@ -14,9 +14,9 @@ hands it to the pipeline.  It sees what is appended (stock's ``_pos``,
 
 Locks, in the order in which they are taken: the commit lock (begin to append;
 no sync and no wait for another's sync under it, I2); then either stock's
-``_lock`` (one step of the commit machinery), or the publisher's lock (under the
-commit lock only for what needs no sync).  The flusher's mutex is a leaf below
-all.
+``_lock`` (one step of the commit machinery), or the publisher's lock (under
+the commit lock only for what needs no sync).  The flusher's mutex is a leaf
+below all.
 
 Left to others: the pipeline's states (pipeline), syncing (flusher), making
 visible (publisher), opening, closing and reading (storage).

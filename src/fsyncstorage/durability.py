@@ -173,8 +173,8 @@ class Company:
     ends.  A leader that does not wait for them syncs for the early half, then
     for the late half: two cohorts take turns, each sync half empty.  So wait
     until as many are present as were seen around the last sync, but not longer
-    than half of what a sync costs, or a millisecond.  A wrong guess is cheap, and a lone committer
-    (nobody else was seen) never waits.
+    than half of what a sync costs, or a millisecond.  A wrong guess is cheap,
+    and a lone committer (nobody else was seen) never waits.
 
     Where syncs are fast, it is the processor that a sync costs, in thread
     switches above all: then too it pays to share one.

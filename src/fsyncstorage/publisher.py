@@ -1,9 +1,9 @@
 """Publishing: from one moment on, everybody sees a transaction.
 
 `Publisher.publish` calls the `f(tid)` of each commit, in tid order, and after
-each lets readers see it (I5).  Meanwhile the *gate* is closed: who asks for the
-current state waits until publishing is over; who reads as of a tid does not ask
-here at all.
+each lets readers see it (I5).  Meanwhile the *gate* is closed: who asks for
+the current state waits until publishing is over; who reads as of a tid does
+not ask here at all.
 
 For direct use, whichever thread finds something to publish does it, also for
 others: the leader of a batch for all of the batch.  An event loop that must do
@@ -65,7 +65,8 @@ class Publisher:
                             self._announce(commit)
                         self._show(commit)
                         commit = flusher.published(commit)
-                    if flusher.pipeline.failed:  # only what is durable, from now on
+                    if flusher.pipeline.failed:
+                        # From now on, only what is durable.
                         self._show(flusher.visible)
                 finally:
                     self.busy_thread = None

@@ -7,8 +7,8 @@ Left to others: commits (committing), look-ups (reading), what is done with the
 tail of the file at open (recovery), the index file (checkpoints, index), packs
 (packing).
 
-What is used of stock's inside was read from ZODB 6.4; tests/test_stock_hooks.py
-fails when it moves.
+What is used of stock's inside was read from ZODB 6.4;
+tests/test_stock_hooks.py fails when it moves.
 """
 
 import io

@@ -1,7 +1,7 @@
 """A blob file on its way to a stock client.
 
 It is read by reader threads and sent in pieces, as fast as the client takes
-them; the loop waits for neither.  Between the pieces, others get their answers.
+them; the loop waits for neither.  Others get their answers between the pieces.
 """
 
 PIECE = 1 << 18

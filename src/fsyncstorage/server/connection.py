@@ -5,7 +5,8 @@ A frame is a length of four bytes and a message.  The first message of each
 side names protocol and encoding; what follows are calls, answered by the
 session.
 
-A peer that does not keep to the protocol is disconnected; it harms nobody else:
+A peer that does not keep to the protocol is disconnected, and harms nobody
+else:
 
 - before it has registered, its frames must be short;
 - while it does not read what it is sent, nothing of it is read, and when too

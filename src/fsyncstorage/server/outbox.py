@@ -8,8 +8,8 @@ until an invalidation arrives.  So for each connection (I-C, the contract):
 - Nothing else overtakes anything.
 
 A load that begins while nothing is held may be answered at any time; what is
-announced meanwhile is held until it was.  A load that begins while something is
-held gets its place in the line behind it, and is answered there.
+announced meanwhile is held until it was.  A load that begins while something
+is held gets its place in the line behind it, and is answered there.
 
 No I/O, no threads: the loop calls, and `write` takes the bytes.
 """

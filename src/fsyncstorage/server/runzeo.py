@@ -38,7 +38,7 @@ class Runner(ZEO.runzeo.ZEOServer):
     """Stock's, which ends between two callbacks of the loop, never in one.
 
     Stock's handlers raise SystemExit wherever the loop is at that moment: when
-    it has told some of the clients of a commit, for example, and not the others.
+    it has told some of the clients of a commit, for example, and not the rest.
     """
 
     _status = 0

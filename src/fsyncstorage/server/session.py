@@ -222,8 +222,9 @@ class Session(ZEOStorage):
         # A thread of its own: it takes long, and others may wait for a slow
         # call meanwhile.
         answer = Later()
-        threading.Thread(target=self._pack, args=(pack_time, answer), daemon=True,
-                         name=f'pack of {self.storage_id}').start()
+        threading.Thread(
+            target=self._pack, args=(pack_time, answer), daemon=True,
+            name=f'pack of {self.storage_id}').start()
         return answer if wait else None
 
     def _pack(self, pack_time, answer):
