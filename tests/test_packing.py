@@ -5,7 +5,6 @@ import errno
 import os
 import threading
 import time
-from unittest import mock
 
 import transaction
 import ZODB

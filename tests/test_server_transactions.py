@@ -10,7 +10,6 @@ import threading
 from ZODB.POSException import POSKeyError
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.server.connection import Connection
 
 from .serving import Refused
 from .serving import Served

@@ -27,7 +27,6 @@ import typing
 import zlib
 
 from . import seal
-from .source import Source
 
 FIRST = 4           # the position of the first transaction, behind the magic
 HEADER = 23
