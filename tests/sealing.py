@@ -14,6 +14,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import scan
 from fsyncstorage import seal
+from fsyncstorage.source import Source
 
 from .support import oid
 
@@ -60,7 +61,7 @@ def write(path, data):
 
 def sealed(data, which=lambda index: True):
     """The same file, with a seal in those transactions."""
-    source = scan.Source.of_bytes(data)
+    source = Source.of_bytes(data)
     made = bytearray(data[:scan.FIRST])
     moved = {0: 0}
     for index, transaction in enumerate(scan.transactions(source)):
@@ -98,7 +99,7 @@ def _transaction(source, transaction, position, moved, with_seal):
 def positions(data):
     """Where the transactions of a sound file begin, and the file ends."""
     found = [transaction.position for transaction
-             in scan.transactions(scan.Source.of_bytes(data))]
+             in scan.transactions(Source.of_bytes(data))]
     return found + [len(data)]
 
 

@@ -30,6 +30,7 @@ from fsyncstorage import index
 from fsyncstorage import scan
 from fsyncstorage import seal
 from fsyncstorage import verify
+from fsyncstorage.source import Source
 
 from .sealing import NOTHING
 from .sealing import changed
@@ -103,7 +104,7 @@ class EveryByteTests(CheckCase):
         self.positions = positions(self.data)
 
     def found(self, position, value):
-        report = verify.verify(scan.Source.of_bytes(
+        report = verify.verify(Source.of_bytes(
             changed(self.data, position, value))).report
         tail = report.tail and report.tail.position
         return [(each.kind, each.position) for each in report.problems
@@ -157,7 +158,7 @@ class StructureTests(CheckCase):
              'tail': None, 'transactions': 20, 'records': 20, 'objects': 7,
              'seals': {'sound': 20, 'absent': 0, 'moved': 0},
              'pickles_walked': 7, 'problems': []})
-        first, *_, last = scan.transactions(scan.Source.of_bytes(data))
+        first, *_, last = scan.transactions(Source.of_bytes(data))
         self.assertEqual(report['first_tid'], first.tid.hex())
         self.assertEqual(report['last_tid'], last.tid.hex())
 
@@ -242,7 +243,7 @@ class StructureTests(CheckCase):
 
     def test_previous_pointers(self):
         data = small_file(self.path(), 20)
-        whole = list(scan.transactions(scan.Source.of_bytes(data)))
+        whole = list(scan.transactions(Source.of_bytes(data)))
         record = whole[10].records[0]
         for previous, expected in [
                 (record.previous - 1, ('pointer', True)),
@@ -259,7 +260,7 @@ class StructureTests(CheckCase):
 
     def test_previous_pointers_that_a_pack_left_out(self):
         data = small_file(self.path(), 20)
-        for found in scan.transactions(scan.Source.of_bytes(data)):
+        for found in scan.transactions(Source.of_bytes(data)):
             data = changed(data, found.position + 16, b'p')
             data = changed(data, found.records[0].position + 16, bytes(8))
         write(self.path(), data)
@@ -275,8 +276,8 @@ class StructureTests(CheckCase):
             data = stock_file(self.path(f'stock-{previous}'), [
                 ({0: looks_like_one}, {}), ({1: NOTHING}, {}),
                 ({1: NOTHING}, {})])
-            *_, last = scan.transactions(scan.Source.of_bytes(data))
-            verification = verify.verify(scan.Source.of_bytes(changed(
+            *_, last = scan.transactions(Source.of_bytes(data))
+            verification = verify.verify(Source.of_bytes(changed(
                 data, last.records[0].position + 16, number.pack(inside))))
             self.assertFalse(
                 verification.has_record(oid(1), FIRST_OF_ALL))
@@ -301,13 +302,13 @@ class StructureTests(CheckCase):
         db.close()
         data = read(self.path())
         self.report()
-        *_, last = scan.transactions(scan.Source.of_bytes(data))
+        *_, last = scan.transactions(Source.of_bytes(data))
         record = last.records[0]
         self.assertTrue(record.back)
         unsealed = self.unsealed(data)
         write(self.path(), unsealed)
         self.report()
-        *_, last = scan.transactions(scan.Source.of_bytes(unsealed))
+        *_, last = scan.transactions(Source.of_bytes(unsealed))
         record = last.records[0]
         write(self.path(), changed(
             unsealed, record.position + 42, number.pack(record.back + 1)))
@@ -342,7 +343,7 @@ class ConsequencesTests(CheckCase):
             storage.tpc_finish(metadata)
         self.data = sealed(read(self.path('stock')))
         self.whole = list(
-            scan.transactions(scan.Source.of_bytes(self.data)))
+            scan.transactions(Source.of_bytes(self.data)))
 
     def problems_with(self, index):
         found = self.whole[index]
@@ -482,10 +483,10 @@ class TailTests(CheckCase):
     def test_what_comes_later_does_not_exist(self):
         storage = self.open()
         commit(storage, {0: NOTHING})
-        source = scan.Source.of_bytes(read(self.path()))
+        source = Source.of_bytes(read(self.path()))
         commit(storage, {1: NOTHING})
-        longer = scan.Source(
-            scan.Source.of_bytes(read(self.path())).pread, source.end)
+        longer = Source(
+            Source.of_bytes(read(self.path())).pread, source.end)
         self.assertEqual(verify.verify(longer).report.transactions, 1)
 
 
@@ -850,7 +851,7 @@ class SalvageTests(CheckCase):
         db.close()
         self.expected = self.content(self.path('stock'))
         self.data = sealed(read(self.path('stock')))
-        self.whole = list(scan.transactions(scan.Source.of_bytes(self.data)))
+        self.whole = list(scan.transactions(Source.of_bytes(self.data)))
         self.assertEqual(len(self.whole), len(self.expected))
 
     def content(self, path, kind=FileStorage):

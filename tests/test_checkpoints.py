@@ -11,6 +11,7 @@ from ZODB.fsIndex import fsIndex
 from fsyncstorage import index
 from fsyncstorage import recovery
 from fsyncstorage.recovery import DamagedFile
+from fsyncstorage.source import Source
 
 from . import sealing
 from .support import TestCase
@@ -264,7 +265,7 @@ class WhileRunning(TestCase):
                 self.assertLessEqual(
                     loaded.position, storage._flusher.durable.end)
                 scanned = recovery._read_on(
-                    recovery.scan.Source(
+                    recovery.Source(
                         lambda length, at: os.pread(
                             storage._file.fileno(), length, at),
                         loaded.position), recovery.nothing_known())[0]

@@ -12,6 +12,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import recovery
 from fsyncstorage import scan
 from fsyncstorage.recovery import DamagedFile
+from fsyncstorage.source import Source
 
 from .support import TestCase
 from .support import commit
@@ -27,7 +28,7 @@ class RecoveryCase(TestCase):
         self.tids = [commit(storage, {number: b'data %d' % number * 20})
                      for number in range(transactions)]
         self.starts = [each.position for each in scan.transactions(
-            scan.Source.of_file(storage._file.fileno()))]
+            Source.of_file(storage._file.fileno()))]
         storage.close()
         os.remove(self.path('Data.fs.index'))
         return self.content()

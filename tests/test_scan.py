@@ -19,6 +19,7 @@ from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import scan
 from fsyncstorage import seal
+from fsyncstorage.source import Source
 
 from .sealing import NOTHING
 from .sealing import changed
@@ -34,13 +35,13 @@ from .support import oid
 
 
 def walked(data, position=scan.FIRST, after=None):
-    return list(scan.walk(scan.Source.of_bytes(data), position, after))
+    return list(scan.walk(Source.of_bytes(data), position, after))
 
 
 def verdicts(data):
     """What the seals say; fails where there is damage."""
     return [found.seal for found
-            in scan.transactions(scan.Source.of_bytes(data))]
+            in scan.transactions(Source.of_bytes(data))]
 
 
 def damages(data):
@@ -49,10 +50,10 @@ def damages(data):
 
 def end_of_header(data, position):
     return scan.read_transaction(
-        scan.Source.of_bytes(data), position).records[0].position
+        Source.of_bytes(data), position).records[0].position
 
 
-class CountingSource(scan.Source):
+class CountingSource(Source):
     """Of bytes; counts what was read."""
 
     def __init__(self, data):
@@ -104,7 +105,7 @@ class WalkTests(ScanCase):
             with self.subTest(name):
                 path = self.path(name)
                 write(path, data)
-                source = scan.Source.of_bytes(data)
+                source = Source.of_bytes(data)
                 self.assertEqual(
                     [(found.tid, found.status.decode(), found.user,
                       found.description, found.field,
@@ -121,7 +122,7 @@ class WalkTests(ScanCase):
         data = sealed(small_file(self.path(), 3))
         write(self.path('sealed'), data)
         with open(self.path('sealed'), 'rb') as file:
-            source = scan.Source.of_file(file.fileno())
+            source = Source.of_file(file.fileno())
             self.assertEqual(list(scan.walk(source)), walked(data))
 
     def test_the_extension_is_the_users(self):
@@ -138,7 +139,7 @@ class WalkTests(ScanCase):
     def test_the_window_does_not_matter(self, window):
         for data in self.some_files():
             expected = walked(data)
-            with mock.patch.object(scan.Source, 'WINDOW', window):
+            with mock.patch.object(Source, 'WINDOW', window):
                 self.assertEqual(walked(data), expected)
 
     def some_files(self):
@@ -148,19 +149,19 @@ class WalkTests(ScanCase):
         return self._some_files
 
     def test_large_records_are_read_once_and_only_for_a_seal(self):
-        size = 10 * scan.Source.WINDOW
+        size = 10 * Source.WINDOW
         stock = stock_file(self.path(), [
             ({0: b'x' * size, 1: NOTHING, 2: b'y' * size}, {}),
             ({0: b'x' * size}, {})])
         unsealed = CountingSource(stock)
         self.assertEqual(len(list(scan.transactions(unsealed))), 2)
-        self.assertLess(unsealed.bytes_read, 8 * scan.Source.WINDOW)
+        self.assertLess(unsealed.bytes_read, 8 * Source.WINDOW)
         data = sealed(stock)
         source = CountingSource(data)
         self.assertEqual(
             [found.seal for found in scan.transactions(source)],
             [seal.SOUND] * 2)
-        self.assertLess(source.bytes_read, len(data) + 4 * scan.Source.WINDOW)
+        self.assertLess(source.bytes_read, len(data) + 4 * Source.WINDOW)
 
     def test_undone_transactions_of_ancient_times(self):
         # Stock skips what is in them.
@@ -211,8 +212,8 @@ class KindOfDamageTests(ScanCase):
 
     def test_a_file_that_gets_shorter_while_it_is_read(self):
         data = sealed(small_file(self.path(), 5))
-        cut = scan.Source(
-            scan.Source.of_bytes(data[:-10]).pread, len(data))
+        cut = Source(
+            Source.of_bytes(data[:-10]).pread, len(data))
         *_, last = scan.walk(cut)
         self.assertEqual(last.kind, scan.SHORT)
 
@@ -279,7 +280,7 @@ class KindOfDamageTests(ScanCase):
         data = small_file(self.path(), 3)
         second = positions(data)[1]
         found = scan.transactions(
-            scan.Source.of_bytes(changed(data, second + 16, b'x')))
+            Source.of_bytes(changed(data, second + 16, b'x')))
         self.assertEqual(next(found).position, scan.FIRST)
         with self.assertRaisesRegex(scan.Damage, f'transaction at {second} '):
             next(found)
@@ -306,7 +307,7 @@ class EveryByteTests(TestCase):
         whole = self.whole[index]
         after = self.whole[index - 1] if index else None
         walk = scan.walk(
-            scan.Source.of_bytes(changed(self.data, position, value)),
+            Source.of_bytes(changed(self.data, position, value)),
             whole.position, after)
         found = next(walk)
         offset = position - whole.position
@@ -525,7 +526,7 @@ class BehindDamageTests(ScanCase):
         self.assertEqual(
             [scan.FIRST] + [each.end for each in found],
             [each.position for each in found] + [len(data)])
-        list(scan.find_sound_seals(scan.Source.of_bytes(data), 0))
+        list(scan.find_sound_seals(Source.of_bytes(data), 0))
 
     def test_a_data_file_in_a_pickle(self):
         inner = stock_file(self.path('inner'), [
@@ -537,7 +538,7 @@ class BehindDamageTests(ScanCase):
                 ({0: NOTHING}, {})])
             data = sealed(stock) if outer_seal else stock
             first, second, third = walked(data)
-            source = scan.Source.of_bytes(data)
+            source = Source.of_bytes(data)
             self.assertEqual(
                 [position for position, _
                  in scan.find_sound_seals(source, 0)],
@@ -558,7 +559,7 @@ class BehindDamageTests(ScanCase):
         first, second = walked(data)
         self.assertEqual(
             [position for position, _ in scan.find_sound_seals(
-                scan.Source.of_bytes(data), 0)],
+                Source.of_bytes(data), 0)],
             [first.position, second.position])
 
     def test_what_is_read_twice(self):
@@ -567,7 +568,7 @@ class BehindDamageTests(ScanCase):
         second = positions(new)[1]
         old = changed(new, second + 30, b'aborted')
         contents = iter([old])
-        source = scan.Source(
+        source = Source(
             lambda length, position: next(contents, new)[position:][:length],
             len(new))
         self.assertEqual(list(scan.walk(source)), walked(new))
@@ -582,13 +583,13 @@ class SealSearchTests(ScanCase):
 
     def found(self, data, start=0):
         return [position for position, _ in scan.find_sound_seals(
-            scan.Source.of_bytes(data), start)]
+            Source.of_bytes(data), start)]
 
     def test_it_finds_what_is_sealed(self):
         expected = [found.position for found in self.whole
                     if found.seal == seal.SOUND]
-        for window in 50, 64, scan.Source.WINDOW:
-            with mock.patch.object(scan.Source, 'WINDOW', window):
+        for window in 50, 64, Source.WINDOW:
+            with mock.patch.object(Source, 'WINDOW', window):
                 self.assertEqual(self.found(self.data), expected)
 
     def test_from_a_position_on(self):
@@ -618,7 +619,7 @@ class SealSearchTests(ScanCase):
             self.assertNotIn(whole.position, self.found(other))
 
     def test_durable(self):
-        found = scan.find_sound_seals(scan.Source.of_bytes(self.data), 0)
+        found = scan.find_sound_seals(Source.of_bytes(self.data), 0)
         for position, each in found:
             self.assertEqual((each.position, each.durable),
                              (position, position))
@@ -629,7 +630,7 @@ class BackPointerTests(ScanCase):
     def setUp(self):
         super().setUp()
         self.data = sealed(self.varied_file())
-        self.source = scan.Source.of_bytes(self.data)
+        self.source = Source.of_bytes(self.data)
         self.back, self.again = [
             record for found in walked(self.data)
             for record in found.records if record.back]
@@ -670,4 +671,4 @@ class BackPointerTests(ScanCase):
             self.chain(
                 self.back._replace(back=len(self.data),
                                    position=len(data)),
-                scan.Source.of_bytes(data))
+                Source.of_bytes(data))

@@ -12,6 +12,7 @@ from ZODB.FileStorage import FileStorage
 
 from fsyncstorage import scan
 from fsyncstorage import seal
+from fsyncstorage.source import Source
 
 from .support import TestCase
 from .support import begin
@@ -98,7 +99,7 @@ class Sealed(TestCase):
     def read(self, storage):
         storage._flusher.drain()
         return list(scan.transactions(
-            scan.Source.of_file(storage._file.fileno())))
+            Source.of_file(storage._file.fileno())))
 
     def verdicts(self, storage):
         return [each.seal for each in self.read(storage)]

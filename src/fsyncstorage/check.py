@@ -26,11 +26,11 @@ from ZODB.blob import FilesystemHelper
 from . import datafile
 from . import index
 from . import salvage
-from . import scan
 from . import seal
 from . import verify
 from .errors import DiskError
 from .recovery import DamagedFile
+from .source import Source
 
 DESCRIPTION = """\
 Check a Data.fs: structure, seals, pointers, and the pickle of every current
@@ -185,7 +185,7 @@ class Check:
         # An index never knows more than the data that was there before it.
         if options.index:
             self.stored_index = self.load_index()
-        self.source = scan.Source.of_file(file.fileno())
+        self.source = Source.of_file(file.fileno())
         self.salvaged = None
         self.repaired = False
         if options.salvage and os.path.lexists(options.salvage):

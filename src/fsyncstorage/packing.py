@@ -30,6 +30,7 @@ from . import datafile
 from . import scan
 from . import seal
 from .scan import FIRST
+from .source import Source
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +234,7 @@ class _Packer(FileStoragePacker):
 
     def _check_up_to(self, end):
         """Never copy damage: where it came from would be forgotten."""
-        source = scan.Source(self._pread(self._storage._file), end)
+        source = Source(self._pread(self._storage._file), end)
         try:
             while self._checked_to < end:
                 self._checked_to = scan.read_transaction(
@@ -247,7 +248,7 @@ class _Packer(FileStoragePacker):
         """The seals were copied from other positions: make them anew."""
         file = self._tfile.raw
         end = file.size()
-        source = scan.Source(self._pread(file), end)
+        source = Source(self._pread(file), end)
         while self._sealed_to < end:
             position = self._sealed_to
             found = scan.read_transaction(source, position)

@@ -31,6 +31,7 @@ from ZODB.utils import z64
 from . import datafile
 from . import scan
 from . import seal
+from .source import Source
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def recover(file, known, read_only, promised):
         if file.size() > known.end:
             file.drop_cache(known.end)
     while True:
-        source = scan.Source.of_file(file.fileno())
+        source = Source.of_file(file.fileno())
         known, damage = _read_on(source, known)
         if damage is None:
             return known

@@ -20,6 +20,7 @@ from ZODB.utils import z64
 from . import datafile
 from . import index
 from . import scan
+from .source import Source
 from .storage import FsyncStorage
 
 # What is left out is listed up to this number, and counted.
@@ -83,7 +84,7 @@ class _Copy:
 
     def __init__(self, verification, storage):
         self.verification = verification
-        self.source = scan.Source(
+        self.source = Source(
             verification.source.pread, verification.report.end)
         self.storage = storage
         self.salvaged = Salvaged()
