@@ -492,13 +492,6 @@ class CommandTests(Scratch):
                     self.assertEqual(len(err.splitlines()), 1)
                     self.assertIn(expected, err)
 
-    def test_without_zeo(self):
-        with mock.patch('importlib.util.find_spec', lambda name: None):
-            code, out, err = self.run_main()
-        self.assertEqual((code, out), (2, ''))
-        self.assertIn('ZEO is not installed', err)
-        self.assertEqual(len(err.splitlines()), 1)
-
     def test_both_loops_and_one_is_not_installed(self):
         with mock.patch.object(loops, 'installed', lambda: ['asyncio']), \
                 mock.patch.object(child, 'run', side_effect=KeyboardInterrupt):
