@@ -85,7 +85,8 @@ class CommitMachinery(FileStorage):
     # A transaction, until it is appended
 
     def tpc_begin(self, transaction, tid=None, status=' '):
-        self._refuse_when_closed()
+        if self._closed:
+            raise self._is_closed()
         begun_before = transaction is self._transaction
         try:
             FileStorage.tpc_begin(self, transaction, tid, status)
@@ -101,12 +102,12 @@ class CommitMachinery(FileStorage):
                 self.tpc_abort(transaction)
             raise
 
-    def _refuse_when_closed(self):
-        if self._closed:
-            raise ValueError(f'{self._file_name} is closed')
+    def _is_closed(self):
+        return ValueError(f'{self._file_name} is closed')
 
     def _refuse_when_stopped(self):
-        self._refuse_when_closed()
+        if self._closed:
+            raise self._is_closed()
         if self._flusher is not None and self._flusher.pipeline.stopped:
             self._flusher.refuse_when_stopped()
 
@@ -425,7 +426,8 @@ class CommitMachinery(FileStorage):
             commit.on_publish = f
         if self.blob_dir and self._placed and policy.name != 'none':
             commit.blobs = self._placed
-        if commit.blobs or self._may_look_whole():
+        sound = self._sealed and self._cut_back_to < 0  # nearly always
+        if commit.blobs or not sound and self._may_look_whole():
             # Its status is written when all of it is durable, and whatever
             # the policy, it is acknowledged only then.
             commit.promised = commit.status_last = True
@@ -440,9 +442,10 @@ class CommitMachinery(FileStorage):
         transaction may show through: its seal beside our header looks like
         that of a transaction that stock has rewritten.
         """
+        if self._flusher.durable.end > self._cut_back_to:
+            self._cut_back_to = -1
         return self._checksums and (
-            not self._sealed
-            or self._flusher.durable.end <= self._cut_back_to)
+            not self._sealed or self._cut_back_to >= 0)
 
     def _advance(self, commit):
         """It is appended.  May be called again when interrupted.
