@@ -768,7 +768,8 @@ class Strangers(ChannelTestCase):
         for length in range(0, len(data), 5):
             peer = self.peer(hello=False)
             peer.send(data[:length])
-            peer.close()
+            peer.socket.shutdown(socket.SHUT_WR)
+            peer.rest()  # up to the server's own end: it has cleaned up
         self.nobody_else_is_left()
         self.assertEqual(self.timers(), [])
 
