@@ -16,8 +16,8 @@ is held.  `_one_sync` is held around a sync and the note of its outcome: of two
 syncs at once, only one would be told that the disk failed.
 
 An interrupt (KeyboardInterrupt) may come between any two lines.  What it
-leaves is such that it can be done again: a waiter that is woken for nothing waits
-again, and the thread takes over what was left undone (I10).
+leaves is such that it can be done again: a waiter that is woken for nothing
+waits again, and the thread takes over what was left undone (I10).
 
 Left to others: what a sync does (`sync`), what publishing does (`publish`).
 """

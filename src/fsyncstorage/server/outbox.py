@@ -71,9 +71,9 @@ class Outbox:
         if place is None:
             self._write(message)
             self._free_loads -= 1
+            self._flush()
         else:
-            place.answer = message
-        self._flush()
+            self.fill(place, message)
 
     def reserve(self):
         """A place in the line, whatever stands before and behind it."""

@@ -51,11 +51,15 @@ class Later(Delay):
             self._start(self)
 
     def done(self, result, error):
-        if self.protocol is not None:
-            if error is None:
-                self.protocol.send_reply(self.msgid, result)
-            else:
-                self.protocol.send_error(self.msgid, error)
+        connection = self.protocol
+        if connection is not None:
+            self._send(
+                connection.outbox,
+                connection.reply_frame(self.msgid, result) if error is None
+                else connection.error_frame(self.msgid, error))
+
+    def _send(self, outbox, frame):
+        outbox.send(frame)
 
 
 class _Load(Later):
@@ -65,12 +69,8 @@ class _Load(Later):
         self._place = connection.outbox.begin_load()
         super().set_sender(message_id, connection)
 
-    def done(self, result, error):
-        connection = self.protocol
-        connection.outbox.finish_load(
-            self._place,
-            connection.reply_frame(self.msgid, result) if error is None
-            else connection.error_frame(self.msgid, error))
+    def _send(self, outbox, frame):
+        outbox.finish_load(self._place, frame)
 
 
 class _InPlace(Later):
@@ -80,12 +80,8 @@ class _InPlace(Later):
         self._place = connection.outbox.reserve()
         super().set_sender(message_id, connection)
 
-    def done(self, result, error):
-        connection = self.protocol
-        connection.outbox.fill(
-            self._place,
-            connection.reply_frame(self.msgid, result) if error is None
-            else connection.error_frame(self.msgid, error))
+    def _send(self, outbox, frame):
+        outbox.fill(self._place, frame)
 
 
 class Session(ZEOStorage):
