@@ -20,7 +20,7 @@ from .crashing.judge import HOLE
 from .crashing.judge import INVENTED
 from .crashing.judge import LOST
 from .crashing.judge import Judge
-from .crashing.tally import Tally
+from .crashing.tally import Report
 
 # What the whole run judges at least.
 IMAGES = 20_000
@@ -61,23 +61,12 @@ def ours(policy):
     return make
 
 
-class Report:
-    """The layer of these tests: prints the summary after the last one."""
-
-    tally = Tally('Crash images', 'policy', 'workload', 'model')
-
-    @classmethod
-    def setUp(cls):
-        pass
-
-    @classmethod
-    def tearDown(cls):
-        print('\n' + cls.tally.summary())
+REPORT = Report(__name__, 'Crash images', 'policy', 'workload', 'model')
 
 
 class CrashImages(unittest.TestCase):
 
-    layer = Report
+    layer = REPORT
     times = 1
 
     def check(self, policy, name, workload):
@@ -87,10 +76,10 @@ class CrashImages(unittest.TestCase):
     def judge(self, policy, name, recording, images):
         judge = Judge(ours(policy), policy, recording.ledger, recording.blobs)
         wrong, count = {}, 0
-        with Report.tally.timed():
+        with REPORT.tally.timed():
             for model, case, problems in campaign.trial(
                     recording, judge, images * self.times):
-                Report.tally.count((policy, name, model), problems)
+                REPORT.tally.count((policy, name, model), problems)
                 count += 1
                 for problem in problems:
                     wrong.setdefault(

@@ -12,6 +12,7 @@ from ZODB.FileStorage import FileStorage
 from .crashing import campaign
 from .crashing import judge
 from .crashing import workloads
+from .crashing.tally import Report
 from .crashing.tally import Tally
 
 BLOCKS = '512-byte blocks', '4-KiB blocks'
@@ -20,23 +21,13 @@ BLOCKS = '512-byte blocks', '4-KiB blocks'
 CORRUPT = judge.HOLE, judge.INVENTED, judge.DAMAGED, judge.UNREADABLE
 
 
-class Report:
-    """The layer of these tests: prints the summary after the last one."""
-
-    tally = Tally('Crash images of stock FileStorage', 'workload', 'model')
-
-    @classmethod
-    def setUp(cls):
-        pass
-
-    @classmethod
-    def tearDown(cls):
-        print('\n' + cls.tally.summary())
+REPORT = Report(
+    __name__, 'Crash images of stock FileStorage', 'workload', 'model')
 
 
 class StockFileStorage(unittest.TestCase):
 
-    layer = Report
+    layer = REPORT
 
     def judged(self, name, workload):
         """The tally of this workload."""
@@ -44,10 +35,10 @@ class StockFileStorage(unittest.TestCase):
         by = judge.Judge(
             FileStorage, 'stock', recording.ledger, recording.blobs)
         tally = Tally(name, 'model')
-        with Report.tally.timed():
+        with REPORT.tally.timed():
             for model, _, problems in campaign.trial(
                     recording, by, workload.images):
-                Report.tally.count((name, model), problems)
+                REPORT.tally.count((name, model), problems)
                 tally.count((model,), problems)
         return tally
 

@@ -32,7 +32,7 @@ from .clients import content
 from .crashing import campaign
 from .crashing import judge
 from .crashing import served
-from .crashing.tally import Tally
+from .crashing.tally import Report
 from .support import PATIENCE
 from .support import TestCase
 from .support import Thread
@@ -40,18 +40,7 @@ from .support import until
 from .test_crash_images import ours
 
 
-class Report:
-    """The layer of the power cuts: prints the summary after the last one."""
-
-    tally = Tally('Crash images of a server', 'policy', 'model')
-
-    @classmethod
-    def setUp(cls):
-        pass
-
-    @classmethod
-    def tearDown(cls):
-        print('\n' + cls.tally.summary())
+REPORT = Report(__name__, 'Crash images of a server', 'policy', 'model')
 
 
 def trial(policy, workload, images):
@@ -62,7 +51,7 @@ def trial(policy, workload, images):
 
 class PowerCut(unittest.TestCase):
 
-    layer = Report
+    layer = REPORT
     times = 1
 
     def test_what_clients_were_told_is_kept(self):
@@ -72,10 +61,10 @@ class PowerCut(unittest.TestCase):
 
     def check(self, policy, workload):
         count, wrong = 0, {}
-        with Report.tally.timed():
+        with REPORT.tally.timed():
             for model, case, problems in trial(
                     policy, workload, workload.images * self.times):
-                Report.tally.count((policy, model), problems)
+                REPORT.tally.count((policy, model), problems)
                 count += 1
                 for problem in problems:
                     wrong.setdefault(

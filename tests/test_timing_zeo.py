@@ -36,23 +36,13 @@ from fsyncstorage.timing import zeotables
 from fsyncstorage.timing import zeowire
 
 from .fakezeo import FakeServer
+from .test_timing import Scratch
 
 STOCK = servers.CONTESTANTS['zeo']
 SETTINGS = {'loop': 'asyncio', 'sync_latency': 0, 'socket': False}
 
 #: Only a failing test waits so long.
 LONG = 60
-
-
-class Scratch(unittest.TestCase):
-
-    def setUp(self):
-        self.scratch = self.enterContext(tempfile.TemporaryDirectory())
-
-    def enterContext(self, context):  # new in Python 3.11
-        value = context.__enter__()
-        self.addCleanup(context.__exit__, None, None, None)
-        return value
 
 
 class WireTests(unittest.TestCase):

@@ -1,4 +1,7 @@
-"""Counts images, and the kinds of problems that they have."""
+"""Counts images, and the kinds of problems that they have.
+
+`Report` is a layer for the test runner that prints a tally after its last test.
+"""
 
 import collections
 import contextlib
@@ -57,3 +60,16 @@ class Tally:
                 kinds += problems
         return ', '.join(f'{kinds[kind]} {kind}' for kind in KINDS
                          if kinds[kind]) or 'nothing wrong'
+
+
+class Report:
+
+    __bases__ = ()
+
+    def __init__(self, module, *tally):
+        self.__module__ = module
+        self.__name__ = type(self).__name__
+        self.tally = Tally(*tally)
+
+    def tearDown(self):
+        print('\n' + self.tally.summary())
