@@ -1,7 +1,7 @@
 """What the project claims, against what was measured.
 
-A claim is about a figure of one contestant in one race, or how many times it is
-the same figure of another.
+A claim is about a figure of one contestant in one race, or how many times it
+is the same figure of another.
 """
 
 import dataclasses
@@ -72,6 +72,7 @@ class Claim:
 
 
 def show(claims, document, console):
+    """Return whether all of them hold."""
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('claim')
     table.add_column('claimed', justify='right')
@@ -82,7 +83,4 @@ def show(claims, document, console):
             claim.words, claim.claimed(), claim.put(claim.measured(document)),
             'yes' if claim.holds(document) else 'NO')
     console.print(table)
-
-
-def hold(claims, document):
     return all(claim.holds(document) for claim in claims)

@@ -6,21 +6,14 @@ then compares what was measured with what the project claims.  Writes
 claims).  README.rst says how to read them.
 """
 
-import argparse
-import pathlib
 import sys
 
-from rich.console import Console
-
 import claims
-from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import main
+import running
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.wording import times
-
-RESULTS = pathlib.Path(__file__).with_name('results')
 
 PARAMETERS = [
     'commits',
@@ -29,7 +22,7 @@ PARAMETERS = [
     '--shared',
     '--readers',
 ]
-ROUNDS = '9'
+ROUNDS = 9
 
 
 GROUP, STOCK = 'fsync:group-commit', 'filestorage'
@@ -72,42 +65,14 @@ SHARE = ratio(GROUP, NONE, 16, 0.0, at_least=0)
 
 
 def show_claims(document, console):
-    claims.show(CLAIMS, document, console)
+    hold = claims.show(CLAIMS, document, console)
     share = SHARE.measured(document)
     if share is not None:
         console.print(f'{SHARE.words}: {times(share)}', highlight=False)
-
-
-def run(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        '--directory', default='.', metavar='DIR',
-        help='measure the disk that this is on (default: the current one)')
-    parser.add_argument(
-        '--results', default=RESULTS, type=pathlib.Path, metavar='DIR',
-        help='write the results here (default: perf/results)')
-    parser.add_argument(
-        '--rounds', default=ROUNDS, metavar='N',
-        help=f'how often each is measured (default: {ROUNDS})')
-    parser.add_argument(
-        '--quick', action='store_true',
-        help='short samples: to try the script, not to record')
-    options = parser.parse_args(argv)
-    options.results.mkdir(parents=True, exist_ok=True)
-    json = options.results / 'fsync_2004.json'
-    code = main.main([
-        *PARAMETERS, '--directory', options.directory, '--json', str(json),
-        *(['--quick'] if options.quick else ['--rounds', options.rounds])])
-    if code:
-        return code
-    document = documents.load(json)
-    show_claims(document, Console())
-    with open(json.with_suffix('.txt'), 'w', encoding='utf-8') as file:
-        console = Console(file=file, width=100)
-        tables.show_commits(document, console)
-        show_claims(document, console)
-    return 0 if claims.hold(CLAIMS, document) else 1
+    return hold
 
 
 if __name__ == '__main__':
-    sys.exit(run())
+    sys.exit(running.campaign(
+        'fsync_2004', __doc__, PARAMETERS, ROUNDS, tables.show_commits,
+        show_claims))

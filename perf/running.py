@@ -1,8 +1,9 @@
-"""What the scripts here share that bring a measurement of their own.
+"""What the scripts here share: the options, and a recorded run.
 
-The options, and a run of the timing driver that leaves `NAME.json` (all
-samples) and `NAME.txt` (the tables and the claims) among the results; and a
-way to fill a storage with many objects.
+A run leaves `NAME.json` (all samples) and `NAME.txt` (the tables and the
+claims) among the results.  `campaign` is one of a command of the timing driver,
+`run` one of a script that brings a measurement of its own; for those there is
+also a way to fill a storage with many objects.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import main
 from fsyncstorage.timing import session
 from fsyncstorage.timing import tables
 
@@ -46,12 +48,7 @@ class Ratio:
             self.figure)
 
 
-def run(name, doc, contestants, races, claims, rounds, unit):
-    """Measure; 0 when all claims hold.  The first contestant is the baseline.
-
-    `races` is called with whether a quick run was asked for.  Figures are
-    shown in units of so many seconds: (1e-3, 'ms').
-    """
+def _options(doc, rounds):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument(
         '--directory', default='.', metavar='DIR',
@@ -66,11 +63,44 @@ def run(name, doc, contestants, races, claims, rounds, unit):
         '--quick', action='store_true',
         help='little work: to try the script, not to record')
     options = parser.parse_args()
+    options.results.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def campaign(name, doc, parameters, rounds, show, show_claims):
+    """Run a command of the timing driver; 0 when all claims hold.
+
+    `show(document, console)` prints the tables; `show_claims` prints what is
+    claimed of them, and returns whether it holds.
+    """
+    options = _options(doc, rounds)
+    json = options.results / f'{name}.json'
+    code = main.main([
+        *parameters, '--directory', options.directory, '--json', str(json),
+        *(['--quick'] if options.quick
+          else ['--rounds', str(options.rounds or rounds)])])
+    if code:
+        return code
+    document = documents.load(json)
+    hold = show_claims(document, Console())
+    with open(json.with_suffix('.txt'), 'w', encoding='utf-8') as file:
+        console = Console(file=file, width=100)
+        show(document, console)
+        show_claims(document, console)
+    return 0 if hold else 1
+
+
+def run(name, doc, contestants, races, claims, rounds, unit):
+    """Measure; 0 when all claims hold.  The first contestant is the baseline.
+
+    `races` is called with whether a quick run was asked for.  Figures are
+    shown in units of so many seconds: (1e-3, 'ms').
+    """
+    options = _options(doc, rounds)
     options.rounds = options.rounds or (
         QUICK_ROUNDS if options.quick else rounds)
     options.contestants = contestants
     options.baseline = contestants[0]
-    options.results.mkdir(parents=True, exist_ok=True)
     options.json = options.results / f'{name}.json'
 
     def show(document, console):

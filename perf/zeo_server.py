@@ -1,24 +1,17 @@
 """The claims about the ZEO server, against stock ZEO, on this machine.
 
-Runs `fsync-time zeo` with stock clients on both sides, under asyncio and, where
-it is installed, uvloop, and compares what was measured with what the project
-claims.  Writes `zeo_server.json` (all samples) and `zeo_server.txt` (the tables
-and the claims).  README.rst says how to read them.
+Runs `fsync-time zeo` with stock clients on both sides, under asyncio and,
+where it is installed, uvloop, and compares what was measured with what the
+project claims.  Writes `zeo_server.json` (all samples) and `zeo_server.txt`
+(the tables and the claims).  README.rst says how to read them.
 """
 
-import argparse
-import pathlib
 import sys
 
-from rich.console import Console
-
 import claims
-from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import main
+import running
 from fsyncstorage.timing import zeotables
 from fsyncstorage.timing.wording import added
-
-RESULTS = pathlib.Path(__file__).with_name('results')
 
 OURS, STOCK = 'fsync-zeo', 'zeo'
 
@@ -30,7 +23,7 @@ PARAMETERS = [
     '--seconds', '2',
     '--loop', 'both',
 ]
-ROUNDS = '5'
+ROUNDS = 5
 
 
 def ratio(words, workload, at_least, figure='txn_per_second', **settings):
@@ -62,42 +55,14 @@ def of_loop(loop):
                 'cold', 1.0, figure, clients=clients, loop=loop)
 
 
-def claims_of(document):
+def show_claims(document, console):
     loops = {race['settings']['loop'] for race in document['races']}
-    return [claim for loop in sorted(loops) for claim in of_loop(loop)]
-
-
-def run(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        '--directory', default='.', metavar='DIR',
-        help='measure the disk that this is on (default: the current one)')
-    parser.add_argument(
-        '--results', default=RESULTS, type=pathlib.Path, metavar='DIR',
-        help='write the results here (default: perf/results)')
-    parser.add_argument(
-        '--rounds', default=ROUNDS, metavar='N',
-        help=f'how often each is measured (default: {ROUNDS})')
-    parser.add_argument(
-        '--quick', action='store_true',
-        help='short samples: to try the script, not to record')
-    options = parser.parse_args(argv)
-    options.results.mkdir(parents=True, exist_ok=True)
-    json = options.results / 'zeo_server.json'
-    code = main.main([
-        *PARAMETERS, '--directory', options.directory, '--json', str(json),
-        *(['--quick'] if options.quick else ['--rounds', options.rounds])])
-    if code:
-        return code
-    document = documents.load(json)
-    made = claims_of(document)
-    claims.show(made, document, Console())
-    with open(json.with_suffix('.txt'), 'w', encoding='utf-8') as file:
-        console = Console(file=file, width=100)
-        zeotables.show(document, console)
-        claims.show(made, document, console)
-    return 0 if claims.hold(made, document) else 1
+    return claims.show(
+        [claim for loop in sorted(loops) for claim in of_loop(loop)],
+        document, console)
 
 
 if __name__ == '__main__':
-    sys.exit(run())
+    sys.exit(running.campaign(
+        'zeo_server', __doc__, PARAMETERS, ROUNDS, zeotables.show,
+        show_claims))
