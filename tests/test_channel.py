@@ -827,7 +827,8 @@ class Server(ChannelTestCase):
         client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
         self.addCleanup(client.close)
         self.assertEqual(client._info['fsyncstorage'], {
-            'instance': self.server.instance, 'channel': wire.VERSION})
+            'instance': self.server.instance, 'channel': wire.VERSION,
+            'lost': False})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

@@ -12,6 +12,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
+from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
 from ZODB.tests.ConflictResolution import PCounter
@@ -23,6 +24,7 @@ from ZODB.utils import u64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import durability
 from fsyncstorage import flusher
+from fsyncstorage.errors import Occupied
 
 from .support import TestCase
 from .support import Thread
@@ -91,6 +93,26 @@ class I2_CommitLock(InvariantCase):
                 self.disk.release_syncs()
                 self.assertLess(first.result(), second.result())
                 storage.close()
+
+    def test_who_must_not_wait_for_it_does_not(self):
+        storage = self.open()
+        holder, other = TransactionMetaData(), TransactionMetaData()
+        storage.tpc_begin(holder)
+        with self.assertRaises(Occupied):
+            storage.tpc_begin(other, wait=False)
+        storage.tpc_abort(holder)
+        storage.tpc_begin(other, wait=False)
+        with self.assertRaises(Occupied):
+            storage.tpc_begin(holder, wait=False)
+        storage.tpc_abort(other)
+        self.assertFalse(storage._commit_lock.locked())
+
+    def test_it_is_free_when_a_begin_without_waiting_fails(self):
+        storage = self.open()
+        storage._is_read_only = True
+        with self.assertRaises(ReadOnlyError):
+            storage.tpc_begin(TransactionMetaData(), wait=False)
+        self.assertFalse(storage._commit_lock.locked())
 
     def test_waiting_commits_share_one_sync(self):
         storage = self.held()

@@ -1,12 +1,16 @@
-"""The committer, by hand: each order is carried out in this thread."""
+"""The committer, by hand: this thread is the loop, and also the committer's
+own, when it carries out what was handed over."""
 
 import threading
 import unittest
+from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.utils import p64
 
+from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import Unpublished
+from fsyncstorage.server import committer as module
 from fsyncstorage.server.committer import Committer
 
 from .support import PATIENCE
@@ -18,6 +22,7 @@ class Storage:
     """What a committer needs of one; `holder` has the commit lock."""
 
     fails = None
+    occupied = False
 
     def __init__(self):
         self.published = 0
@@ -48,12 +53,18 @@ class Ballot:
 
     abandoned = False
 
-    def __init__(self, name, outcome=([], [])):
+    def __init__(self, name, outcome=([], []), is_light=False):
         self.transaction = name
         self.outcome = outcome
+        self.is_small = is_light
         self.closed = 0
 
-    def vote(self, storage):
+    def is_light(self, storage):
+        return self.is_small
+
+    def vote(self, storage, wait=True):
+        if storage.occupied and not wait:
+            raise Occupied
         assert storage.holder is None
         storage.log.append(('vote', self.transaction))
         if isinstance(self.outcome, Exception):
@@ -91,7 +102,7 @@ class ByHand(unittest.TestCase):
         """All orders that were given."""
         inbox = self.committer._inbox
         while not inbox.empty():
-            self.committer.carry_out(*inbox.get())
+            self.committer.carry_out_next()
 
     def vote(self, *ballots):
         for ballot in ballots:
@@ -241,10 +252,10 @@ class ByHand(unittest.TestCase):
         errors = [Unpublished(p64(1))]
         vote = ballot.vote
 
-        def conflict_once(storage):
+        def conflict_once(storage, wait):
             if errors:
                 raise errors.pop()
-            return vote(storage)
+            return vote(storage, wait)
 
         ballot.vote = conflict_once
         self.vote(ballot)
@@ -264,6 +275,76 @@ class ByHand(unittest.TestCase):
         self.committer.failed()
         self.carry_out()
         self.assertEqual(self.told, [('refused', ballot.transaction, error)])
+
+    # In the loop
+
+    def light(self, *names):
+        return [Ballot(name, is_light=True) for name in names]
+
+    def test_what_is_light_is_done_at_once(self):
+        first, second = self.light(*'ab')
+        self.committer.vote(first)
+        self.assertEqual(self.whats_told(), [('voted', 'a')])
+        self.committer.vote(second)
+        self.committer.finish(first)
+        self.assertEqual(self.storage.log, [
+            ('vote', 'a'), ('finish', 'a'), ('vote', 'b')])
+        self.committer.finish(second)
+        self.assertTrue(self.committer._inbox.empty())
+
+    def test_who_is_not_light_is_handed_over(self):
+        first, = self.light('a')
+        second = Ballot('b')
+        self.committer.vote(first)
+        self.committer.vote(second)
+        self.committer.finish(first)
+        self.assertEqual(self.storage.log[-1], ('finish', 'a'))
+        self.carry_out()
+        self.assertEqual(self.storage.log[-1], ('vote', 'b'))
+
+    def test_nothing_at_once_while_the_thread_has_something_to_do(self):
+        """The state is its own then."""
+        first, second = self.light(*'ab')
+        self.committer.failed()
+        self.committer.vote(first)
+        self.committer.vote(second)
+        self.assertEqual(self.storage.log, [])
+        self.carry_out()
+        self.assertEqual(self.whats_told(), [('voted', 'a')])
+        self.committer.finish(first)
+        self.assertEqual(self.whats_told(), [('voted', 'b')])
+
+    def test_the_lock_is_taken_by_somebody_else(self):
+        """A pack, say: the loop does not wait for it."""
+        first, second = self.light(*'ab')
+        self.storage.occupied = True
+        self.committer.vote(first)
+        self.committer.vote(second)
+        self.assertEqual(self.storage.log, [])
+        self.carry_out()
+        self.assertEqual(self.whats_told(), [('voted', 'a')])
+        self.assertEqual(self.committer.waiting, 1)
+
+    def test_nothing_at_once_of_other_storages(self):
+        self.service.own_publishing = None
+        first, = self.light('a')
+        self.committer.vote(first)
+        self.assertEqual(self.storage.log, [])
+
+    def test_a_disk_that_makes_writers_wait(self):
+        first, second, third = self.light(*'abc')
+        times = iter([0, 1, 2, 3, 2 + module.RETREAT, 99])
+        with mock.patch.object(module, 'time') as time:
+            time.monotonic = times.__next__
+            self.committer.vote(first)
+            self.committer.finish(first)
+            self.assertEqual(self.storage.log, [('vote', 'a')])
+            self.carry_out()
+            self.committer.vote(second)
+            self.assertEqual(self.storage.log[1:], [('finish', 'a')])
+            self.carry_out()
+            self.committer.finish(second)
+        self.assertEqual(self.storage.log[-1], ('finish', 'b'))
 
     # The end
 

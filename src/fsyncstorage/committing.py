@@ -27,6 +27,7 @@ import io
 import os
 import struct
 import tempfile
+import threading
 import zlib
 
 from ZODB.FileStorage import FileStorage
@@ -44,12 +45,14 @@ from ZODB.utils import p64
 
 from . import blobs
 from . import seal
+from .errors import Occupied
 from .errors import OutcomeUnknown
 from .errors import Unpublished
 from .errors import WritingStopped
 from .pipeline import Commit
 from .reading import View
 from .reading import check_oid
+from .reading import pread_cached
 
 # A transaction up to this size is kept in memory until its vote.
 SPOOL_IN_MEMORY = 1 << 20
@@ -57,6 +60,8 @@ COPY_CHUNK = 1 << 20
 
 _transaction_header = struct.Struct(TRANS_HDR)
 STATUS_OFFSET = 16  # of the status byte in it
+
+_WAITING = contextlib.nullcontext()
 
 
 class AsyncFinish:
@@ -75,6 +80,44 @@ class AsyncFinish:
         self.publish = publish
 
 
+class CommitLock:
+    """Stock's begin takes it and waits; `at_once` is for who must not wait.
+
+    One thread may begin a transaction and another finish it.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.release = self._lock.release
+        self.locked = self._lock.locked
+        self._taken_for = None  # the thread that will find it taken by itself
+
+    @contextlib.contextmanager
+    def at_once(self):
+        """This thread's `acquire` does not wait; or Occupied is raised."""
+        if not self._lock.acquire(blocking=False):
+            raise Occupied
+        self._taken_for = threading.get_ident()
+        try:
+            yield
+        finally:
+            if self._taken_for is not None:  # it did not come to that
+                self._taken_for = None
+                self._lock.release()
+
+    def acquire(self, *args, **kw):
+        if self._taken_for == threading.get_ident():
+            self._taken_for = None
+            return True
+        return self._lock.acquire(*args, **kw)
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *ignored):
+        self.release()
+
+
 class CommitMachinery(FileStorage):
 
     _sealed = False  # the transaction in progress
@@ -84,12 +127,13 @@ class CommitMachinery(FileStorage):
 
     # A transaction, until it is appended
 
-    def tpc_begin(self, transaction, tid=None, status=' '):
+    def tpc_begin(self, transaction, tid=None, status=' ', wait=True):
         if self._closed:
             raise self._is_closed()
         begun_before = transaction is self._transaction
         try:
-            FileStorage.tpc_begin(self, transaction, tid, status)
+            with _WAITING if wait else self._commit_lock.at_once():
+                FileStorage.tpc_begin(self, transaction, tid, status)
             self._refuse_when_stopped()
             last = self._flusher.pipeline.appended.tid
             if self._tid <= last:
@@ -176,6 +220,19 @@ class CommitMachinery(FileStorage):
             self._give_way(transaction, error.serials[0])
             raise
         self._spill()
+
+    def store_is_plain(self, oid, serial):
+        """Would its store neither conflict nor wait for the disk?
+
+        Whoever has the commit lock may know better.
+        """
+        position = self._index_get(oid, 0)
+        descriptor = self._file.descriptor
+        try:
+            return not position or oid + serial == pread_cached(
+                descriptor.number, 16, position)
+        except (OSError, ValueError):
+            return False
 
     def deleteObject(self, oid, oldserial, transaction):
         self._check_oid(oid, transaction)

@@ -38,3 +38,7 @@ class Unpublished(StorageTransactionError):
     def __init__(self, tid):
         super().__init__(f'conflict with {tid.hex()}, not published yet')
         self.tid = tid
+
+
+class Occupied(Exception):
+    """Somebody has the commit lock, and the caller did not want to wait."""

@@ -30,6 +30,7 @@ from . import index
 from . import packing
 from . import recovery
 from .checkpoints import Checkpoints
+from .committing import CommitLock
 from .committing import CommitMachinery
 from .errors import WritingStopped
 from .flusher import Flusher
@@ -37,6 +38,7 @@ from .pipeline import Point
 from .publisher import Publisher
 from .reading import CachedView
 from .scan import FIRST
+from .unsynced import Mark
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,9 @@ class FsyncStorage(CommitMachinery):
     # A read-only storage has none of these.
     _flusher = _checkpoints = None
     _closed = False
+    #: Commits that were acknowledged may be missing, after a crash under a
+    #: policy that does not promise them.
+    may_have_lost = False
 
     def __init__(
         self,
@@ -107,6 +112,7 @@ class FsyncStorage(CommitMachinery):
                 file_name, create=create, read_only=read_only, stop=stop,
                 quota=quota, pack_gc=pack_gc, pack_keep_old=pack_keep_old,
                 packer=packer, blob_dir=blob_dir)
+            self._replace_commit_lock()
             self._begin_service(index_checkpoint)
         except zc.lockfile.LockError as error:
             raise zc.lockfile.LockError(_locked(file_name)) from error
@@ -196,6 +202,10 @@ class FsyncStorage(CommitMachinery):
         self._file.sync()
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
         self._place_blobs()
+        self._unsynced = Mark(self._file_name, self._ltid)
+        self.may_have_lost = self._unsynced.found
+        if not self.durability.policy.promises:
+            self._unsynced.make()
         self._checkpoints = Checkpoints(self, index_checkpoint)
         self._flusher = Flusher(
             self._file_name, opened, self.durability,
@@ -203,6 +213,11 @@ class FsyncStorage(CommitMachinery):
         if self._index_position == FIRST:
             self._save_index()
         self._checkpoints.start(self._index_position)
+
+    def _replace_commit_lock(self):
+        self._commit_lock = CommitLock()
+        self._commit_lock_acquire = self._commit_lock.acquire
+        self._commit_lock_release = self._commit_lock.release
 
     def _blob_init(self, blob_dir, layout='automatic'):
         """Stock's hook: the blob directory is about to be used."""
@@ -222,6 +237,7 @@ class FsyncStorage(CommitMachinery):
                 self._publisher.offer(self._flusher)
                 self._flusher.drain()
                 self._flusher.sync_to(self._pos)
+                self._unsynced.remove(self._flusher.appended.tid)
                 self._save_index()
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)

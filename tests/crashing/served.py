@@ -64,7 +64,7 @@ class Served(Workload):
             content.name: content.records for each in contents
             for content in each}
 
-        def tpc_begin(transaction, *_):
+        def tpc_begin(transaction, *_, wait=True):
             return begin(transaction, site.next_tid())
 
         def tpc_finish(transaction, f):

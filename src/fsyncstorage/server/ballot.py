@@ -22,6 +22,8 @@ from .. import datafile
 # that are not data.
 IN_MEMORY = 1 << 20
 OVERHEAD = 300
+# Up to this size it takes no time worth a thread.
+SMALL = 1 << 15
 
 
 class Ballot:
@@ -72,14 +74,26 @@ class Ballot:
 
     # In the committer: the vote
 
-    def vote(self, storage):
+    @property
+    def is_small(self):
+        return self._size <= SMALL and not self._blobs
+
+    def is_light(self, storage):
+        """Would the vote of a storage of ours neither conflict nor wait?"""
+        return self.is_small and all(
+            operation == 'store' and storage.store_is_plain(*arguments[:2])
+            for operation, arguments in self._operations)
+
+    def vote(self, storage, wait=True):
         """Bring all to the storage, which holds its commit lock then.
 
         Return the oids whose conflicts were resolved, and the conflicts that
-        the client has to resolve; if there are any, nothing was voted.
+        the client has to resolve; if there are any, nothing was voted.  A
+        storage of ours can be asked not to wait for its lock: `Occupied`.
         """
         self._reset()
-        storage.tpc_begin(self.transaction, *self._begin)
+        storage.tpc_begin(
+            self.transaction, *self._begin, **({} if wait else {'wait': False}))
         try:
             for operation, arguments in self._each_operation():
                 getattr(self, '_' + operation)(storage, *arguments)

@@ -1,6 +1,6 @@
-"""The thread that votes and appends, one transaction at a time.
+"""What votes and appends, one transaction at a time.
 
-An actor: it takes orders from an inbox, and nobody else touches its state.
+An actor: it carries out orders of the loop, and nobody else touches its state.
 The *holder* is the ballot that was voted: it holds the storage's commit lock
 until the order to finish or to abort it comes, and until then nobody is voted.
 The others wait in the order in which they came; the next one is voted as soon
@@ -8,6 +8,15 @@ as the lock is free, and nobody else is woken for that.
 
 A vote that conflicts with a transaction which is appended, but not published
 yet, is put *aside* (I6), and is the next one when that is published.
+
+Orders are carried out by a thread, for a vote may wait: for the disk, for a
+pack, for code that resolves a conflict.  A small transaction of a storage of
+ours waits for none of these, if what it replaces is in memory; while the
+thread has nothing to do, the loop carries out such an order itself, for the
+way to another thread and back would take longer than all the rest.  The loop
+gives the only orders: as long as those that it handed over are done, the state
+is its own.  A disk that cannot follow makes writers wait at last; after an
+order that took long, all go to the thread for some time.
 
 What comes of an order is posted to the loop: `voted`, `refused`, `finished` of
 the service.
@@ -17,12 +26,19 @@ import collections
 import contextlib
 import queue
 import threading
+import time
 
 from ZODB.utils import maxtid
 
 from ..committing import AsyncFinish
+from ..errors import Occupied
 from ..errors import Unpublished
 from .mailbox import attempt
+
+# Seconds: an order that took so long is not for the loop, ...
+LONG = 0.005
+# ... and for so long the thread does them all then.
+RETREAT = 5
 
 
 class Committer:
@@ -38,6 +54,9 @@ class Committer:
         #: Nothing is waiting, as far as the thread knows: wake it.
         self._at_rest = True
         self._ended = False
+        # Orders that the thread was given, and that it has carried out.
+        self._given = self._done = 0
+        self._not_before = 0
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'committer of {name}')
 
@@ -49,10 +68,10 @@ class Committer:
     def vote(self, ballot):
         self._waiting.append(ballot)
         if self._at_rest:
-            self._inbox.put((self._go_on, None))
+            self._give(self._go_on, None, True)
 
     def finish(self, ballot):
-        self._inbox.put((self._finish, ballot))
+        self._give(self._finish, ballot, ballot.is_small)
 
     def abort(self, ballot):
         """Whatever state it is in; nothing is posted."""
@@ -60,21 +79,36 @@ class Committer:
         if self._ended:
             ballot.close()
         else:
-            self._inbox.put((self._abort, ballot))
+            self._give(self._abort, ballot)
 
     def published(self):
         """Something was published: those aside may go on."""
         if self._aside:
-            self._inbox.put((self._take_back, None))
+            self._give(self._take_back, None)
 
     def failed(self):
         """What those aside wait for will never be published."""
-        self._inbox.put((self._take_back, maxtid))
+        self._give(self._take_back, maxtid)
 
     def close(self):
         """Abort who holds the lock; append nothing any more."""
-        self._inbox.put((self._end, None))
+        self._give(self._end, None)
         self._thread.join()
+
+    def _give(self, order, argument, is_light=False):
+        begun = time.monotonic()
+        if (is_light and self._service.own_publishing and not self._ended
+                and self._given == self._done and begun >= self._not_before):
+            self._carry_out(order, argument, in_loop=True)
+            ended = time.monotonic()
+            if ended - begun > LONG:
+                self._not_before = ended + RETREAT
+        else:
+            self._hand_over(order, argument)
+
+    def _hand_over(self, order, argument):
+        self._given += 1
+        self._inbox.put((order, argument))
 
     # Statistics, from anywhere
 
@@ -85,32 +119,52 @@ class Committer:
     def is_alive(self):
         return self._thread.is_alive()
 
-    # In the thread
+    # In the thread, or in the loop while the thread has nothing to do
 
     def _run(self):
         while not self._ended:
-            order, ballot = self._inbox.get()
-            self.carry_out(order, ballot)
-            del ballot
+            self.carry_out_next()
 
-    def carry_out(self, order, ballot):
-        attempt(order, ballot)
+    def carry_out_next(self):
+        self._carry_out(*self._inbox.get())
+        self._done += 1
+
+    def _carry_out(self, order, argument, in_loop=False):
+        attempt(order, argument)
         while self._holder is None:
             # Whoever waits from here on finds us at rest, or is found below.
             self._at_rest = True
             if not self._waiting:
                 break
             self._at_rest = False
-            attempt(self._vote, self._waiting.popleft())
+            ballot = self._waiting.popleft()
+            if not in_loop:
+                attempt(self._vote, ballot)
+            elif not self._vote_at_once(ballot):
+                self._waiting.appendleft(ballot)
+                self._hand_over(self._go_on, None)
+                break
 
     def _go_on(self, ballot):
         """Somebody waits."""
 
-    def _vote(self, ballot):
+    def _vote_at_once(self, ballot):
+        """Vote, unless that may take time."""
+        if not ballot.is_light(self._storage):
+            return False
+        try:
+            self._vote(ballot, wait=False)
+        except Occupied:
+            return False
+        return True
+
+    def _vote(self, ballot, wait=True):
         if ballot.abandoned:
             return  # the order to abort it comes
         try:
-            resolved, conflicts = ballot.vote(self._storage)
+            resolved, conflicts = ballot.vote(self._storage, wait)
+        except Occupied:
+            raise
         except Unpublished as error:
             self._aside.append((error.tid, ballot))
             self._take_back()  # if it was published by now

@@ -8,6 +8,7 @@ together is announced together.
 
 import collections
 import logging
+import threading
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ class Mailbox:
         self._letters = collections.deque()
         self._afterwards = []
         self._scheduled = False
+        self._thread = None  # of the loop
 
     def afterwards(self, function):
         self._afterwards.append(function)
@@ -28,12 +30,16 @@ class Mailbox:
         if not self._scheduled:
             self._scheduled = True
             try:
-                self._loop.call_soon_threadsafe(self.deliver)
+                if threading.get_ident() == self._thread:
+                    self._loop.call_soon(self.deliver)
+                else:
+                    self._loop.call_soon_threadsafe(self.deliver)
             except RuntimeError:  # the loop is closed: nobody is left to tell
                 logger.debug('posted to a closed loop')
 
     def deliver(self):
         """Called by the loop, and when it has ended, for what is left."""
+        self._thread = threading.get_ident()
         while self._letters:
             while self._letters:
                 function, arguments = self._letters.popleft()

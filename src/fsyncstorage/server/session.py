@@ -130,7 +130,8 @@ class Session(ZEOStorage):
         info = super().get_info()
         info['supports_record_iternext'] = self.record_iternext is not None
         info['fsyncstorage'] = {
-            'instance': self.server.instance, 'channel': wire.VERSION}
+            'instance': self.server.instance, 'channel': wire.VERSION,
+            'lost': getattr(self.storage, 'may_have_lost', False)}
         return info
 
     def get_size_info(self):
