@@ -1,0 +1,142 @@
+"""The read channels to one server: a few, opened when they are needed.
+
+They last as long as the ZEO connection to that server, and belong to the
+process that opened them.  Of those that are free the one that was used last
+goes first.  A thread that finds none waits for the next one.
+
+When the server refuses a channel, or none can be opened, there are none for
+some seconds (`Lost` at once): whoever wants something asks on the ZEO
+connection meanwhile.
+"""
+
+import collections
+import contextlib
+import logging
+import os
+import threading
+import time
+
+from .readchannel import Lost
+from .readchannel import ReadChannel
+
+logger = logging.getLogger(__name__)
+
+# Seconds without channels after one could not be opened.
+RETREAT = 5
+
+
+class Channels:
+
+    def __init__(self, name, most, *server):
+        self._name = name
+        self._most = most
+        self._server = server
+        self._process = os.getpid()
+        self._free = collections.deque()
+        # For what follows.  A channel is given back without it, if nobody
+        # waits: whoever does says so before a last look at what is free.
+        self._changed = threading.Condition()
+        self._open = set()
+        self._opening = 0
+        self._waiting = 0
+        self._not_before = 0
+        self._closed = False
+
+    @contextlib.contextmanager
+    def channel(self):
+        """A channel for one thread; closed if anything is raised."""
+        channel = self.take()
+        try:
+            yield channel
+        except BaseException:
+            self.drop(channel)
+            raise
+        self.give_back(channel)
+
+    def take(self):
+        if os.getpid() != self._process:
+            raise Lost('the storage was opened in another process')
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._wait_or_open()
+
+    def give_back(self, channel):
+        self._free.append(channel)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify()
+        if self._closed:
+            self._close_free()
+
+    def drop(self, channel):
+        with self._changed:
+            self._open.discard(channel)
+            # All: while none can be opened, each of them has to give up.
+            self._changed.notify_all()
+        channel.close()
+
+    def _wait_or_open(self):
+        with self._changed:
+            self._waiting += 1
+            try:
+                while not self._may_open():
+                    with contextlib.suppress(IndexError):
+                        return self._free.pop()
+                    self._changed.wait()
+                self._opening += 1
+            finally:
+                self._waiting -= 1
+        return self._open_one()
+
+    def _may_open(self):
+        """False: wait for one that is open."""
+        if self._closed:
+            raise Lost('the connection was closed')
+        if self._free:
+            return False
+        if time.monotonic() < self._not_before:
+            if not self._open:
+                raise Lost('no channel could be opened just now')
+            return False
+        return len(self._open) + self._opening < self._most
+
+    def _open_one(self):
+        channel = None
+        try:
+            channel = self._new()
+        finally:
+            with self._changed:
+                self._opening -= 1
+                if channel is not None:
+                    self._open.add(channel)
+                self._changed.notify_all()
+        if self._closed:
+            self.drop(channel)
+            raise Lost('the connection was closed')
+        return channel
+
+    def _new(self):
+        try:
+            return ReadChannel(*self._server)
+        except Lost as error:
+            logger.warning(
+                '%s: no read channel to %s: %s; reading without for %s s',
+                self._name, self._server[0], error, RETREAT)
+            self._not_before = time.monotonic() + RETREAT
+            raise
+
+    def close(self):
+        """Whoever waits for an answer, or for a channel, gets `Lost`."""
+        with self._changed:
+            self._closed = True
+            channels = list(self._open)
+            self._changed.notify_all()
+        for channel in channels:
+            channel.interrupt()
+        self._close_free()
+
+    def _close_free(self):
+        with contextlib.suppress(IndexError):
+            while True:
+                self.drop(self._free.pop())

@@ -1,0 +1,188 @@
+"""The connection to the server: ZEO's, with read channels beside it.
+
+Loads go by the read channels (reader) of a server that has them, and over the
+ZEO connection otherwise.  What a transaction says is gathered until its vote
+(outgoing).
+
+`_Connection` runs in the event loop.  It sees when another server, or the same
+one again, begins to verify the cache: then the channels to the one before are
+closed, and its answers are not kept (a new generation of the cache).
+
+What is used of ZEO's inside was read from ZEO 6.2; tests/test_stock_hooks.py
+fails when it moves.
+"""
+
+import logging
+
+from ZEO.asyncio.client import ClientIO
+from ZEO.asyncio.client import ClientThread
+from ZEO.Exceptions import ClientDisconnected
+
+from .. import wire
+from .channels import Channels
+from .outgoing import Outgoing
+from .readchannel import Lost
+from .reader import Reader
+
+logger = logging.getLogger(__name__)
+
+# What is part of a transaction, and not answered before the vote.
+GATHERED = {
+    'storea', 'restorea', 'deleteObject', 'undoa', 'storeBlobShared',
+    'checkCurrentSerialInTransaction'}
+
+
+class _Connection(ClientIO):
+
+    link = None
+
+    async def verify(self, server_tid):
+        self.link.leave()
+        await self._drop_what_the_server_lost(server_tid)
+        await super().verify(server_tid)
+
+    async def _drop_what_the_server_lost(self, server_tid):
+        cache = self.cache
+        if not cache or server_tid is None or (
+                cache.getLastTid() <= server_tid):
+            return
+        try:
+            info = await self.protocol.server_call('get_info')
+        except Exception as error:
+            logger.warning('the server does not say what it lost: %s', error)
+            return
+        if info.get('fsyncstorage', {}).get('lost'):
+            logger.warning(
+                '%s: the server lost the end of its data in a crash: it is at'
+                ' %s, this client had seen %s. The cache is dropped',
+                self.client.__name__, server_tid.hex(),
+                cache.getLastTid().hex())
+            cache.clear()
+            self.client.invalidateCache()
+
+    def disconnected(self, protocol=None):
+        if protocol is None or protocol is self.protocol:
+            self.link.leave()
+        super().disconnected(protocol)
+
+    def close(self):
+        # Before the cache is closed: nothing may be kept there any more.
+        self.link.leave()
+        return super().close()
+
+
+class Link(ClientThread):
+
+    _reader = _outgoing = None
+
+    def __init__(self, addrs, storage, cache, storage_key, *args,
+                 read_channels, ssl=None, ssl_server_hostname=None):
+        self._name = storage.__name__
+        self._cache = cache
+        self._storage_key = storage_key
+        self._read_channels = read_channels
+        self._tls = ssl, ssl_server_hostname
+        self._said_plain = False
+        super().__init__(
+            addrs, storage, cache, storage_key, *args,
+            ssl=ssl, ssl_server_hostname=ssl_server_hostname)
+
+    def setup_delegation(self, loop):
+        super().setup_delegation(loop)
+        # ZEO has no hook for another class.  Nothing of it has run yet.
+        self.client.link = self
+        self.client.__class__ = _Connection
+
+    # Which server (in the event loop)
+
+    def leave(self):
+        reader, self._reader = self._reader, None
+        self._cache.new_generation()
+        if reader is not None:
+            reader.close()
+
+    def meet(self, info):
+        """A server was chosen, and the cache is verified."""
+        about = info.get('fsyncstorage', {})
+        if about.get('channel') != wire.VERSION:
+            if not self._said_plain:
+                self._said_plain = True
+                logger.info('%s: the server has no read channels; reading over'
+                            ' the ZEO connection', self._name)
+            return
+        self._reader = Reader(self._cache, *(
+            Channels(self._name, most, self.client.protocol.addr,
+                     about['instance'], self._storage_key, *self._tls)
+            for most in (self._read_channels, self._read_channels, 1)))
+
+    # Reading
+
+    def load_before(self, oid, tid):
+        reader = self._reader
+        if reader is not None:
+            try:
+                return reader.load_before(oid, tid)
+            except Lost as error:
+                logger.info('%s: %s', self._name, error)
+        return super().load_before(oid, tid)
+
+    def prefetch(self, oids, tid):
+        reader = self._reader
+        if reader is None:
+            super().prefetch(oids, tid)
+        else:
+            reader.prefetch(oids, tid)
+
+    @property
+    def blob_channels(self):
+        """None: the server has none."""
+        reader = self._reader
+        return None if reader is None else reader.blob_channels
+
+    # A transaction.  There is one at a time: the storage's commit lock.
+
+    def async_(self, method, *args):
+        if method == 'tpc_begin':
+            protocol = self.client.protocol
+            if protocol is None or not self.client.operational:
+                raise ClientDisconnected('not connected')
+            self._outgoing = Outgoing(protocol, *args)
+        elif method in GATHERED:
+            self._outgoing.add(method, args)
+            self._send_if_full()
+        else:
+            super().async_(method, *args)
+
+    def async_iter(self, messages):
+        self._outgoing.add_iterator(messages)
+        self._send_if_full()
+
+    def _send_if_full(self):
+        if self._outgoing.full:
+            self._let_leave(self._outgoing.send(self.client))
+
+    def _let_leave(self, coroutine, wait=True):
+        # Said first: even if this thread is interrupted, it will leave.
+        self._outgoing.begun = True
+        return self.io_call(coroutine, wait)
+
+    def call(self, method, *args, wait=True, **options):
+        if method == 'vote':
+            return self._let_leave(
+                self._outgoing.vote(self.client, *args), wait)
+        if method == 'tpc_abort' and self._forget(*args):
+            return None
+        return super().call(method, *args, wait=wait, **options)
+
+    def _forget(self, transaction):
+        """Is that all of its abort?  If the server has not heard of it.
+
+        Others than that of `_outgoing` are aborted, too, some twice.  Without
+        a connection, the abort waits for the next: so whoever tries again
+        then finds one.
+        """
+        outgoing = self._outgoing
+        if outgoing is None or outgoing.transaction != transaction:
+            return False
+        self._outgoing = None
+        return not outgoing.begun and self.client.operational

@@ -1,0 +1,114 @@
+"""What a transaction has to say to the server, until its vote.
+
+Stores, checks, undos and blobs are gathered, and leave in one piece with the
+vote.  Of a large transaction the first pieces leave before, and no more is
+taken before they have left: memory stays bounded.
+
+All of it goes over the connection that was there when the transaction began,
+or fails: another one may lead to a server that does not know the beginning.
+"""
+
+import struct
+
+from ZEO.asyncio.futures import Future
+from ZEO.Exceptions import ClientDisconnected
+
+# Bytes of objects that are gathered before they leave.
+GATHERED = 1 << 20
+# What a message is taken to have beside its object.
+OVERHEAD = 100
+
+_LENGTH = struct.Struct('>I')
+
+
+class Outgoing:
+
+    def __init__(self, protocol, transaction, *description):
+        self._protocol = protocol
+        #: Its id.
+        self.transaction = transaction
+        #: The server knows of it, or will: set by whoever lets it leave.
+        self.begun = False
+        self._messages = []  # (method, arguments), or iterators of such
+        self._size = 0
+        self.add('tpc_begin', (transaction, *description))
+
+    def add(self, method, args):
+        self._messages.append((method, args))
+        self._size += OVERHEAD + sum(
+            len(each) for each in args if each.__class__ is bytes)
+
+    def add_iterator(self, messages):
+        """What is too large to be held in memory."""
+        self._messages.append(messages)
+        self._size += GATHERED
+
+    @property
+    def full(self):
+        return self._size >= GATHERED
+
+    def _taken(self):
+        """What was gathered, as encoded messages, one at a time."""
+        messages, self._messages = self._messages, []
+        self._size = 0
+        for message in messages:
+            for method, args in (
+                    [message] if message.__class__ is tuple else message):
+                yield self._protocol.encode(0, True, method, args)
+
+    # In the event loop
+
+    def _check(self, client):
+        if client.protocol is not self._protocol or self._protocol.closed:
+            raise ClientDisconnected('on a disconnected transaction')
+
+    async def send(self, client):
+        """Let what was gathered leave; done when it has."""
+        self._check(client)
+        await self._flow()
+
+    async def vote(self, client, *args):
+        """Let it leave with the vote, and wait for the answer."""
+        self._check(client)
+        protocol = self._protocol
+        transport = protocol.sm_protocol.transport
+        if self.full or transport.get_write_buffer_size():
+            await self._flow()
+            return await protocol.call_sync('vote', args)
+        messages = list(self._taken())
+        number, future = self._expect()
+        messages.append(protocol.encode(number, False, 'vote', args))
+        transport.write(b''.join(
+            part for message in messages
+            for part in (_LENGTH.pack(len(message)), message)))
+        return await future
+
+    def _expect(self):
+        """The number of a call, and a future that the connection knows."""
+        protocol = self._protocol
+        protocol.message_id += 1
+        future = Future(loop=protocol.loop)
+        protocol.futures[protocol.message_id] = future
+        return protocol.message_id, future
+
+    async def _flow(self):
+        """Write as the connection takes it."""
+        number, future = self._expect()
+
+        def messages():
+            error = None
+            try:
+                yield from self._taken()
+            except Exception as reason:
+                # Not for the connection, which may be asking for more now.
+                error = reason
+            # The connection forgets what it waits for when it is lost.
+            if self._protocol.futures.pop(number, None) is None:
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self._protocol.write_message_iter(messages())
+        await future

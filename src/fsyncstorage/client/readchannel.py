@@ -1,0 +1,131 @@
+"""One read channel: requests and replies, by the thread that wants them.
+
+It belongs to one thread at a time.  Whatever goes wrong between a request and
+its reply ends it: what comes later could be taken for the answer to something
+else.  Then it raises `Lost`, and the caller closes it.
+"""
+
+import socket
+
+from .. import wire
+
+# Seconds for connecting and for the server's welcome.
+PATIENCE = 10
+
+PIECE = 1 << 16
+
+
+class Lost(Exception):
+    """There is no answer, and this channel will not give one."""
+
+
+class Refused(Lost):
+    """The server does not open a channel; the arguments: reason and text."""
+
+
+class ReadChannel:
+
+    def __init__(self, address, instance, storage, ssl, hostname):
+        self._frames = wire.Client(instance, storage)
+        self._socket = _connect(address, ssl, hostname)
+        self._receive = self._socket.recv
+        self._send = self._socket.sendall
+        try:
+            self._say(self._frames.hello)
+            event = self.next()
+            if event.__class__ is wire.Refused:
+                raise Refused(*event)
+            self._socket.settimeout(None)
+        except BaseException:
+            self.close()
+            raise
+
+    def next(self):
+        """What the server says next."""
+        frames = self._frames
+        try:
+            while (event := frames.next()) is None:
+                data = self._receive(PIECE)
+                if not data:
+                    raise Lost('the server has closed a read channel')
+                frames.add(data)
+        except (OSError, wire.PeerError) as error:
+            raise Lost(str(error)) from error
+        return event
+
+    def _say(self, data):
+        try:
+            self._send(data)
+        except OSError as error:
+            raise Lost(str(error)) from error
+
+    def load(self, oid, tid):
+        """The reply to a load of this object before that tid."""
+        _, request = self._frames.load(oid, tid)
+        self._say(request)
+        return self.next()
+
+    def ask(self, loads):
+        """Ask for all of these at once; the numbers of the requests."""
+        numbers, requests = {}, []
+        for load in loads:
+            number, request = self._frames.load(load.oid, load.tid)
+            numbers[number] = load
+            requests.append(request)
+        self._say(b''.join(requests))
+        return numbers
+
+    def blob(self, oid, serial, offset):
+        """Yield what the server says about this blob, from `offset` on."""
+        _, request = self._frames.blob(oid, serial, offset)
+        self._say(request)
+        while True:
+            event = self.next()
+            yield event
+            if event.__class__ not in (wire.Size, wire.Chunk):
+                return
+
+    def interrupt(self):
+        """Wake a thread that waits for a reply.  Any thread may call it."""
+        try:
+            # Not that of an SSL socket, which is for its own thread.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed already
+
+    def close(self):
+        self._socket.close()
+
+
+def _connect(address, ssl, hostname):
+    try:
+        if isinstance(address, str):
+            return _connect_unix(address)
+        return _connect_tcp(*address, ssl, hostname)
+    except OSError as error:
+        raise Lost(str(error)) from error
+
+
+def _connect_unix(path):
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(PATIENCE)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_tcp(host, port, ssl, hostname):
+    host = host or '127.0.0.1'  # as in ZEO
+    connection = socket.create_connection((host, port), PATIENCE)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ssl is not None:
+            connection = ssl.wrap_socket(
+                connection, server_hostname=hostname or host)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,75 @@
+"""Loads and prefetches on the read channels of one server.
+
+The thread that wants an object writes the request and reads the reply itself.
+Whoever wants an object that another thread asks for waits for that answer.
+`Lost` is raised when there is none; the ZEO connection may know better then.
+"""
+
+from ZEO.Exceptions import ServerException
+from ZODB.POSException import POSKeyError
+
+from .. import wire
+from .prefetch import Prefetches
+from .readchannel import Lost
+
+
+class Reader:
+
+    def __init__(self, cache, channels, blob_channels, prefetch_channels):
+        self._cache = cache
+        self._channels = channels
+        #: A large blob does not keep a thread from its objects.
+        self.blob_channels = blob_channels
+        self._generation = cache.pending.generation
+        self._prefetches = Prefetches(cache, prefetch_channels)
+
+    def load_before(self, oid, tid):
+        """What loadBefore returns."""
+        while True:
+            load, last_tid = self._cache.ask(oid, tid, self._generation)
+            if last_tid is None:
+                return _content(self._answer(load), oid)
+            if load.prefetches is not None:
+                load.prefetches.wait_for(load)
+            else:
+                load.done.wait()
+            reply = load.reply
+            if reply is not None and reply.as_of >= last_tid:
+                return _content(reply, oid)
+
+    def _answer(self, load):
+        try:
+            channel = self._channels.take()
+            try:
+                load.reply = reply = channel.load(load.oid, load.tid)
+            except BaseException:
+                self._channels.drop(channel)
+                raise
+            self._channels.give_back(channel)
+            if reply.as_of < load.since:
+                load.reply = None
+                raise Lost('the server knows less than it did')
+            return reply
+        finally:
+            self._cache.answered(load)
+
+    def prefetch(self, oids, tid):
+        """Ask for what is not in the cache; do not wait for it."""
+        # Finding out the oids may load objects: it is done before.
+        self._prefetches.add(list(oids), tid, self._generation)
+
+    def close(self):
+        self._channels.close()
+        self.blob_channels.close()
+        self._prefetches.close()
+
+
+def _content(reply, oid):
+    kind = reply.__class__
+    if kind is wire.Found:
+        return reply.data, reply.serial, reply.end
+    if kind is wire.Nothing:
+        return None
+    if kind is wire.Missing:
+        raise POSKeyError(oid)
+    raise ServerException(reply.type, reply.text)

@@ -1,0 +1,186 @@
+"""FsyncClient: the storage that ZODB sees.
+
+It is ZEO's ClientStorage with another connection (link), another cache of
+objects (cache), and another one of blobs (blobcache).
+"""
+
+import logging
+import os
+
+from ZEO.ClientStorage import MB
+from ZEO.ClientStorage import ClientStorage
+
+from . import blobfetch
+from .blobcache import BlobCache
+from .cache import Cache
+from .link import Link
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_READ_CHANNELS = 4
+FILLS = 'commit', 'load'
+
+# Bytes of a blob in one message to the server.
+PIECE = 1 << 16
+
+
+class FsyncClient(ClientStorage):
+
+    # The blob cache; None without a directory, or with a shared one.
+    _blobs = None
+
+    def __init__(self, addr, storage='1', cache_size=20 * MB, name='',
+                 wait_timeout=None, *, cache=None, client=None, var=None,
+                 blob_dir=None, shared_blob_dir=False, blob_cache_size=None,
+                 blob_cache_size_check=None, blob_cache_fill='commit',
+                 read_channels=DEFAULT_READ_CHANNELS, **options):
+        """The arguments of ClientStorage, and some of our own.
+
+        :param int blob_cache_size: what the files in `blob_dir` may take
+            together, in bytes; None: as much as there is.
+        :param blob_cache_size_check: is ignored: the size always holds.
+        :param str blob_cache_fill: ``commit``: blobs of one's own commits go
+            into the cache; ``load``: only what is loaded.
+        :param int read_channels: how many connections for reading are opened
+            at most; as many again for blobs.
+        """
+        checked_blob_cache_fill(blob_cache_fill)
+        checked_read_channels(read_channels)
+        if blob_cache_size_check is not None:
+            logger.info('blob-cache-size-check is ignored: the size of the'
+                        ' blob cache always holds')
+        self._arrivals = blobfetch.Arrivals()
+        if blob_dir is not None and not shared_blob_dir:
+            self._blobs = BlobCache(
+                blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill)
+
+        def connect(*args, **more):
+            return Link(*args, read_channels=read_channels, **more)
+
+        try:
+            super().__init__(
+                addr, storage, cache_size, name, wait_timeout,
+                cache=_cache(cache, client, var, storage, cache_size),
+                blob_dir=blob_dir, shared_blob_dir=shared_blob_dir,
+                _client_factory=connect, **options)
+        except BaseException:
+            self._close_blobs()
+            raise
+
+    def notify_connected(self, connection, info):
+        super().notify_connected(connection, info)
+        connection.link.meet(info)
+
+    def close(self):
+        super().close()
+        self._close_blobs()
+
+    def _close_blobs(self):
+        if self._blobs is not None:
+            self._blobs.close()
+
+    # Blobs that are read
+
+    def loadBlob(self, oid, serial):
+        if self._blobs is None:
+            return super().loadBlob(oid, serial)
+        return self._blobs.load(oid, serial)
+
+    def openCommittedBlobFile(self, oid, serial, blob=None):
+        if self._blobs is None:
+            return super().openCommittedBlobFile(oid, serial, blob)
+        return self._blobs.open(oid, serial, blob)
+
+    def _fetch_blob(self, oid, serial, download):
+        channels = self._server.blob_channels
+        if channels is not None:
+            blobfetch.by_channel(channels, oid, serial, download)
+        else:
+            self._arrivals.fetch(self._call, oid, serial, download)
+
+    # From a server without channels
+
+    def receiveBlobStart(self, oid, serial):
+        self._arrivals.start(oid, serial)
+
+    def receiveBlobChunk(self, oid, serial, chunk):
+        self._arrivals.piece(oid, serial, chunk)
+
+    def receiveBlobStop(self, oid, serial):
+        self._arrivals.stop(oid, serial)
+
+    # Blobs that are written
+
+    def storeBlob(self, oid, serial, data, blobfilename, version, txn):
+        if self._blobs is None:
+            return super().storeBlob(
+                oid, serial, data, blobfilename, version, txn)
+        transaction = self._check_trans(txn, 'storeBlob')
+        # The file is ours from now on, wherever the caller had it.
+        staged = self._blobs.stage(blobfilename)
+        transaction.storeBlob(oid, staged)
+        self.store(oid, serial, data, version, txn)
+        self._async_iter(_blob_messages(staged, oid, serial, data, id(txn)))
+
+    def tpc_finish(self, txn, f=lambda tid: None):
+        staged = self._staged(txn)
+        try:
+            return super().tpc_finish(txn, f)
+        finally:
+            self._discard(staged)
+
+    def tpc_abort(self, txn, timeout=None):
+        staged = self._staged(txn)
+        try:
+            super().tpc_abort(txn, timeout)
+        finally:
+            self._discard(staged)
+
+    def _staged(self, txn):
+        """Blob files of a transaction that are not in the cache yet."""
+        try:
+            transaction = txn.data(self)
+        except KeyError:
+            return []
+        return [] if transaction is None else transaction.blobs
+
+    def _discard(self, staged):
+        while staged:
+            _, path = staged.pop()
+            self._blobs.discard(path)
+
+    def _update_blob_cache(self, transaction, tid):
+        while self._blobs is not None and transaction.blobs:
+            oid, staged = transaction.blobs.pop()
+            self._blobs.commit(oid, tid, staged)
+
+
+def checked_blob_cache_fill(value):
+    if value not in FILLS:
+        raise ValueError(
+            f'blob-cache-fill is {" or ".join(FILLS)}, not {value!r}')
+    return value
+
+
+def checked_read_channels(value):
+    if value < 1:
+        raise ValueError(f'read-channels is at least 1, not {value}')
+    return value
+
+
+def _blob_messages(path, oid, serial, data, transaction):
+    """What is said to the server to store a blob."""
+    yield 'storeBlobStart', ()
+    with open(path, 'rb') as file:
+        while piece := file.read(PIECE):
+            yield 'storeBlobChunk', (piece,)
+    yield 'storeBlobEnd', (oid, serial, data, transaction)
+
+
+def _cache(cache, client, var, storage, size):
+    """As ZEO finds it: a path, or a client's name and a directory, or none."""
+    if cache is None and client:
+        cache = os.path.join(var or os.getcwd(), f'{client}-{storage}.zec')
+    if cache is None or isinstance(cache, str):
+        return Cache(cache, size)
+    return cache
