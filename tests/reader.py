@@ -1,7 +1,8 @@
-"""A stock client that comes and goes, reads what belongs together, commits.
+"""A client that comes and goes, reads what belongs together, and commits.
 
-Run as a process: the address of a server, a directory for its cache, a
-number, how many transactions, and how many of them between coming and going.
+Run as a process: which client (a name in CLIENTS), the address of a server, a
+directory for its cache, a number, how many transactions, and how many of them
+between coming and going.
 
 Pairs of objects have values whose sum is zero in every transaction.  A client
 that sees another sum was shown a stale object, from its cache or by the
@@ -12,9 +13,13 @@ import logging
 import random
 import sys
 
-import ZEO
+import ZODB
 from persistent.mapping import PersistentMapping
+from ZEO.ClientStorage import ClientStorage
 from ZODB.POSException import ConflictError
+
+from fsyncstorage.client.pending import Pending
+from fsyncstorage.client.storage import FsyncClient
 
 PAIRS = 3
 VIOLATION = 3
@@ -22,6 +27,15 @@ VIOLATION = 3
 
 class Violation(Exception):
     """What was read does not belong together."""
+
+
+def weak(*args, **kw):
+    """Ours, which keeps answers that an invalidation has overtaken."""
+    Pending.overtake = lambda pending, oid: None
+    return FsyncClient(*args, **kw)
+
+
+CLIENTS = {'stock': ClientStorage, 'ours': FsyncClient, 'weak': weak}
 
 
 def populate(connection):
@@ -32,13 +46,14 @@ def populate(connection):
     connection.transaction_manager.commit()
 
 
-def run(address, directory, number, transactions, stay):
+def run(client, address, directory, number, transactions, stay):
     """Commit so many transactions; each visit with a cache, old or new."""
     choice = random.Random(number)
     while transactions > 0:
         # With a name, the cache is a file that the next visit finds again.
         name = choice.choice([None, f'cache{number}'])
-        connection = ZEO.connection(address, client=name, var=directory)
+        connection = ZODB.connection(
+            CLIENTS[client](address, client=name, var=directory))
         try:
             visit(connection, choice, min(transactions, stay))
         finally:
@@ -63,6 +78,8 @@ def change(connection, choice):
     connection.transaction_manager.begin()
     pairs = [connection.root()[name] for name in range(PAIRS)]
     choice.shuffle(pairs)
+    if choice.random() < 0.3:
+        connection.prefetch(pairs[-1], pairs[0])
     for pair in pairs:
         values = [each['value'] for each in pair]
         if sum(values):
@@ -72,10 +89,10 @@ def change(connection, choice):
     connection.transaction_manager.commit()
 
 
-def main(host, port, directory, *numbers):
+def main(client, host, port, directory, *numbers):
     logging.basicConfig(level=logging.ERROR)
     try:
-        run((host, int(port)), directory, *map(int, numbers))
+        run(client, (host, int(port)), directory, *map(int, numbers))
     except Violation as violation:
         print('violation:', violation, file=sys.stderr)
         sys.exit(VIOLATION)

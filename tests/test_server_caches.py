@@ -41,9 +41,11 @@ class Delaying(FsyncStorage):
         return result
 
 
-class Caches(Served):
+class CachesTestCase(Served):
 
     maxDiff = None
+    #: What each client is (reader.CLIENTS), in turn.
+    kinds = 'stock',
 
     def run_clients(self, transactions, stay):
         """What became of each client, and how many commits there were."""
@@ -66,7 +68,8 @@ class Caches(Served):
     @contextlib.contextmanager
     def client(self, server, number, transactions, stay):
         process = subprocess.Popen(
-            [sys.executable, reader.__file__, *map(str, server.addr),
+            [sys.executable, reader.__file__,
+             self.kinds[number % len(self.kinds)], *map(str, server.addr),
              self.directory, str(number), str(transactions // CLIENTS),
              str(stay)],
             stderr=subprocess.PIPE, text=True,
@@ -92,15 +95,21 @@ class Caches(Served):
         self.assertEqual(ends, [(0, '')] * CLIENTS)
         self.assertGreaterEqual(commits, transactions)
 
+    def check_violation(self):
+        """So the test of the contrary can tell."""
+        ends, _ = self.run_clients(20_000, 1_000)
+        status, said = ends[-1]
+        self.assertEqual(status, reader.VIOLATION, said)
+
+
+class Caches(CachesTestCase):
+
     def test_no_violation(self):
         self.check_no_violation(2_000, 50)
 
     def test_without_the_barrier_there_are_violations(self):
-        """So the test above can tell."""
         with mock.patch.object(Outbox, 'barrier', False):
-            ends, _ = self.run_clients(20_000, 1_000)
-        status, said = ends[-1]
-        self.assertEqual(status, reader.VIOLATION, said)
+            self.check_violation()
 
 
 class Long(Caches):

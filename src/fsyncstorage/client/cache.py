@@ -6,15 +6,29 @@ lock of the cache: an invalidation meets either the load or what was kept of
 its answer, never neither.
 """
 
+import struct
 import threading
 
 from ZEO.cache import ClientCache
+from ZODB.utils import z64
 
 from .. import wire
 from .pending import Pending
 
+# What stands before the data of an object, and what says that the rest of a
+# room is free.  In the file, an object is: its header, data, and oid again.
+_header = struct.Struct('>cI8s8s8sHI')
+_free = struct.Struct('>cI')
+
+# Larger objects are written in ZEO's way, which is safe also where the system
+# writes only a part.
+ONE_WRITE = 1 << 12
+
 
 class Cache(ClientCache):
+
+    # So many bytes from there on are known to be free.
+    _free_from = _free_bytes = 0
 
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
@@ -67,11 +81,12 @@ class Cache(ClientCache):
         """Keep what may be kept of its reply, if there was one."""
         with self._lock:
             self.pending.end(load)
-            if load.reply.__class__ is wire.Found:
-                self._keep(load)
-            done = load.done
-        if done is not None:
-            done.set()
+            try:
+                if load.reply.__class__ is wire.Found:
+                    self._keep(load)
+            finally:
+                if load.done is not None:
+                    load.done.set()
 
     def _keep(self, load):
         reply = load.reply
@@ -79,6 +94,40 @@ class Cache(ClientCache):
             keep = (load.oid not in self.current
                     and self.pending.may_keep_as_current(load, self.tid))
         else:
-            keep = self.pending.may_keep(load)
+            # Before its end was heard of, it may be here as current.
+            keep = self.pending.may_keep(load) and reply.end <= self.tid
         if keep:
             self.store(load.oid, reply.serial, reply.end, reply.data)
+
+    # Writing an object.  ZEO looks for room in the file each time, and writes
+    # in two steps, of which the second one says that the first is done.  The
+    # room is known here, and a small object is there or not after one write.
+
+    def _makeroom(self, size):
+        if self.currentofs == self._free_from and size <= self._free_bytes:
+            return self._free_bytes
+        return super()._makeroom(size)
+
+    def _store(self, oid, start_tid, end_tid, data, size):
+        if size > ONE_WRITE:
+            super()._store(oid, start_tid, end_tid, data, size)
+            return
+        room = self._makeroom(size + 1)
+        position = self.currentofs
+        self.f.seek(position)
+        self.f.write(b''.join((
+            _header.pack(b'a', size, oid, start_tid, end_tid or z64, 0,
+                         len(data)),
+            data, oid, _free_block(room - size))))
+        self.f.flush()
+        if end_tid:
+            self._set_noncurrent(oid, start_tid, position)
+        else:
+            self.current[oid] = position
+        self.currentofs = self._free_from = position + size
+        self._free_bytes = room - size
+
+
+def _free_block(size):
+    """How it begins; very small ones have a number for a name."""
+    return b'%d' % size if size < 5 else _free.pack(b'f', size)

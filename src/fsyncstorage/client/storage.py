@@ -9,11 +9,16 @@ import os
 
 from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageTransactionError
 
 from . import blobfetch
 from .blobcache import BlobCache
 from .cache import Cache
 from .link import Link
+from .written import Written
+from .readchannel import Lost
 
 logger = logging.getLogger(__name__)
 
@@ -94,11 +99,14 @@ class FsyncClient(ClientStorage):
     def _fetch_blob(self, oid, serial, download):
         channels = self._server.blob_channels
         if channels is not None:
-            blobfetch.by_channel(channels, oid, serial, download)
-        else:
-            self._arrivals.fetch(self._call, oid, serial, download)
+            try:
+                blobfetch.by_channel(channels, oid, serial, download)
+                return
+            except Lost as error:
+                logger.debug('%s: %s', self.__name__, error)
+        self._arrivals.fetch(self._call, oid, serial, download)
 
-    # From a server without channels
+    # Over the ZEO connection
 
     def receiveBlobStart(self, oid, serial):
         self._arrivals.start(oid, serial)
@@ -108,6 +116,35 @@ class FsyncClient(ClientStorage):
 
     def receiveBlobStop(self, oid, serial):
         self._arrivals.stop(oid, serial)
+
+    # Transactions
+
+    def tpc_begin(self, txn, tid=None, status=' '):
+        """As ZEO's, with another buffer for what is written."""
+        if self._is_read_only:
+            raise ReadOnlyError()
+        if not hasattr(txn, 'data'):  # the record of one that is copied
+            data = {}
+            txn.data, txn.set_data = data.__getitem__, data.__setitem__
+        if self._written(txn) is not None:
+            raise StorageTransactionError(
+                'Duplicate tpc_begin calls for same transaction')
+        self._commit_lock.acquire()
+        self._tbuf = Written(self._connection_generation)
+        txn.set_data(self, self._tbuf)
+        try:
+            self._async('tpc_begin', id(txn), txn.user, txn.description,
+                        txn.extension, tid, status)
+        except ClientDisconnected:
+            self.tpc_end(txn)
+            raise
+
+    def _written(self, txn):
+        """None: it was not begun here, or is over."""
+        try:
+            return txn.data(self)
+        except KeyError:
+            return None
 
     # Blobs that are written
 
@@ -138,11 +175,8 @@ class FsyncClient(ClientStorage):
 
     def _staged(self, txn):
         """Blob files of a transaction that are not in the cache yet."""
-        try:
-            transaction = txn.data(self)
-        except KeyError:
-            return []
-        return [] if transaction is None else transaction.blobs
+        written = self._written(txn)
+        return [] if written is None else written.blobs
 
     def _discard(self, staged):
         while staged:

@@ -1,0 +1,52 @@
+"""What a transaction wrote: for the cache, when it is finished.
+
+In the place of ZEO's TransactionBuffer, whose file for each transaction costs
+more than most transactions.  What is written is held in memory, up to a limit;
+of what comes after that, the cache is told that it has changed, and no more.
+"""
+
+# Bytes of objects that go into the cache when they are written.
+KEPT = 4 << 20
+
+
+class Written:
+
+    #: Stock's way to tell of a failed store; it raises at once here.
+    exception = None
+
+    def __init__(self, connection_generation):
+        #: Of the connection over which the transaction was begun.
+        self.connection_generation = connection_generation
+        self.server_resolved = set()
+        self.client_resolved = set()
+        self.blobs = []  # (oid, file name)
+        self._data = {}  # oid -> data, or None: it is not kept, or deleted
+        self._room = KEPT
+
+    def store(self, oid, data):
+        if data is not None:
+            self._room -= len(data)
+            if self._room < 0:
+                data = None
+        self._data[oid] = data
+
+    def resolve(self, oid, data):
+        """A conflict was resolved by this client."""
+        self.store(oid, data)
+        self.client_resolved.add(oid)
+
+    def server_resolve(self, oid):
+        """By the server; what became of it is not known here."""
+        self.server_resolved.add(oid)
+        self._data.setdefault(oid)
+
+    def storeBlob(self, oid, file_name):
+        self.blobs.append((oid, file_name))
+
+    def __iter__(self):
+        """(oid, data, whether that is not what was stored)"""
+        for oid, data in self._data.items():
+            yield oid, data, oid in self.server_resolved
+
+    def close(self):
+        self._data.clear()
