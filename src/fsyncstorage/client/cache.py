@@ -6,6 +6,7 @@ lock of the cache: an invalidation meets either the load or what was kept of
 its answer, never neither.
 """
 
+import os
 import struct
 import threading
 
@@ -33,6 +34,8 @@ class Cache(ClientCache):
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
         super().__init__(path, size)
+        # Each object is somewhere else: a buffer would be read and dropped.
+        self.f = self.f.detach()
 
     # What ZEO's client calls when something changes
 
@@ -104,22 +107,23 @@ class Cache(ClientCache):
     # room is known here, and a small object is there or not after one write.
 
     def _makeroom(self, size):
-        if self.currentofs == self._free_from and size <= self._free_bytes:
+        # ZEO's last free block may be longer than the file.
+        room = min(self._free_bytes, self.maxsize - self.currentofs)
+        if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
         return super()._makeroom(size)
 
     def _store(self, oid, start_tid, end_tid, data, size):
         if size > ONE_WRITE:
             super()._store(oid, start_tid, end_tid, data, size)
+            self._free_bytes = 0  # known no more
             return
         room = self._makeroom(size + 1)
         position = self.currentofs
-        self.f.seek(position)
-        self.f.write(b''.join((
+        os.pwrite(self.f.fileno(), b''.join((
             _header.pack(b'a', size, oid, start_tid, end_tid or z64, 0,
                          len(data)),
-            data, oid, _free_block(room - size))))
-        self.f.flush()
+            data, oid, _free_block(room - size))), position)
         if end_tid:
             self._set_noncurrent(oid, start_tid, position)
         else:
