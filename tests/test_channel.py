@@ -394,7 +394,8 @@ class Blobs(ChannelTestCase):
             self.in_loop(transport.get_write_buffer_limits), (0, 0))
         self.assertEqual(
             sum(count for _, count in sent),
-            sum(2 * size - size // 2 for size in self.sizes if size > 1) + 1)
+            sum(2 * size - size // 2 for size in self.sizes
+                if size // 2 > blobsender.SMALL))
 
     def test_sent_from_a_file_that_the_system_cannot_send(self):
         with mock.patch.object(

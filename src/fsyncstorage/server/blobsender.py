@@ -18,6 +18,8 @@ from .. import wire
 logger = logging.getLogger(__name__)
 
 PIECE = 1 << 18
+# What is left of a blob, up to this size, is sent with the answer.
+SMALL = 1 << 16
 
 
 class BlobSender:
@@ -78,23 +80,23 @@ class BlobSender:
         channel = self._channel
         as_of = self._service.last_tid
         try:
-            file, size = await self._in_reader(
+            file, size, rest = await self._in_reader(
                 _open, self._service.storage, request)
         except Exception as error:
             channel.fail(request.number, as_of, error)
         else:
             with file:
                 channel.reply(wire.size(request.number, size))
-                for position in range(request.offset, size, PIECE):
-                    await self._send(request.number, file, position,
-                                     min(PIECE, size - position))
+                if rest:
+                    channel.reply(wire.chunk(request.number, len(rest)) + rest)
+                else:
+                    for position in range(request.offset, size, PIECE):
+                        await self._send(request.number, file, position,
+                                         min(PIECE, size - position))
         channel.answered()
 
     async def _send(self, number, file, position, length):
-        piece = await self._in_reader(
-            os.pread, file.fileno(), length, position)
-        if len(piece) < length:
-            raise EOFError(f'{file.name} has become shorter')
+        piece = await self._in_reader(_read, file, length, position)
         self._channel.flush()
         await self._room()
         head = wire.chunk(number, length)
@@ -144,11 +146,25 @@ class BlobSender:
 
 
 def _open(storage, request):
-    """The file of a blob, and its size."""
+    """The file of a blob, its size, and what is asked for, if that is small.
+    """
     file = open(storage.loadBlob(request.oid, request.serial), 'rb',
                 buffering=0)
-    size = os.fstat(file.fileno()).st_size
-    if request.offset > size:
+    try:
+        size = os.fstat(file.fileno()).st_size
+        left = size - request.offset
+        if left < 0:
+            raise ValueError(
+                f'a blob of {size} bytes has no {request.offset}')
+        rest = _read(file, left, request.offset) if left <= SMALL else b''
+    except BaseException:
         file.close()
-        raise ValueError(f'a blob of {size} bytes has no {request.offset}')
-    return file, size
+        raise
+    return file, size, rest
+
+
+def _read(file, length, position):
+    piece = os.pread(file.fileno(), length, position)
+    if len(piece) < length:
+        raise EOFError(f'{file.name} has become shorter')
+    return piece
