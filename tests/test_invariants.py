@@ -261,6 +261,19 @@ class I3_Acknowledgement(InvariantCase):
 
 class I4_Visibility(InvariantCase):
 
+    def test_an_iterator_ends_before_what_is_written(self):
+        """It does not look there, and wonder what it sees."""
+        storage = self.held()
+        commit = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        position = storage._pos
+        storage._file.write_at(b'the beginning of another', position)
+        with self.assertNoLogs('ZODB', 'WARNING'):
+            self.assertEqual(len(list(storage.iterator())), 1)
+        storage._file.truncate(position)
+        self.disk.release_syncs()
+        commit.result()
+
     def state(self, number=1):
         """All that a reader can ask for."""
         storage, key = self.storage, oid(number)

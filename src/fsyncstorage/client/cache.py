@@ -11,6 +11,7 @@ import struct
 import threading
 
 from ZEO.cache import ClientCache
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import wire
@@ -24,6 +25,8 @@ _free = struct.Struct('>cI')
 # Larger objects are written in ZEO's way, which is safe also where the system
 # writes only a part.
 ONE_WRITE = 1 << 12
+# Small ones wait for each other up to so many bytes.
+TOGETHER = 1 << 14
 
 
 class Cache(ClientCache):
@@ -33,9 +36,29 @@ class Cache(ClientCache):
 
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
+        self._unwritten = []  # what stands before _free_from, in pieces
+        self._unwritten_bytes = 0
         super().__init__(path, size)
         # Each object is somewhere else: a buffer would be read and dropped.
         self.f = self.f.detach()
+
+    @property
+    def f(self):
+        """The file, with all that belongs there."""
+        if self._unwritten:
+            self._write()
+        return self._file
+
+    @f.setter
+    def f(self, file):
+        self._file = file
+
+    def loadBefore(self, oid, tid):
+        with self._lock:
+            if (oid not in self.current and u64(oid) not in self.noncurrent
+                    and self._tracefile is None):
+                return None  # which takes ZEO's some time to find out
+            return super().loadBefore(oid, tid)
 
     # What ZEO's client calls when something changes
 
@@ -102,9 +125,11 @@ class Cache(ClientCache):
         if keep:
             self.store(load.oid, reply.serial, reply.end, reply.data)
 
-    # Writing an object.  ZEO looks for room in the file each time, and writes
-    # in two steps, of which the second one says that the first is done.  The
-    # room is known here, and a small object is there or not after one write.
+    # Writing objects.  ZEO looks for room in the file each time, and writes in
+    # two steps, of which the second one says that the first is done.  The room
+    # is known here, and small objects are written together, when there are
+    # enough of them, or when the file is needed: they are there or not after
+    # one write.  A process that is killed leaves what was written before.
 
     def _makeroom(self, size):
         # ZEO's last free block may be longer than the file.
@@ -120,16 +145,26 @@ class Cache(ClientCache):
             return
         room = self._makeroom(size + 1)
         position = self.currentofs
-        os.pwrite(self.f.fileno(), b''.join((
+        self._unwritten += (
             _header.pack(b'a', size, oid, start_tid, end_tid or z64, 0,
                          len(data)),
-            data, oid, _free_block(room - size))), position)
+            data, oid)
+        self._unwritten_bytes += size
         if end_tid:
             self._set_noncurrent(oid, start_tid, position)
         else:
             self.current[oid] = position
         self.currentofs = self._free_from = position + size
         self._free_bytes = room - size
+        if self._unwritten_bytes > TOGETHER:
+            self._write()
+
+    def _write(self):
+        pieces = b''.join(self._unwritten) + _free_block(self._free_bytes)
+        begin = self._free_from - self._unwritten_bytes
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        os.pwrite(self._file.fileno(), pieces, begin)
 
 
 def _free_block(size):
