@@ -1,6 +1,7 @@
-"""What is used of ZODB's inside: fails when a release moves it.
+"""What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage.py, reading.py and packing.py say at the place what they use.
+storage.py, reading.py and packing.py, and client/link.py, say at the place what
+they use.
 """
 
 import inspect
@@ -8,6 +9,13 @@ import os
 import unittest
 
 import ZODB.blob
+from ZEO.asyncio.base import ZEOBaseProtocol
+from ZEO.asyncio.client import ClientIO
+from ZEO.asyncio.client import ClientRunner
+from ZEO.asyncio.client import ClientThread
+from ZEO.asyncio.client import Protocol
+from ZEO.cache import ClientCache
+from ZEO.ClientStorage import ClientStorage
 from ZODB.BaseStorage import BaseStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage import fspack
@@ -73,6 +81,48 @@ class Hooks(unittest.TestCase):
                         <= names(packer.copyOne))
         self.assertTrue({'gc', '_tfile', 'copyDataRecords'}
                         <= names(packer.copyToPacktime))
+
+
+class ClientHooks(unittest.TestCase):
+
+    def test_who_connects_is_told_to_us(self):
+        """Another class takes the place of ClientIO, before it runs."""
+        self.assertIn('client', names(ClientRunner.setup_delegation))
+        self.assertIn('setup_delegation', names(ClientThread.run_io_thread))
+        self.assertIn('verify', names(ClientIO.register))
+        self.assertIn('disconnected', names(Protocol.connection_lost))
+        self.assertIn('notify_connected', names(ClientIO.verify))
+
+    def test_what_threads_call(self):
+        for name in 'load_before', 'prefetch', 'async_', 'async_iter', 'call':
+            self.assertTrue(callable(getattr(ClientThread, name)))
+        self.assertIn('load_before', names(ClientStorage.loadBefore))
+        for method in ClientStorage.tpc_vote, ClientStorage.tpc_abort:
+            self.assertIn('_call', names(method))
+
+    def test_a_call_is_made_like_this(self):
+        """outgoing.py makes one that leaves with what goes before."""
+        self.assertTrue({'message_id', 'futures', 'write_message', 'encode'}
+                        <= names(Protocol.call_sync))
+        self.assertIn('sm_protocol', names(ZEOBaseProtocol.get_peername))
+        self.assertIn('pop_futures', names(Protocol.close))
+
+    def test_a_transaction(self):
+        self.assertTrue({'_commit_lock', '_tbuf', '_connection_generation'}
+                        <= names(ClientStorage.tpc_begin))
+        self.assertIn('_update_blob_cache', names(ClientStorage.tpc_finish))
+        self.assertTrue({'server_resolve', 'resolve', 'exception'}
+                        <= names(ClientStorage.tpc_vote))
+
+    def test_the_cache(self):
+        self.assertTrue({'_makeroom', 'currentofs', 'f', 'current',
+                         '_set_noncurrent'} <= names(ClientCache._store))
+        self.assertEqual(
+            list(inspect.signature(ClientCache._store).parameters),
+            ['self', 'oid', 'start_tid', 'end_tid', 'data', 'size'])
+        self.assertTrue({'noncurrent', 'load'}
+                        <= names(ClientCache.loadBefore))
+        self.assertIn('_lock', names(ClientCache.invalidate))
 
 
 class State(TestCase):
