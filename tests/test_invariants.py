@@ -735,6 +735,27 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         reopened = self.open('group-commit', read_only=True)
         self.assertEqual(reopened.lastTransaction(), tid)
 
+    def test_closing_waits_for_all_that_is_asynchronous(self):
+        """Each with a sync of its own: the thread has to go on for them."""
+        storage = self.held('per-commit')
+        done = []
+        for number in 3, 4, 5:
+            storage.tpc_finish(
+                vote(storage, {number: b'b'}),
+                AsyncFinish(lambda tid, error: done.append(error)))
+        closing = Thread(storage.close)
+        until(lambda: storage._closed, 'closing')
+        self.disk.release_syncs()
+        closing.result()
+        self.assertEqual(done, [None] * 3)
+
+    def test_closing_syncs_what_nobody_waits_for(self):
+        storage = self.open(durability='none')
+        commit(storage, {1: b'x'})
+        disk = self.controlled_disk()
+        storage.close()
+        self.assertEqual(disk.log[0], 'sync')
+
     def test_closing_refuses_what_comes_too_late(self):
         storage = self.open()
         commit(storage, {1: b'x'})
