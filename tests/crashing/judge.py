@@ -4,6 +4,8 @@ A problem is a kind and words.  The kinds:
 
 refused     it does not open
 lost        something is missing that was promised to be kept
+silent      something that was acknowledged is missing, and the storage does
+            not say that this may be
 emptied     all that was promised is lost, and it opens as an empty database
 hole        a transaction is missing before one that is there
 invented    there is a transaction that was never finished
@@ -29,6 +31,7 @@ from .ledger import REVERTED_PACK
 
 REFUSED = 'refused'
 LOST = 'lost'
+SILENT = 'silent'
 EMPTIED = 'emptied'
 HOLE = 'hole'
 INVENTED = 'invented'
@@ -40,7 +43,7 @@ BLOB = 'blob'
 DISAGREES = 'disagrees'
 
 KINDS = (
-    REFUSED, LOST, EMPTIED, HOLE, INVENTED, REVERTED, DAMAGED, PHANTOM,
+    REFUSED, LOST, SILENT, EMPTIED, HOLE, INVENTED, REVERTED, DAMAGED, PHANTOM,
     UNREADABLE, BLOB, DISAGREES)
 
 
@@ -57,6 +60,8 @@ class Seen(typing.NamedTuple):
     revisions: dict     # (oid, tid) -> data, without undone creations
     blobs: dict         # (oid, tid) -> content
     last_tid: bytes
+    #: It may have lost something; always, if it cannot say so.
+    may_have_lost: bool
 
 
 class Judge:
@@ -81,7 +86,8 @@ class Judge:
             problems = self.compare(seen, standing)
             if thorough and not problems:
                 for make in self._make, FileStorage:
-                    if self._open_and_look(make, directory) != seen:
+                    again = self._open_and_look(make, directory)
+                    if again[:-1] != seen[:-1]:
                         problems.append(Problem(
                             DISAGREES, f'{make} does not show the same'))
             return problems
@@ -111,7 +117,8 @@ class Judge:
                 (oid, tid) for tid, records in transactions
                 for oid in records)),
             self._blobs(storage, transactions),
-            storage.lastTransaction())
+            storage.lastTransaction(),
+            getattr(storage, 'may_have_lost', True))
 
     def _blobs(self, storage, transactions):
         stored = {(oid, transaction.tid)
@@ -141,7 +148,8 @@ class Judge:
         tids = [tid for tid, _ in seen.transactions]
         kept = history[:len(tids)]
         yield from self._order(kept, tids, standing)
-        yield from self._loss(history, tids, standing)
+        yield from self._loss(
+            history, tids, standing, seen.may_have_lost)
         if seen.transactions != [item[:2] for item in kept]:
             yield from self._damage(kept, seen.transactions)
         current, revisions, blobs = _expected(kept)
@@ -163,13 +171,16 @@ class Judge:
             yield Problem(INVENTED, f'{tid_repr(tids[len(kept)])} was never'
                           ' finished')
 
-    def _loss(self, history, tids, standing):
+    def _loss(self, history, tids, standing, may_be):
         missing = [transaction.tid for transaction in history
                    if transaction.tid not in tids]
         owed = standing.owed(self._policy)
         lost = [tid for tid in missing if tid in owed]
         for tid in lost:
             yield Problem(LOST, tid_repr(tid))
+        if not may_be and any(
+                tid in standing.acknowledged for tid in missing):
+            yield Problem(SILENT, 'it does not say that anything is missing')
         if lost and not tids:
             yield Problem(EMPTIED, f'{len(lost)} transactions are lost')
         if self._policy == 'interval':
