@@ -27,6 +27,14 @@ class Both:
                  for each in (self.ours, self.theirs)]
         assert found[0] == found[1], (name, args, found)
 
+    def add(self, as_answer, oid, tid, data):
+        """As the answer to a load, or as what was committed."""
+        if as_answer:
+            self.ours._add(oid, tid, data)
+        else:
+            self.ours.store(oid, tid, None, data)
+        self.theirs.store(oid, tid, None, data)
+
     def close(self):
         self.do('close')
 
@@ -44,8 +52,8 @@ class Same(TestCase):
         what = choice.random()
         if what < 0.5:
             if number not in both.ours.current:
-                both.do('store', number, p64(tid + 1), None,
-                        choice.randbytes(choice.choice(DATA)))
+                both.add(choice.random() < 0.5, number, p64(tid + 1),
+                         choice.randbytes(choice.choice(DATA)))
         elif what < 0.6:
             both.do('store', number, p64(tid + 1), p64(tid + 2),
                     choice.randbytes(choice.randrange(60)))
@@ -79,7 +87,7 @@ class Same(TestCase):
         for number in range(900):
             data = choice.randbytes(choice.choice(DATA))
             stored[oid(number)] = data, p64(1), None
-            cache.store(oid(number), p64(1), None, data)
+            cache._add(oid(number), p64(1), data)
             if number % 7 == 0:
                 found = self.left_of(cache)
                 for key, value in found.items():
