@@ -1,7 +1,7 @@
 """What the project claims, against what was measured.
 
 A claim is about a figure of one contestant in one race, or how many times it
-is the same figure of another.
+is that of another.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import statistics
 from fsyncstorage.timing.wording import milliseconds
 from fsyncstorage.timing.wording import times
 
@@ -23,25 +24,33 @@ class Claim:
     contestant: str
     figure: str = 'txn_per_second'
     against: str | None = None
-    #: In that race; None: the same.
+    #: In that race, and of that figure; None: the same.
     against_settings: dict | None = None
+    against_figure: str | None = None
     at_least: float | None = None
     under: float | None = None
 
     def measured(self, document):
         """The ratio, or the figure; None if it was not measured."""
-        own = self._figure(document, self.settings, self.contestant)
-        if own is None or self.against is None:
-            return own
-        other = self._figure(
-            document, self.against_settings or self.settings, self.against)
-        return other and own / other
+        found = self.spread(document)
+        return found and found['median']
 
-    def _figure(self, document, settings, contestant):
+    def spread(self, document):
+        """The same with its range, round by round."""
+        own = self._values(
+            document, self.settings, self.contestant, self.figure)
+        if self.against is None:
+            return statistics.spread(own.values()) if own else None
+        ratio = statistics.ratio(own, self._values(
+            document, self.against_settings or self.settings, self.against,
+            self.against_figure or self.figure))
+        return ratio and {'median': ratio['of_medians'], **ratio}
+
+    def _values(self, document, settings, contestant, figure):
         race = self._race(document, settings)
-        found = race is not None and documents.result(
-            document, race, contestant, self.figure)
-        return found['median'] if found else None
+        if race is None:
+            return {}
+        return documents.values(document, race, contestant, figure)
 
     def _race(self, document, settings):
         for number, race in enumerate(document['races']):
@@ -77,10 +86,19 @@ def show(claims, document, console):
     table.add_column('claim')
     table.add_column('claimed', justify='right')
     table.add_column('measured', justify='right')
+    table.add_column('in rounds', justify='right')
     table.add_column('holds')
     for claim in claims:
         table.add_row(
             claim.words, claim.claimed(), claim.put(claim.measured(document)),
+            _range(claim, document),
             'yes' if claim.holds(document) else 'NO')
     console.print(table)
     return all(claim.holds(document) for claim in claims)
+
+
+def _range(claim, document):
+    found = claim.spread(document)
+    if found is None or found['min'] is None:
+        return ''
+    return f'{claim.put(found["min"])}-{claim.put(found["max"])}'

@@ -1,9 +1,10 @@
 """What the scripts here share: the options, and a recorded run.
 
 A run leaves `NAME.json` (all samples) and `NAME.txt` (the tables and the
-claims) among the results.  `campaign` is one of a command of the timing driver,
-`run` one of a script that brings a measurement of its own; for those there is
-also a way to fill a storage with many objects.
+claims) among the results.  `campaign` is one of a command of the timing
+driver, `measure` one of races that a script chooses, `run` one of a script
+that brings a measurement of its own; for those there is also a way to fill a
+storage with many objects.
 """
 
 import argparse
@@ -81,6 +82,28 @@ def campaign(name, doc, parameters, rounds, show, show_claims):
           else ['--rounds', str(options.rounds or rounds)])])
     if code:
         return code
+    return _concluded(json, show, show_claims)
+
+
+def measure(name, doc, contestants, races, rounds, show, show_claims):
+    """Run these races; 0 when all claims hold.
+
+    The first contestant is the baseline; `races` is called with whether a
+    quick run was asked for.
+    """
+    options = _options(doc, rounds)
+    options.rounds = options.rounds or (
+        QUICK_ROUNDS if options.quick else rounds)
+    options.contestants = contestants
+    options.baseline = contestants[0]
+    options.json = options.results / f'{name}.json'
+    code = session.run(
+        options, name, lambda options, sync: races(options.quick), show)
+    return code or _concluded(options.json, show, show_claims)
+
+
+def _concluded(json, show, show_claims):
+    """Write the text beside the JSON; 0 when all claims hold."""
     document = documents.load(json)
     hold = show_claims(document, Console())
     with open(json.with_suffix('.txt'), 'w', encoding='utf-8') as file:
@@ -91,48 +114,38 @@ def campaign(name, doc, parameters, rounds, show, show_claims):
 
 
 def run(name, doc, contestants, races, claims, rounds, unit):
-    """Measure; 0 when all claims hold.  The first contestant is the baseline.
+    """Like `measure`, with tables of all figures, and claims of `Ratio`s.
 
-    `races` is called with whether a quick run was asked for.  Figures are
-    shown in units of so many seconds: (1e-3, 'ms').
+    Figures are shown in units of so many seconds: (1e-3, 'ms').
     """
-    options = _options(doc, rounds)
-    options.rounds = options.rounds or (
-        QUICK_ROUNDS if options.quick else rounds)
-    options.contestants = contestants
-    options.baseline = contestants[0]
-    options.json = options.results / f'{name}.json'
-
     def show(document, console):
         tables.show_machine(document, console)
         for number, race in enumerate(document['races']):
-            console.print(_table(document, number, race, unit))
+            console.print(table(document, number, race, unit))
+
+    def show_claims(document, console):
         for claim in claims:
             _show_claim(document, claim, console)
+        return all(claim.holds(document) for claim in claims)
 
-    code = session.run(
-        options, name, lambda options, sync: races(options.quick), show)
-    if code:
-        return code
-    document = documents.load(options.json)
-    with open(options.json.with_suffix('.txt'), 'w', encoding='utf-8') as file:
-        show(document, Console(file=file, width=100))
-    return 0 if all(claim.holds(document) for claim in claims) else 1
+    return measure(
+        name, doc, contestants, races, rounds, show, show_claims)
 
 
-def _table(document, number, race, unit):
+def table(document, number, race, unit):
+    """All figures of a race."""
     settings = ', '.join(
         f'{name} {value}' for name, value in race['settings'].items())
-    table = Table(box=box.HORIZONTALS, pad_edge=False, title_justify='left',
+    shown = Table(box=box.HORIZONTALS, pad_edge=False, title_justify='left',
                   title=f'{race["workload"]}: {settings}')
-    table.add_column('contestant')
+    shown.add_column('contestant')
     for figure in race['compared']:
-        table.add_column(f'{figure}, {unit[1]}', justify='right')
+        shown.add_column(f'{figure}, {unit[1]}', justify='right')
     for contestant in document['contestants']:
-        table.add_row(contestant, *(
+        shown.add_row(contestant, *(
             _cell(documents.result(document, number, contestant, figure), unit)
             for figure in race['compared']))
-    return table
+    return shown
 
 
 def _cell(found, unit):

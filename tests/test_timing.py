@@ -112,10 +112,14 @@ class LatencyTests(Scratch):
         self.assertEqual(self.slept, [])
 
 
+def race(**options):
+    return campaign.Race('any', {}, None, (), **options)
+
+
 class ScheduleTests(unittest.TestCase):
 
     def test_contestants_take_turns_and_another_one_begins(self):
-        steps = campaign.schedule(['race'], ['A', 'B', 'C'], 3)
+        steps = campaign.schedule([race()], ['A', 'B', 'C'], 3)
         self.assertEqual(
             [(step.round, step.contestant) for step in steps],
             [(0, 'A'), (0, 'B'), (0, 'C'),
@@ -124,11 +128,18 @@ class ScheduleTests(unittest.TestCase):
              (3, 'A'), (3, 'B'), (3, 'C')])
 
     def test_each_round_has_all_races(self):
-        steps = campaign.schedule(['one', 'two'], ['A', 'B'], 1)
+        steps = campaign.schedule([race(), race()], ['A', 'B'], 1)
         self.assertEqual(
             steps,
             [(0, 0, 'A'), (0, 0, 'B'), (0, 1, 'A'), (0, 1, 'B'),
              (1, 0, 'B'), (1, 0, 'A'), (1, 1, 'B'), (1, 1, 'A')])
+
+    def test_who_cannot_do_it_is_left_out_of_a_race(self):
+        steps = campaign.schedule(
+            [race(), race(suits='AC'.__contains__)], ['A', 'B', 'C'], 0)
+        self.assertEqual(
+            [(step.race, step.contestant) for step in steps],
+            [(0, 'A'), (0, 'B'), (0, 'C'), (1, 'A'), (1, 'C')])
 
 
 class WorkloadTests(Scratch):

@@ -13,14 +13,17 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
+import transaction
 from rich.console import Console
 from ZODB.FileStorage import FileStorage
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.timing import beside
 from fsyncstorage.timing import bond
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
@@ -29,17 +32,24 @@ from fsyncstorage.timing import light
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
-from fsyncstorage.timing import remote
-from fsyncstorage.timing import servers
-from fsyncstorage.timing import stockclients
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing import population
+from fsyncstorage.timing import processes
+from fsyncstorage.timing import reading
+from fsyncstorage.timing import served
+from fsyncstorage.timing import sites
+from fsyncstorage.timing import writing
+from fsyncstorage.timing import zeo
+from fsyncstorage.timing import zeosites
 from fsyncstorage.timing import zeotables
 from fsyncstorage.timing import zeowire
 
 from .fakezeo import FakeServer
 from .test_timing import Scratch
 
-STOCK = servers.CONTESTANTS['zeo']
-SETTINGS = {'loop': 'asyncio', 'sync_latency': 0, 'socket': False}
+STOCK = sites.CONTESTANTS['zeo']
+SETTINGS = {
+    'loop': 'asyncio', 'sync_latency': 0, 'socket': False, 'pin': 'free'}
 
 #: Only a failing test waits so long.
 LONG = 60
@@ -155,25 +165,165 @@ class StockServerTests(Scratch):
         self.assertEqual(figures['transactions'], 1)
         self.assertEqual(len(self.stored()), 1)
 
-    def test_stock_clients_commit(self):
-        figures = self.measure(remote.measure_commits, clients=2, seconds=0)
+    def test_writes(self):
+        figures = self.measure(
+            writing.measure, clients=2, objects=3, seconds=0)
         self.assertEqual(figures['transactions'], 2)
-        # The root, the trees, the objects to read, and then one each.
-        self.assertEqual(
-            [len(records) for _, records in self.stored()][-2:], [1, 1])
+        self.assertEqual(figures['syncs'], 4)
+        self.assertLessEqual(
+            set(writing.race(**SETTINGS).compared), figures.keys())
+        stored = [records for _, records in self.stored()][-4:]
+        # One that does not count, and one that does, of each client.
+        self.assertEqual(list(map(len, stored)), [3] * 4)
+        written = [{oid for oid, _ in records} for records in stored]
+        self.assertEqual(len(set.union(*written)), 6)
+        for records in stored:
+            self.assertEqual(written.count({oid for oid, _ in records}), 2)
 
-    def test_cold_reads(self):
-        with mock.patch.object(remote, 'OBJECTS', 5):
-            figures = self.measure(remote.measure_cold_reads, clients=2)
-        self.assertEqual(figures['objects'], 5)
-        self.assertGreater(figures['get_per_second'], 0)
-        self.assertGreater(figures['walk_per_second'], 0)
+    def test_reads(self):
+        with mock.patch.object(reading, 'OBJECTS', 5):
+            figures = self.measure(
+                reading.measure, clients=2, objects=2, access='get')
+        for figure in reading.race(**SETTINGS).compared:
+            self.assertGreater(figures[figure], 0, figure)
 
     def test_reads_beside_commits(self):
-        figures = self.measure(
-            remote.measure_reads_beside_commits, seconds=0.01)
+        figures = self.measure(beside.measure, seconds=0.01)
         self.assertGreaterEqual(figures['reads'], 1)
         self.assertGreaterEqual(figures['commits'], 1)
+
+    @unittest.skipIf(pinning.obstacle('across'), 'processes cannot be pinned')
+    def test_pinned(self):
+        first, *_, last = sorted(os.sched_getaffinity(0))
+        for pin, expected in [
+                ('same', ({first}, {first})), ('across', ({first}, {last}))]:
+            self.assertEqual(
+                child.run(self.processors, pin), expected, pin)
+
+    def processors(self, pin):
+        """Those of a server, and of a client."""
+
+        def job(start):
+            return os.sched_getaffinity(0)
+
+        with tempfile.TemporaryDirectory(dir=self.scratch) as directory, \
+                STOCK.running(directory, **{**SETTINGS, 'pin': pin}) as site:
+            [found] = processes.run(site, [job])
+            return os.sched_getaffinity(site.server._process.pid), found
+
+    def test_clients_use_the_loop_of_the_server(self):
+
+        def work():
+            with mock.patch.object(loops, 'use') as use, \
+                    STOCK.running(self.scratch, **SETTINGS) as site:
+                [found] = processes.run(
+                    site, [lambda start: str(use.mock_calls)])
+                return found
+
+        self.assertEqual(child.run(work), "[call('asyncio')]")
+
+
+class ProcessesTests(unittest.TestCase):
+
+    SITE = served.Site(served.Nobody(), None, None)
+
+    def run_jobs(self, *jobs):
+        return child.run(processes.run, self.SITE, jobs)
+
+    def test_nobody_starts_before_all_are_ready_each_time(self):
+        def job(start):
+            times = []
+            for _ in range(3):
+                times.append(time.perf_counter())
+                start()
+                times.append(time.perf_counter())
+            return times
+
+        found = list(zip(*self.run_jobs(job, job, job)))
+        for ready, started in zip(found[::2], found[1::2]):
+            self.assertLess(max(ready), min(started))
+
+    def test_results_are_in_the_order_of_the_jobs(self):
+        self.assertEqual(
+            self.run_jobs(lambda start: None, lambda start: 'second'),
+            [None, 'second'])
+
+    def test_seconds_of_all(self):
+        self.assertEqual(processes.seconds([
+            processes.Stretch(3, 7, []), processes.Stretch(2, 5, [])]), 5)
+
+
+class CountingStorage(FileStorage):
+    """Knows what it was asked for since it was last `told`."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self._asked = []
+
+    def told(self):
+        asked, self._asked = self._asked, []
+        return asked
+
+    def loadBefore(self, oid, tid):
+        self._asked.append(oid)
+        return super().loadBefore(oid, tid)
+
+    def prefetch(self, oids, tid):
+        self._asked.append(list(oids))
+
+
+class ReadingTests(Scratch):
+    """What cold, hot, steamin and prefetched reads ask a storage for."""
+
+    def setUp(self):
+        super().setUp()
+        self.site = served.Site(served.Nobody(), None, self.open)
+        self.oids = child.run(
+            lambda: population.plant(self.site, read=5))['read']
+
+    def open(self):
+        self.storage = CountingStorage(
+            os.path.join(self.scratch, 'Data.fs'))
+        return self.storage
+
+    def asked(self, reader, access):
+        """For the objects, in each stretch; and the stretches."""
+        told = []
+        job = reader(self.site, access, self.oids, 2)
+        with mock.patch.object(
+                transaction.TransactionManager, 'begin', autospec=True,
+                side_effect=transaction.TransactionManager.begin) as begin:
+            stretches = job(lambda: told.append(self.storage.told()))
+        # What a storage does at the begin of one counts.
+        self.assertGreaterEqual(begin.call_count, 2 * len(stretches))
+        return [*told[1:], self.storage.told()], stretches
+
+    def test_one_by_one(self):
+        # Two transactions of two objects; Connection.get makes a ghost of the
+        # record, which then loads it again.
+        for access, times in ('get', 2), ('ghosts', 1):
+            cold = [oid for oid in self.oids[:4] for _ in range(times)]
+            asked, stretches = self.asked(reading._one_by_one, access)
+            self.assertEqual(asked, [cold, cold, []], access)
+            self.assertEqual(list(stretches), ['cold', 'hot', 'steamin'])
+            for stretch in stretches.values():
+                self.assertEqual(len(stretch.transactions), 2)
+                self.assertEqual(len(stretch.objects), 4)
+
+    def test_prefetch(self):
+        one, two, three, four, _ = self.oids
+        asked, stretches = self.asked(reading._prefetching, 'ghosts')
+        self.assertEqual(
+            asked, [[[one, two], one, two, [three, four], three, four]])
+        self.assertEqual(stretches['prefetch'].objects, [])
+
+    def test_figures(self):
+        self.assertEqual(
+            reading._figures('cold', [
+                processes.Stretch(10, 12, [0.5, 1.5], [0.1, 0.4, 0.7, 0.8]),
+                processes.Stretch(11, 14, [1, 2], [0.5, 0.5, 1, 1])], 2),
+            {'cold_per_second': 2, 'cold_seconds': 1.25,
+             'cold_p50_seconds': 0.5, 'cold_p99_seconds': 1})
 
 
 def number_in(record):
@@ -236,11 +386,11 @@ class DyingTests(Scratch):
         return text
 
     def serve(self, contestant=STOCK, **settings):
-        return servers.running(
-            contestant, self.scratch, **{**SETTINGS, **settings})
+        return contestant.running(
+            self.scratch, **{**SETTINGS, **settings})
 
     def test_a_program_that_is_not_there(self):
-        missing = servers.Contestant('x', 'x', 'no.such.program', '')
+        missing = zeosites.ZeoSite('x', 'x', 'no.such.program', '')
         text = self.failure_of(lambda: light.measure(
             missing, self.scratch, connections=1, seconds=0, **SETTINGS))
         self.assertIn('the server died with exit code 1', text)
@@ -250,16 +400,16 @@ class DyingTests(Scratch):
         busy = self.enterContext(contextlib.closing(
             socket.create_server(('127.0.0.1', 0))))
         address = '127.0.0.1:%d' % busy.getsockname()[1]
-        with mock.patch.object(servers, 'TCP', address):
+        with mock.patch.object(zeosites, 'TCP', address):
             text = self.failure_of(lambda: light.measure(
                 STOCK, self.scratch, connections=1, seconds=0, **SETTINGS))
         self.assertIn('already in use', text)
 
     def test_a_server_that_dies_under_light_clients(self):
         def work():
-            with self.serve() as server:
-                client = light.Client(server.address)
-                server._process.kill()
+            with self.serve() as site:
+                client = light.Client(site.address)
+                site.server._process.kill()
                 with contextlib.closing(client):
                     light.drive([client], LONG)
 
@@ -268,23 +418,23 @@ class DyingTests(Scratch):
 
     def test_a_server_that_dies_under_stock_clients(self):
         def work():
-            with self.serve() as server:
-                pid = server._process.pid
+            with self.serve() as site:
+                pid = site.server._process.pid
 
                 def job(start):
                     start()
                     os.kill(pid, signal.SIGKILL)
                     signal.pause()
 
-                stockclients.run(server, [job, job])
+                processes.run(site, [job, job])
 
         self.assertIn(
             'the server died with exit code -9', self.failure_of(work))
 
     def test_a_client_that_dies(self):
         def work(job):
-            with self.serve() as server:
-                stockclients.run(server, [idle, job])
+            with self.serve() as site:
+                processes.run(site, [idle, job])
 
         def idle(start):
             start()
@@ -316,12 +466,12 @@ class NothingLeftTests(Scratch):
         """Tell the address from a client, which then never ends."""
         def job(start):
             start()
-            address = json.dumps(server.address).encode()
+            address = json.dumps(site.address).encode()
             self.theirs.sendall(address)
             signal.pause()
 
-        with servers.running(STOCK, self.scratch, **SETTINGS) as server:
-            stockclients.run(server, [job])
+        with STOCK.running(self.scratch, **SETTINGS) as site:
+            processes.run(site, [job])
 
     def connect(self):
         """To the server, when client and server are there."""
@@ -360,10 +510,10 @@ class NothingLeftTests(Scratch):
 
     def test_the_driver_is_killed_and_only_the_server_notices(self):
         def work():
-            with servers.running(STOCK, self.scratch, **SETTINGS) as server:
-                address = json.dumps(server.address).encode()
+            with STOCK.running(self.scratch, **SETTINGS) as site:
+                address = json.dumps(site.address).encode()
                 self.theirs.sendall(address)
-                server.sentinel.read()
+                site.server.sentinels[0].read()
 
         self.kill_driver(work)
 
@@ -380,7 +530,7 @@ class NothingLeftTests(Scratch):
 
     def test_the_process_of_the_sample_is_killed(self):
         def work():
-            with servers.running(STOCK, self.scratch, **SETTINGS) as server:
+            with STOCK.running(self.scratch, **SETTINGS) as site:
                 parent = os.getpid()
 
                 def job(start):
@@ -388,7 +538,7 @@ class NothingLeftTests(Scratch):
                     os.kill(parent, signal.SIGKILL)
                     signal.pause()
 
-                stockclients.run(server, [job])
+                processes.run(site, [job])
 
         with self.assertRaisesRegex(child.ChildFailed, 'exit code -9'):
             child.run(work)
@@ -413,24 +563,28 @@ class CommandTests(Scratch):
 
     def test_everything_for_real(self):
         path = self.json_file()
-        with mock.patch.object(remote, 'OBJECTS', 5):
+        with mock.patch.object(reading, 'OBJECTS', 5):
             code, out, err = self.run_main(
-                'zeo', '--rounds', '1', '--seconds', '0.01',
-                '--connections', '2', '--clients', '1', '--loop', 'asyncio',
-                '--json', path)
+                'zeo', 'fsync-client', '--rounds', '1', '--seconds', '0.01',
+                '--connections', '2', '--clients', '1', '--objects', '2',
+                '--loop', 'asyncio', '--json', path,
+                *(f'--workload={name}' for name in zeo.WORKLOADS))
         self.assertEqual((code, err), (0, ''))
         self.assertEqual(os.listdir(self.scratch), [])
         document = documents.load(path)
         self.assertTrue(document['complete'])
         self.assertEqual(
             [race['workload'] for race in document['races']],
-            ['light', 'commit', 'cold', 'read-beside-commit'])
-        self.assertEqual(len(document['samples']), 8)
+            ['write', 'read', 'light', 'read-beside-commit'])
+        # fsync-client takes no part in `light`; there is a warm-up.
+        self.assertEqual(len(document['samples']), 2 * 7)
+        text = ' '.join(out.split())
         for expected in ('Commits of light connections, asyncio over TCP,',
-                         'Commits of stock clients',
-                         'Connection.get', 'ghost to ghost',
+                         'Commits, 2 objects a transaction, asyncio over TCP,',
+                         'by Connection.get, 2 objects a transaction',
+                         'clients write cold hot steamin',
                          'another client commits', 'nothing, 50 ms.'):
-            self.assertIn(expected, out)
+            self.assertIn(expected, text)
 
     def test_interrupt(self):
         path = self.json_file()
@@ -454,8 +608,8 @@ class CommandTests(Scratch):
         self.assertEqual(len(documents.load(path)['samples']), 1)
 
     def test_a_failing_contestant_is_one_line(self):
-        bad = servers.Contestant('bad', 'bad', 'no.such.program', '')
-        with mock.patch.dict(servers.CONTESTANTS, bad=bad):
+        bad = zeosites.ZeoSite('bad', 'bad', 'no.such.program', '')
+        with mock.patch.dict(sites.CONTESTANTS, bad=bad):
             code, out, err = self.run_main(
                 'bad', '--workload', 'light', '--loop', 'asyncio')
         self.assertEqual(code, 1)
@@ -472,6 +626,9 @@ class CommandTests(Scratch):
                     (['--workload', 'undo'], 'invalid choice'),
                     (['--connections', '0'], 'whole number'),
                     (['--clients', 'many'], 'whole number'),
+                    (['--objects', '0'], 'whole number'),
+                    (['--access', 'root'], 'invalid choice'),
+                    (['--pin', 'here'], 'invalid choice'),
                     (['--seconds', 'long'], 'invalid float'),
                     (['--loop', 'twisted'], 'invalid choice'),
                     (['--loop', 'uvloop'], 'uvloop is not installed'),
@@ -494,7 +651,7 @@ class CommandTests(Scratch):
     def test_help(self):
         code, out, err = self.run_main('--help')
         self.assertEqual(code, 0)
-        for name in servers.CONTESTANTS:
+        for name in sites.CONTESTANTS:
             self.assertIn(name, out)
 
 
@@ -505,30 +662,58 @@ class TablesTests(unittest.TestCase):
         'p99_seconds': 0.034, 'server_cpu': 0.91, 'driver_cpu': 0.15,
         'tids_not_rising': 0, 'invalidations_late': 0}
 
-    def shown(self, *rounds):
-        contestants = [STOCK, servers.CONTESTANTS['fsync-zeo']]
+    def shown(self, race, *rounds):
+        """Where one of two contestants was measured, with these figures."""
+        contestants = [STOCK, sites.CONTESTANTS['fsync-zeo']]
         document = documents.new(
-            'zeo', [light.race(connections=16, seconds=3, **SETTINGS)],
-            contestants, 2, 'zeo', machine.describe(tempfile.gettempdir()))
+            'zeo', [race], contestants, 2, 'zeo',
+            machine.describe(tempfile.gettempdir()))
         document['samples'] = [
             {'race': 0, 'contestant': 'zeo', 'round': number,
-             'figures': {**self.FIGURES, **figures}}
+             'figures': figures}
             for number, figures in enumerate(rounds, 1)]
         documents.summarise(document)
         console = Console(file=io.StringIO(), width=80)
         zeotables.show(document, console)
         return console.file.getvalue()
 
+    def shown_light(self, *rounds):
+        return self.shown(
+            light.race(connections=16, seconds=3, **SETTINGS),
+            *({**self.FIGURES, **figures} for figures in rounds))
+
     def test_light(self):
-        text = self.shown({}, {})
+        text = self.shown_light({}, {})
         for expected in ('asyncio over TCP, nothing added', '16 connections',
                          '1,234', 'p50 1.2 ms', 'p99 34 ms', 'server 91%',
-                         'driver 15%', 'fsync-zeo'):
+                         'driver 15%'):
             self.assertIn(expected, text)
+        self.assertNotIn('fsync-zeo', text)  # was not measured
         self.assertNotIn('rising', text)
         self.assertNotIn('late', text)
 
     def test_what_no_server_should_do_is_shown_if_it_happened_once(self):
-        text = self.shown({'invalidations_late': 2}, {'tids_not_rising': 1})
+        text = self.shown_light(
+            {'invalidations_late': 2}, {'tids_not_rising': 1})
         self.assertIn('1 tid not rising', text)
         self.assertIn('2 invalidations late', text)
+
+    def test_write_at_a_server_whose_processor_time_is_not_known(self):
+        text = self.shown(
+            writing.race(clients=1, objects=334, seconds=3,
+                         **{**SETTINGS, 'pin': 'across'}),
+            {'txn_per_second': 99, 'p50_seconds': 1, 'p99_seconds': 2,
+             'clients_cpu': 0.5})
+        for expected in ('Commits, 334 objects a transaction',
+                         'on different processors', 'CPU: clients 50%'):
+            self.assertIn(expected, ' '.join(text.split()))
+
+    def test_reads(self):
+        text = self.shown(
+            reading.race(clients=2, objects=1, access='ghosts', **SETTINGS),
+            {'cold_per_second': 12345, 'cold_p50_seconds': 0.0001,
+             'cold_p99_seconds': 0.0002, 'prefetch_per_second': 54321})
+        for expected in ('Cold reads of objects, by a walk over ghosts, 1'
+                         ' object a transaction', '2 clients', '12,345',
+                         'p50 100 us', 'p99 200 us', 'Prefetches', '54,321'):
+            self.assertIn(expected, ' '.join(text.split()))

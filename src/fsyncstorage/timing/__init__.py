@@ -11,15 +11,20 @@ From the outside in:
 - child         one sample in a process of its own; bond: all that it starts
 - contestants   the storages that can take part, by name
 - committing, loading    the work that is timed; crew: its threads
-- servers       the ZEO servers that can take part; launcher: their processes
-- light, remote the work that is timed over ZEO; zeowire: the messages of light
-                clients; stockclients: processes that start together
+- sites         the servers and clients that can take part, by name: zeosites,
+                relstorages; served: a server's process, which runs launcher or
+                postgresql
+- writing, reading, beside, light    the work that is timed over ZEO
+- processes     clients that start together; population: the objects of them;
+                zeowire: the messages of light clients
 - loops         the event loop that ZEO runs on
+- pinning       the processors that servers and clients run on
 - latency       the one place that changes how a storage syncs
 - machine       what the measurements were made on
-- statistics, document, tables, zeotables, progress, history    what is made
-                of samples
+- statistics, document, tables, zeotables, table2009, wording, zeowording,
+  progress, history    what is made of samples
 
 A new measurement is a module like `commits`, with workloads like
-`committing`; the rest does not change.
+`committing`; the rest does not change.  A new peer over a network is a module
+like `relstorages`.
 """

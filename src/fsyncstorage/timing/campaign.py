@@ -7,8 +7,10 @@ slow minute of the machine hits all of them, and no single one of their rounds
 decides.  Round 0 warms up and does not count.
 """
 
+import contextlib
 import dataclasses
 import functools
+import os
 import tempfile
 import typing
 
@@ -27,6 +29,8 @@ class Race:
     measure: typing.Callable
     #: Those of the figures that contestants are compared by.
     compared: tuple
+    #: Called with a contestant: can it do this?
+    suits: typing.Callable = lambda contestant: True
 
 
 class Step(typing.NamedTuple):
@@ -49,6 +53,7 @@ def schedule(races, contestants, rounds):
             Step(number, race, contestant)
             for race in range(len(races))
             for contestant in turn
+            if races[race].suits(contestant)
         ]
     return steps
 
@@ -82,5 +87,9 @@ def _failure(step, race, error):
     return f'{step.contestant.name} failed ({settings}): {error}'
 
 
+@contextlib.contextmanager
 def _directory(scratch):
-    return tempfile.TemporaryDirectory(dir=scratch)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        # A server may run as another user, and has its place in here.
+        os.chmod(directory, 0o711)
+        yield directory

@@ -51,15 +51,15 @@ def summarise(document):
             'race': number,
             'contestant': contestant,
             'figure': figure,
-            'rounds': len(values),
-            **statistics.spread(values.values()),
+            'rounds': len(found),
+            **statistics.spread(found.values()),
             'ratio': ratio(
                 document, number, contestant, document['baseline'], figure),
         }
         for number, race in enumerate(document['races'])
         for contestant in document['contestants']
         for figure in race['compared']
-        if (values := _values(document, number, contestant, figure))
+        if (found := values(document, number, contestant, figure))
     ]
 
 
@@ -75,22 +75,24 @@ def result(document, race, contestant, figure):
 def ratio(document, race, contestant, baseline, figure):
     """How many times the baseline; None when one of them was not measured."""
     return statistics.ratio(
-        _values(document, race, contestant, figure),
-        _values(document, race, baseline, figure))
+        values(document, race, contestant, figure),
+        values(document, race, baseline, figure))
 
 
 def figures(document, race, contestant, figure):
-    """The values of any figure in the rounds that count."""
-    return list(_values(document, race, contestant, figure).values())
+    """Its values in the rounds that count, as a list."""
+    return list(values(document, race, contestant, figure).values())
 
 
-def _values(document, race, contestant, figure):
+def values(document, race, contestant, figure):
+    """A dict of any figure, known or not, by the rounds that count."""
     return {
         sample['round']: sample['figures'][figure]
         for sample in document['samples']
         if sample['race'] == race
         and sample['contestant'] == contestant
         and sample['round'] > 0
+        and figure in sample['figures']
     }
 
 

@@ -1,9 +1,8 @@
 """What a server process runs: a ZEO server, with the driver as its watchman.
 
 It chooses the event loop, slows the syncs, and calls the `main` of the server.
-Its first line on standard output is the server's address; each line that it
-reads is answered with what the process used until then.  It ends when nobody
-can send such a line any more, or the driver is gone.
+It speaks with the driver as `served` says.  It ends when nobody can speak to
+it any more, or the driver is gone.
 """
 
 import functools
@@ -22,7 +21,7 @@ from . import loops
 
 
 def main(options):
-    """With the options of `servers.Server`; returns when the server ends."""
+    """With the options of `served.running`; returns when the server ends."""
     os.chdir(options['directory'])
     bond.follow(options['bond'])
     loops.use(options['loop'])

@@ -15,7 +15,6 @@ import time
 
 from ZODB.utils import z64
 
-from . import servers
 from . import statistics
 from . import zeowire
 from .campaign import Race
@@ -24,17 +23,18 @@ from .campaign import Race
 def race(**settings):
     return Race(
         'light', settings, measure,
-        ('txn_per_second', 'p50_seconds', 'p99_seconds'))
+        ('txn_per_second', 'p50_seconds', 'p99_seconds'),
+        suits=lambda contestant: contestant.takes_light_clients)
 
 
-def measure(contestant, directory, *, connections, seconds, **server_settings):
+def measure(contestant, directory, *, connections, seconds, **site_settings):
     """Time the commits of one contestant; the figures of it."""
-    with servers.running(contestant, directory, **server_settings) as server:
-        clients = [Client(server.address) for _ in range(connections)]
+    with contestant.running(directory, **site_settings) as site:
+        clients = [Client(site.address) for _ in range(connections)]
         try:
-            before = server.usage()
+            before = site.server.usage()
             figures = drive(clients, seconds)
-            after = server.usage()
+            after = site.server.usage()
         finally:
             for client in clients:
                 client.close()

@@ -11,11 +11,14 @@ import time
 
 from fsyncstorage.datafile import disk
 
+from . import postgresql
 from . import statistics
 
 PACKAGES = (
     'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
-    'uvloop')
+    'uvloop', 'RelStorage')
+
+_NOT_INSTALLED = '(not installed)'
 
 #: The probe of a sync ends after so many appends, or after so many seconds.
 _PROBES, _PROBE_SECONDS = 200, 2.0
@@ -30,7 +33,10 @@ def describe(directory):
         'architecture': platform.machine(),
         'python': (f'{platform.python_implementation()}'
                    f' {platform.python_version()}'),
-        'packages': {name: _version(name) for name in PACKAGES},
+        'packages': {
+            **{name: _version(name) for name in PACKAGES},
+            'PostgreSQL': postgresql.version() or _NOT_INSTALLED,
+        },
         'file_system': _file_system(directory),
         'load_average': os.getloadavg()[0],
         'sync_p50_seconds': sync_p50(directory),
@@ -67,7 +73,7 @@ def _version(package):
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return '(not installed)'
+        return _NOT_INSTALLED
 
 
 def _file_system(directory):

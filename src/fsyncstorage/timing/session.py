@@ -6,6 +6,7 @@ file, if one was asked for, holds what was measured until then.
 """
 
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -31,6 +32,8 @@ def run(options, command, make_races, show):
     try:
         with _termination_as_interrupt(), tempfile.TemporaryDirectory(
                 prefix='fsync-time-', dir=options.directory) as scratch:
+            # A server may run as another user, and has its place in here.
+            os.chmod(scratch, 0o711)
             described = machine.describe(scratch)
             races = make_races(options, described['sync_p50_seconds'])
             document = documents.new(

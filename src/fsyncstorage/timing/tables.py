@@ -64,6 +64,21 @@ def races_of(document, workload):
     ]
 
 
+def series(document, workload, setting):
+    """Races that differ in one setting: what they share, and they by it."""
+    found = []
+    for race in races_of(document, workload):
+        shared = dict(document['races'][race]['settings'])
+        value = shared.pop(setting)
+        for others, races in found:
+            if others == shared:
+                races[value] = race
+                break
+        else:
+            found.append((shared, {value: race}))
+    return found
+
+
 def _commits_groups(document):
     """The races that make one table: they differ in their threads only."""
     groups = {}

@@ -7,19 +7,24 @@ import argparse
 import sys
 
 from . import arguments
+from . import beside
 from . import light
 from . import loops
-from . import remote
-from . import servers
+from . import pinning
+from . import reading
 from . import session
+from . import sites
 from . import wording
+from . import writing
 from . import zeotables
 
-WORKLOADS = ('light', 'commit', 'cold', 'read-beside-commit')
+WORKLOADS = ('write', 'read', 'light', 'read-beside-commit')
 
+#: Those of the experiment of 2009.
+DEFAULT_WORKLOADS = ('write', 'read')
+DEFAULT_CLIENTS, QUICK_CLIENTS = [1, 2, 4, 8, 16], [1, 4]
+DEFAULT_OBJECTS, QUICK_OBJECTS = [1, 4, 334], [4]
 DEFAULT_CONNECTIONS = [4, 16]
-DEFAULT_COMMITTERS = [1, 4, 16]
-DEFAULT_READERS = [1, 16]
 
 SECONDS, QUICK_SECONDS = 3.0, 0.5
 
@@ -28,59 +33,82 @@ READS_LATENCY = 0.05
 _ADDED = wording.duration(READS_LATENCY)
 
 DESCRIPTION = f"""\
-Measure what commits and reads take over ZEO, between servers.
+Measure what commits and reads take over ZEO, by server and client.
 
 Each sample starts a server in a process of its own on an empty directory, and
-stops it afterwards. The workloads:
+stops it afterwards. Clients are processes of their own, too. The workloads:
 
+  write               each client changes small objects of its own
+  read                each client reads small objects: cold, with ZODB's cache
+                      and the client's own empty; hot, with the client's own
+                      filled; steamin, with both filled; and cold again, each
+                      transaction prefetching what it reads
   light               many connections, driven by one process that costs next
                       to nothing, commit one object of about 200 bytes at a
                       time: shows the limit of the server
-  commit              stock clients, each in a process of its own, commit
-  cold                stock clients read small objects with an empty cache, by
-                      Connection.get and from ghost to ghost
   read-beside-commit  how long a cold read takes while another client commits
                       and {_ADDED} are added to each sync
+
+Without --workload these are write and read: what Jim Fulton measured in 2009,
+and the table has his columns and rows.
+
+RelStorage takes part where it is installed, with the database. It has no event
+loop, its syncs cannot be slowed, and it asks for changes at the begin of each
+transaction, which counts in the time of a transaction, not of an object.
 """
 
 EPILOG = """\
 examples:
-  fsync-time zeo --quick --workload light
-  fsync-time zeo zeo fsync-zeo --sync-latency 0,5ms --directory /srv/zeo
-  fsync-time zeo --workload cold --clients 1,8 --loop both --json cold.json
+  fsync-time zeo --quick
+  fsync-time zeo zeo fsync-client --objects 334 --directory /srv/zeo
+  fsync-time zeo --workload read --clients 1 --access ghosts --pin same
+  fsync-time zeo --workload light --sync-latency 0,5ms --loop both
 """
 
 
 def add_to(commands):
     parser = commands.add_parser(
         'zeo',
-        help='what commits and reads take over ZEO, by server',
+        help='what commits and reads take over ZEO, by server and client',
         description=DESCRIPTION,
-        epilog=(f'{arguments.contestants_help(servers.CONTESTANTS)}\n\n'
+        epilog=(f'{arguments.contestants_help(sites.CONTESTANTS)}\n\n'
                 f'{EPILOG}'),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments.add_common(parser, servers.CONTESTANTS)
+    arguments.add_common(parser, sites.CONTESTANTS)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
-        help='what to measure; can be repeated (default: all)')
+        help='what to measure; can be repeated (default:'
+             f' {" and ".join(DEFAULT_WORKLOADS)})')
+    parser.add_argument(
+        '--clients', type=arguments.counts, metavar='N,...',
+        help='so many processes at a time, of the workloads write and read'
+             f' ({_default(DEFAULT_CLIENTS, QUICK_CLIENTS)})')
+    parser.add_argument(
+        '--objects', type=arguments.counts, metavar='N,...',
+        help='so many in a transaction, of the workloads write and read'
+             f' ({_default(DEFAULT_OBJECTS, QUICK_OBJECTS)})')
     parser.add_argument(
         '--connections', type=arguments.counts, default=DEFAULT_CONNECTIONS,
         metavar='N,...',
-        help='of the workload light (default:'
+        help='so many at a time, of the workload light (default:'
              f' {_listed(DEFAULT_CONNECTIONS)})')
     parser.add_argument(
-        '--clients', type=arguments.counts, metavar='N,...',
-        help='of the workloads commit and cold (default:'
-             f' {_listed(DEFAULT_COMMITTERS)} and {_listed(DEFAULT_READERS)})')
+        '--access', choices=reading.ACCESSES, default='get',
+        help='read by Connection.get, or walk over ghosts that are there'
+             ' already (default: get)')
     parser.add_argument(
         '--seconds', type=float, metavar='S',
-        help='how long a sample lasts, of all workloads but cold'
+        help='how long a sample lasts, of all workloads but read'
              f' (default: {SECONDS}, or {QUICK_SECONDS} with --quick)')
     parser.add_argument(
         '--loop', choices=[*loops.NAMES, 'both'],
         help='the event loop of servers and clients (default: uvloop where'
              ' it is installed, as ZEO does)')
+    parser.add_argument(
+        '--pin', choices=[pinning.SAME, pinning.ACROSS], default=pinning.FREE,
+        help='clients and server on the same processor, or across two'
+             ' (default: wherever the system puts them)')
     parser.add_argument(
         '--socket', action='store_true',
         help='use unix sockets, not TCP over the loopback interface')
@@ -88,37 +116,63 @@ def add_to(commands):
 
 
 def run(parser, options):
-    arguments.complete(parser, options)
-    options.workload = options.workload or WORKLOADS
     options.loops = _loops(parser, options.loop)
-    if options.seconds is None:
-        options.seconds = QUICK_SECONDS if options.quick else SECONDS
+    if obstacle := pinning.obstacle(options.pin):
+        parser.error(f'--pin {options.pin}: {obstacle}')
+    options.contestants = _installed(
+        parser, options.contestants or options.all_contestants)
+    arguments.complete(parser, options)
+    options.workload = options.workload or DEFAULT_WORKLOADS
+    for name, usual, quick in (
+            ('clients', DEFAULT_CLIENTS, QUICK_CLIENTS),
+            ('objects', DEFAULT_OBJECTS, QUICK_OBJECTS),
+            ('seconds', SECONDS, QUICK_SECONDS)):
+        if getattr(options, name) is None:
+            setattr(options, name, quick if options.quick else usual)
     return session.run(options, 'zeo', races, zeotables.show)
 
 
 def races(options, sync_seconds):
-    found = []
-    for loop in options.loops:
-        server = {'loop': loop, 'socket': options.socket}
-        timed = {'seconds': options.seconds, **server}
-        if 'light' in options.workload:
-            found += [
-                light.race(connections=number, sync_latency=latency, **timed)
-                for latency in options.sync_latency
-                for number in options.connections]
-        if 'commit' in options.workload:
-            found += [
-                remote.commit_race(
-                    clients=number, sync_latency=latency, **timed)
-                for latency in options.sync_latency
-                for number in options.clients or DEFAULT_COMMITTERS]
-        if 'cold' in options.workload:  # nothing is synced meanwhile
-            found += [
-                remote.cold_race(clients=number, sync_latency=0, **server)
-                for number in options.clients or DEFAULT_READERS]
-        if 'read-beside-commit' in options.workload:
-            found.append(
-                remote.beside_race(sync_latency=READS_LATENCY, **timed))
+    return [
+        race for loop in options.loops
+        for race in _races(options, {
+            'loop': loop, 'socket': options.socket, 'pin': options.pin})]
+
+
+def _races(options, site):
+    timed = {'seconds': options.seconds, **site}
+    if 'write' in options.workload:
+        yield from (
+            writing.race(clients=clients, objects=objects,
+                         sync_latency=latency, **timed)
+            for latency in options.sync_latency
+            for objects in options.objects
+            for clients in options.clients)
+    if 'read' in options.workload:  # nothing is synced meanwhile
+        yield from (
+            reading.race(clients=clients, objects=objects,
+                         access=options.access, sync_latency=0.0, **site)
+            for objects in options.objects
+            for clients in options.clients)
+    if 'light' in options.workload:
+        yield from (
+            light.race(connections=number, sync_latency=latency, **timed)
+            for latency in options.sync_latency
+            for number in options.connections)
+    if 'read-beside-commit' in options.workload:
+        yield beside.race(sync_latency=READS_LATENCY, **timed)
+
+
+def _installed(parser, contestants):
+    """Those that can take part here; the others are named."""
+    missing = {one.name: one.missing() for one in contestants}
+    for name, reason in missing.items():
+        if reason:
+            print(f'{parser.prog}: {name} is left out: {reason}',
+                  file=sys.stderr)
+    found = [one for one in contestants if not missing[one.name]]
+    if not found:
+        parser.error('nothing is left to measure')
     return found
 
 
@@ -134,6 +188,11 @@ def _loops(parser, wanted):
     if wanted not in installed:
         parser.error(f'{wanted} is not installed')
     return [wanted]
+
+
+def _default(usual, quick):
+    usual, quick = (_listed(numbers) for numbers in (usual, quick))
+    return f'default: {usual}, or {quick} with --quick'
 
 
 def _listed(numbers):

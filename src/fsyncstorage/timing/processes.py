@@ -1,13 +1,13 @@
-"""Stock ZEO clients, each in a process of its own, that start together.
+"""Client processes that start together.
 
-The counterpart of `crew` for processes.  They are forked, and die with the
-sample that they serve.
+The counterpart of `crew`, whose threads share a database.  They are forked,
+and die with the sample that they serve.
 """
 
 import contextlib
 import multiprocessing
 import multiprocessing.connection
-import time
+import typing
 
 import ZODB
 
@@ -16,8 +16,10 @@ from .child import one_line
 
 _FORK = multiprocessing.get_context('fork')
 
-#: For a client to find its server, and for an ended one to exit.
-_CONNECT_SECONDS = 30
+#: Objects that ZODB keeps in memory: more than any workload has.
+_ROOM = 1 << 20
+
+#: For a client that has ended to exit.
 _EXIT_SECONDS = 10
 
 
@@ -25,38 +27,53 @@ class ClientFailed(Exception):
     """The message is one line."""
 
 
+class Stretch(typing.NamedTuple):
+    """What one client did between two moments, on the clock of them all."""
+
+    began: float
+    ended: float
+    #: How long each transaction took.
+    transactions: list
+    #: How long each object took, if they were timed one by one.
+    objects: list = []
+
+
+def seconds(stretches):
+    """From the first one's begin to the last one's end."""
+    return (max(each.ended for each in stretches)
+            - min(each.began for each in stretches))
+
+
 @contextlib.contextmanager
-def database(address):
-    """A database of a stock client, with an empty cache."""
-    from ZEO.ClientStorage import ClientStorage  # an extra of the package
-    db = ZODB.DB(ClientStorage(address, wait_timeout=_CONNECT_SECONDS))
+def database(site):
+    """A database of a client, with empty caches."""
+    db = ZODB.DB(site.open(), cache_size=_ROOM)
     try:
         yield db
     finally:
         db.close()
 
 
-def run(server, jobs):
-    """The results of the jobs, in their order, and the seconds it took.
+def run(site, jobs):
+    """The results of the jobs, in their order.
 
     A job is called with a function `start`: it prepares itself, calls
-    `start()` once to wait for the others, works, and returns its result.  The
-    time runs from when the last job was ready to when the last one was done.
+    `start()` to wait for the others, works, and returns its result.  It may
+    prepare and start several times, if the others do the same.
     """
     clients = [_Client(job) for job in jobs]
     try:
-        _received(server, clients)
-        began = time.perf_counter()
-        for client in clients:
-            client.pipe.send('start')
-        answers = _received(server, clients)
+        answers = _received(site, clients)
+        while None in answers:
+            for client in clients:
+                client.pipe.send('start')
+            answers = _received(site, clients)
         for client in clients:
             client.process.join(_EXIT_SECONDS)
     finally:
         for client in clients:
             client.end()
-    results, ends = zip(*answers)
-    return list(results), max(ends) - began
+    return [result for result, in answers]
 
 
 class _Client:
@@ -68,6 +85,7 @@ class _Client:
         theirs.close()
 
     def receive(self):
+        """None when it is ready; a tuple with the result when it is done."""
         try:
             answer, failure = self.pipe.recv()
         except EOFError:
@@ -82,15 +100,16 @@ class _Client:
         self.pipe.close()
 
 
-def _received(server, clients):
+def _received(site, clients):
     """One answer of each; an error as soon as one fails, or the server."""
+    sentinels = set(site.server.sentinels)
     answers = {}
     while len(answers) < len(clients):
         waiting = {
             client.pipe: client for client in clients
             if client not in answers}
-        ready = multiprocessing.connection.wait([*waiting, server.sentinel])
-        if server.sentinel in ready:
+        ready = multiprocessing.connection.wait([*waiting, *sentinels])
+        if sentinels.intersection(ready):
             raise EOFError('the server ended')
         for pipe in ready:
             answers[waiting[pipe]] = waiting[pipe].receive()
@@ -106,6 +125,6 @@ def _work(pipe, job):
 
     try:
         result = job(start)
-        pipe.send(((result, time.perf_counter()), None))
+        pipe.send(((result,), None))
     except BaseException as error:
         pipe.send((None, one_line(error)))

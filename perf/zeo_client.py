@@ -1,0 +1,130 @@
+"""The claims about the ZEO client, against stock ZEO and RelStorage.
+
+Client processes read and write small objects over TCP on this machine, by
+`FsyncClient` at `fsync-runzeo` and by the client of ZEO at its own server;
+RelStorage over PostgreSQL and SQLite takes part where it is installed.  Reads
+have 334 objects a transaction; one client is pinned, to the processor of its
+server and to another one.  Servers and clients of ZEO run on uvloop where it
+is installed; the read channels of FsyncClient run on no event loop.  Writes
+`zeo_client.json` (all samples) and `zeo_client.txt` (the tables and the
+claims).  README.rst says how to read them.
+"""
+
+import sys
+
+import claims
+import running
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing import reading
+from fsyncstorage.timing import sites
+from fsyncstorage.timing import writing
+from fsyncstorage.timing import zeotables
+from fsyncstorage.timing.wording import count
+
+STOCK, OURS = 'zeo', 'fsync-client'
+POSTGRESQL, SQLITE = 'relstorage:postgresql', 'relstorage:sqlite'
+
+ROUNDS = 5
+SECONDS, QUICK_SECONDS = 2.0, 0.5  # of a sample of writes
+
+MANY = 334  # objects in a transaction
+CROWD = 16  # clients
+
+#: Two that are equal differ by so much from run to run.
+NOISE = 1.1
+
+PINNED = {
+    pinning.SAME: ' on the processor of its server',
+    pinning.ACROSS: ' on another processor',
+    pinning.FREE: '',
+}
+
+
+def contestants():
+    """Those that are installed."""
+    for name in STOCK, OURS, POSTGRESQL, SQLITE:
+        contestant = sites.CONTESTANTS[name]
+        if reason := contestant.missing():
+            print(f'{name} is left out: {reason}', file=sys.stderr)
+        else:
+            yield contestant
+
+
+def races(quick):
+    site = {'loop': loops.installed()[-1], 'socket': False,
+            'sync_latency': 0.0}
+    reads = [(1, pinning.SAME), (1, pinning.ACROSS), (CROWD, pinning.FREE)]
+    writes = [(1, MANY), (CROWD, 1)]
+    return [
+        *(reading.race(clients=clients, objects=MANY, access=access, pin=pin,
+                       **site)
+          for clients, pin in reads for access in reading.ACCESSES),
+        *(writing.race(clients=clients, objects=objects, pin=pinning.FREE,
+                       seconds=QUICK_SECONDS if quick else SECONDS, **site)
+          for clients, objects in writes)]
+
+
+def of_reads(how, figure, access, pin, clients=1, against=STOCK, **options):
+    return claims.Claim(
+        f'{how}, {access}, {count(clients, "client")}{PINNED[pin]},'
+        f' against {against}',
+        'read', {'clients': clients, 'access': access, 'pin': pin},
+        OURS, figure, against=against, **options)
+
+
+def of_one_client(pin, most):
+    for access in reading.ACCESSES:
+        yield of_reads(
+            'cold read', 'cold_p50_seconds', access, pin, under=most)
+        yield of_reads(
+            'cold read', 'cold_p50_seconds', access, pin, under=1.0,
+            against=POSTGRESQL)
+        yield of_reads(
+            f'prefetch of {MANY} and reads, to cold reads',
+            'prefetch_seconds', access, pin, under=0.2,
+            against_figure='cold_seconds')
+        for how in 'hot', 'steamin':
+            yield of_reads(
+                f'{how} read', f'{how}_p50_seconds', access, pin, under=NOISE)
+
+
+def of_a_crowd():
+    for access, against, least in (
+            ('get', STOCK, 2.2), ('ghosts', STOCK, 3.0),
+            ('ghosts', POSTGRESQL, 1.4)):
+        yield of_reads(
+            'cold objects a second', 'cold_per_second', access, pinning.FREE,
+            CROWD, against, at_least=least)
+
+
+def of_writes():
+    yield claims.Claim(
+        f'commit of {count(MANY, "object")}, 1 client, against {STOCK}',
+        'write', {'clients': 1, 'objects': MANY}, OURS, 'p50_seconds',
+        against=STOCK, under=0.5)
+    yield claims.Claim(
+        f'commits of 1 object a second, {CROWD} clients, against {STOCK}',
+        'write', {'clients': CROWD, 'objects': 1}, OURS, against=STOCK,
+        at_least=2.0)
+
+
+def all_claims():
+    yield from of_one_client(pinning.SAME, 1 / 3)
+    yield from of_one_client(pinning.ACROSS, 0.55)
+    yield from of_a_crowd()
+    yield from of_writes()
+
+
+def show_claims(document, console):
+    """Those about what took part."""
+    return claims.show(
+        [claim for claim in all_claims()
+         if claim.against in document['contestants']],
+        document, console)
+
+
+if __name__ == '__main__':
+    sys.exit(running.measure(
+        'zeo_client', __doc__, list(contestants()), races, ROUNDS,
+        zeotables.show, show_claims))

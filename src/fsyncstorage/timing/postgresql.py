@@ -1,0 +1,161 @@
+"""A program: PostgreSQL, on a new cluster, with the driver as its watchman.
+
+The cluster has PostgreSQL's defaults; its commits are durable.  It belongs to
+the user that runs this program; or, since PostgreSQL does not run as root, to
+the one that its packages make.
+
+Only who knows its password can connect, and nobody is told but the driver: who
+may do anything in the cluster may run programs as its user.
+
+It speaks with the driver as `served` says; its address is a connection string.
+It ends when nobody can speak to it any more, or the driver is gone.
+"""
+
+import glob
+import json
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+PROGRAMS = 'initdb', 'postgres'
+
+#: Where Debian's packages put them, which is in nobody's PATH.
+_DEBIAN = '/usr/lib/postgresql/*/bin'
+
+#: Who has to run them when this is root.
+ACCOUNT = 'postgres'
+
+USER, DATABASE = 'zodb', 'postgres'
+
+_READY = 'ready to accept connections'
+
+
+def missing():
+    """What is not installed, or None."""
+    if None in map(_found, PROGRAMS):
+        return 'PostgreSQL is not installed'
+    if os.geteuid() == 0 and not _account_exists():
+        return f'there is no user {ACCOUNT} to run PostgreSQL'
+    return None
+
+
+def version():
+    """Of the server, or None if there is none."""
+    program = _found('postgres')
+    if program is None:
+        return None
+    said = subprocess.run(
+        [program, '--version'], capture_output=True, text=True).stdout
+    # postgres (PostgreSQL) 15.4 (Debian 15.4-1)
+    return said.split()[2]
+
+
+def _found(program):
+    """The path of a program, or None; the newest of several."""
+    versions = sorted(
+        glob.glob(_DEBIAN), key=lambda path: (len(path), path), reverse=True)
+    return shutil.which(program) or shutil.which(
+        program, path=os.pathsep.join(versions))
+
+
+def _account_exists():
+    return any(entry.pw_name == ACCOUNT for entry in pwd.getpwall())
+
+
+def main(options):
+    """With the options of `served.running`; returns when PostgreSQL ends."""
+    home = os.path.join(options['directory'], 'postgresql')
+    os.mkdir(home, 0o700)
+    account = {}
+    if os.geteuid() == 0:
+        account = {'user': ACCOUNT, 'group': ACCOUNT, 'extra_groups': []}
+    password = secrets.token_hex()
+    cluster = _new_cluster(home, password, account)
+    settings, address = _where(home, options['socket'])
+    process = subprocess.Popen(
+        [_found('postgres'), '-D', cluster, *settings], cwd=home,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, **account)
+    for watch in (_answer, process), (_follow, process, options['bond']):
+        threading.Thread(target=watch[0], args=watch[1:], daemon=True).start()
+    _listen(process, f'{address} user={USER} password={password}'
+                     f' dbname={DATABASE}')
+    return process.wait()
+
+
+def _new_cluster(home, password, account):
+    known = os.path.join(home, 'password')
+    with open(known, 'w', encoding='ascii') as file:
+        file.write(password)
+    for path in home, known:
+        if account:
+            shutil.chown(path, account['user'], account['group'])
+    cluster = os.path.join(home, 'cluster')
+    # The cluster is made without syncs; what it does later has all of them.
+    made = subprocess.run(
+        [_found('initdb'), '-D', cluster, '--no-sync', '--encoding', 'UTF8',
+         '--locale', 'C', '--auth', 'scram-sha-256', '--username', USER,
+         '--pwfile', known],
+        cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        **account)
+    if made.returncode:
+        sys.exit(' '.join(made.stderr.split()))
+    return cluster
+
+
+def _where(home, use_socket):
+    """Settings that make it listen there, and how clients find it."""
+    if use_socket:
+        settings = {'listen_addresses': '', 'unix_socket_directories': home}
+        host, port = home, 5432
+    else:
+        host, port = '127.0.0.1', _free_port()
+        settings = {'listen_addresses': host, 'unix_socket_directories': ''}
+    settings['port'] = port
+    return (
+        [f'--{name}={value}' for name, value in settings.items()],
+        f'host={host} port={port}')
+
+
+def _free_port():
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        return free.getsockname()[1]
+
+
+def _listen(process, dsn):
+    """Tell the address when clients can connect, and pass on errors."""
+    for line in process.stderr:
+        if _READY in line:
+            _write(dsn)
+        elif 'LOG:' not in line:
+            sys.stderr.write(line)
+
+
+def _answer(process):
+    for _ in sys.stdin:
+        _write({})
+    _end(process)
+
+
+def _follow(process, bond):
+    os.read(bond, 1)
+    _end(process)
+
+
+def _end(process):
+    # At once: nobody will start it again.
+    process.send_signal(signal.SIGQUIT)
+
+
+def _write(value):
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,115 @@
+"""RelStorage over PostgreSQL and SQLite, as peers of ZEO.
+
+It is not part of this package: who wants to compare installs it, and the
+database, beside it.  History is kept, as FileStorage keeps it.
+
+There is no event loop.  Each storage asks the database at the begin of each
+transaction what has changed, where a client of ZEO was told.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import os
+import typing
+
+import ZODB.config
+
+from . import postgresql
+from . import served
+from .pinning import Pinning
+
+CONFIGURATION = """\
+%import relstorage
+<relstorage>
+  keep-history true
+  {database}
+</relstorage>
+"""
+
+POSTGRESQL = """\
+<postgresql>
+  driver psycopg2
+  dsn {dsn}
+</postgresql>
+"""
+
+SQLITE = """\
+<sqlite3>
+  data-dir {directory}
+  {pragmas}
+</sqlite3>
+"""
+
+SYNCHRONOUS_FULL = """\
+<pragmas>
+  synchronous FULL
+</pragmas>
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class RelStorageSite:
+    name: str
+    summary: str
+    #: Called with the directory, whether to use a unix socket, and how to pin;
+    #: a context manager that yields a server and a section of a configuration.
+    database: typing.Callable
+    #: Called without arguments: what of it is not installed, or None.
+    database_missing: typing.Callable = lambda: None
+
+    can_be_slowed = takes_light_clients = False
+
+    def missing(self):
+        if importlib.util.find_spec('relstorage') is None:
+            return 'RelStorage is not installed'
+        return self.database_missing()
+
+    @contextlib.contextmanager
+    def running(self, directory, *, loop, sync_latency, socket, pin):
+        """A `Site` on an empty directory."""
+        with self.database(directory, socket, pin) as (server, database):
+            configuration = CONFIGURATION.format(database=database)
+            # Clients are forked: none of them has to import it.
+            open_storage = functools.partial(
+                ZODB.config.storageFromString, configuration)
+            open_storage().close()
+            yield served.Site(server, None, open_storage)
+
+
+@contextlib.contextmanager
+def _postgresql(directory, socket, pin):
+    with served.running(
+            'fsyncstorage.timing.postgresql', directory, pin,
+            socket=socket) as server:
+        yield server, POSTGRESQL.format(dsn=server.address)
+
+
+def _postgresql_missing():
+    if importlib.util.find_spec('psycopg2') is None:
+        return 'psycopg2 is not installed'
+    return postgresql.missing()
+
+
+@contextlib.contextmanager
+def _sqlite(directory, socket, pin, pragmas=''):
+    Pinning(pin).start_clients()
+    yield served.Nobody(), SQLITE.format(
+        directory=os.path.join(directory, 'sqlite'), pragmas=pragmas)
+
+
+CONTESTANTS = (
+    RelStorageSite(
+        'relstorage:postgresql',
+        'RelStorage, PostgreSQL with its durable defaults',
+        _postgresql, _postgresql_missing),
+    RelStorageSite(
+        'relstorage:sqlite',
+        'RelStorage, SQLite made durable (synchronous FULL)',
+        functools.partial(_sqlite, pragmas=SYNCHRONOUS_FULL)),
+    RelStorageSite(
+        'relstorage:sqlite-normal',
+        'RelStorage, SQLite with its default: NOT durable',
+        _sqlite),
+)

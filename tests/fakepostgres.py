@@ -1,0 +1,61 @@
+"""The program `postgresql` of the timing driver, over stand-ins.
+
+They are scripts; `write` makes them in a directory, and the program is told
+which one by an option of its own.
+"""
+
+import json
+import os
+import pathlib
+import sys
+from unittest import mock
+
+from fsyncstorage.timing import postgresql
+
+INITDB = """\
+import os, sys
+arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
+if not os.path.exists(arguments['--pwfile']):
+    sys.exit('no password')
+os.mkdir(arguments['-D'])
+"""
+
+#: Leaves its process id; serves until it is told to end.
+POSTGRES = """\
+import os, signal, sys
+cluster = sys.argv[2]
+with open(os.path.join(cluster, '..', '..', 'pid'), 'w') as file:
+    file.write(str(os.getpid()))
+print('LOG:  starting', file=sys.stderr)
+print('LOG:  database system is ready to accept connections',
+      file=sys.stderr, flush=True)
+signal.pause()
+"""
+
+FAILING = """\
+import sys
+print('LOG:  starting', file=sys.stderr)
+sys.exit('FATAL:  no room')
+"""
+
+
+def write(directory, initdb=INITDB, postgres=POSTGRES):
+    for name, text in ('initdb', initdb), ('postgres', postgres):
+        path = pathlib.Path(directory, name)
+        path.write_text(f'#!{sys.executable}\n{text}')
+        path.chmod(0o755)
+
+
+def main(options):
+
+    def found(program):
+        return os.path.join(options['programs'], program)
+
+    # Nobody has to be another user.
+    with mock.patch.object(postgresql, '_found', found), \
+            mock.patch.object(os, 'geteuid', lambda: 1000):
+        return postgresql.main(options)
+
+
+if __name__ == '__main__':
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,218 @@
+"""The peers of `fsync-time zeo`, and the program that runs PostgreSQL.
+
+The program is tested with stand-ins for PostgreSQL (see fakepostgres);
+PostgreSQL itself and RelStorage only where they are installed.
+"""
+
+import contextlib
+import importlib.util
+import io
+import multiprocessing
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import socket
+import tempfile
+import unittest
+from unittest import mock
+
+from fsyncstorage.timing import child
+from fsyncstorage.timing import main
+from fsyncstorage.timing import postgresql
+from fsyncstorage.timing import reading
+from fsyncstorage.timing import relstorages
+from fsyncstorage.timing import served
+from fsyncstorage.timing import writing
+
+from . import fakepostgres
+from .support import PATIENCE
+from .test_timing import Scratch
+
+SETTINGS = {
+    'loop': 'asyncio', 'sync_latency': 0.0, 'socket': False, 'pin': 'free'}
+
+
+class ProgramTests(Scratch):
+    """The life of a server, with stand-ins."""
+
+    def setUp(self):
+        super().setUp()
+        self.programs = self.enterContext(tempfile.TemporaryDirectory())
+        fakepostgres.write(self.programs)
+
+    def running(self, socket=False):
+        return served.running(
+            'tests.fakepostgres', self.scratch, 'free', socket=socket,
+            programs=self.programs)
+
+    def process_id(self):
+        return int(pathlib.Path(self.scratch, 'pid').read_text())
+
+    def assertEnded(self):
+        with self.assertRaises(ProcessLookupError):
+            os.kill(self.process_id(), 0)
+
+    def test_it_ends_when_it_is_not_needed_any_more(self):
+        def work():
+            with self.running() as server:
+                os.kill(self.process_id(), 0)
+                return server.address, server.usage()
+
+        address, usage = child.run(work)
+        self.assertRegex(
+            address, r'^host=127.0.0.1 port=\d+ user=zodb'
+            r' password=[0-9a-f]{64} dbname=postgres$')
+        self.assertEqual(usage, {})
+        self.assertEnded()
+
+    def test_a_unix_socket(self):
+        def work():
+            with self.running(socket=True) as server:
+                return server.address
+
+        self.assertRegex(child.run(work), f'^host={self.scratch}/')
+
+    def test_it_ends_when_who_needs_it_is_killed(self):
+        def work():
+            with self.running():
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with self.assertRaisesRegex(child.ChildFailed, 'exit code -9'):
+            child.run(work)
+        self.assertEnded()
+
+    def test_it_ends_when_the_driver_is_killed(self):
+        own, theirs = socket.socketpair()
+        self.addCleanup(own.close)
+
+        def work():
+            with self.running() as server:
+                theirs.sendall(b'!')
+                server.sentinels[0].read()
+
+        driver = multiprocessing.get_context('fork').Process(
+            target=child.run, args=(work,))
+        driver.start()
+        theirs.close()
+        own.recv(1)
+        driver.kill()
+        driver.join()
+        # Only the server could notice that; the rest of the sample follows.
+        own.settimeout(PATIENCE)
+        self.assertEqual(own.recv(1), b'')
+        self.assertEnded()
+
+    def failure(self):
+
+        def work():
+            with self.running() as server:
+                server.usage()
+
+        with self.assertRaises(child.ChildFailed) as caught:
+            child.run(work)
+        return str(caught.exception)
+
+    def test_no_cluster_can_be_made(self):
+        fakepostgres.write(self.programs, initdb=fakepostgres.FAILING)
+        self.assertIn('FATAL: no room', self.failure())
+
+    def test_postgresql_does_not_start(self):
+        fakepostgres.write(self.programs, postgres=fakepostgres.FAILING)
+        self.assertIn(
+            'the server died with exit code 1: FATAL: no room',
+            self.failure())
+
+    def test_postgresql_dies(self):
+
+        def work():
+            with self.running() as server:
+                os.kill(self.process_id(), signal.SIGKILL)
+                server.sentinels[0].read()
+                server.usage()
+
+        with self.assertRaisesRegex(child.ChildFailed, 'the server died'):
+            child.run(work)
+
+
+class MissingTests(Scratch):
+    """Who is not installed is named and left out."""
+
+    def test_postgresql(self):
+        with mock.patch.object(shutil, 'which', lambda *args, **kw: None):
+            self.assertEqual(
+                postgresql.missing(), 'PostgreSQL is not installed')
+            self.assertIsNone(postgresql.version())
+
+    def test_the_user_of_postgresql(self):
+        for user, expected in [
+                (0, 'there is no user postgres to run PostgreSQL'),
+                (1000, None)]:
+            with mock.patch.object(os, 'geteuid', lambda: user), \
+                    mock.patch.object(pwd, 'getpwall', lambda: []), \
+                    mock.patch.object(shutil, 'which', lambda *a, **kw: a):
+                self.assertEqual(postgresql.missing(), expected)
+
+    def test_relstorage(self):
+        expected = [
+            f'fsync-time zeo: {contestant.name} is left out:'
+            ' RelStorage is not installed'
+            for contestant in relstorages.CONTESTANTS]
+        code, err = self.run_main(
+            *(contestant.name for contestant in relstorages.CONTESTANTS))
+        self.assertEqual(code, 2)
+        self.assertEqual(err.splitlines()[:-1], expected)
+        self.assertIn('nothing is left', err)
+
+    def test_the_others_take_part(self):
+        with mock.patch.object(child, 'run', side_effect=KeyboardInterrupt):
+            code, err = self.run_main('zeo', 'relstorage:sqlite')
+        self.assertEqual(code, 130)
+        self.assertIn('relstorage:sqlite is left out', err)
+
+    def run_main(self, *contestants):
+        """Exit code and standard error, without RelStorage."""
+        found = importlib.util.find_spec
+
+        def find_spec(name, *args):
+            return None if name == 'relstorage' else found(name, *args)
+
+        err = io.StringIO()
+        with mock.patch.object(importlib.util, 'find_spec', find_spec), \
+                contextlib.redirect_stderr(err):
+            try:
+                code = main.main(
+                    ['zeo', *contestants, '--directory', self.scratch])
+            except SystemExit as exit:
+                code = exit.code
+        return code, err.getvalue()
+
+
+class RelStorageTests(Scratch):
+    """For real, where it is installed."""
+
+    def measure(self, function, **settings):
+        """The figures of each."""
+        for contestant in relstorages.CONTESTANTS:
+            with self.subTest(contestant.name):
+                if reason := contestant.missing():
+                    self.skipTest(reason)
+                with tempfile.TemporaryDirectory(
+                        dir=self.scratch) as directory:
+                    os.chmod(self.scratch, 0o711)
+                    os.chmod(directory, 0o711)
+                    yield child.run(lambda: function(
+                        contestant, directory, **SETTINGS, **settings))
+
+    def test_writes(self):
+        for figures in self.measure(
+                writing.measure, clients=2, objects=2, seconds=0):
+            self.assertEqual(figures['transactions'], 2)
+            self.assertNotIn('server_cpu', figures)
+
+    def test_reads(self):
+        with mock.patch.object(reading, 'OBJECTS', 5):
+            for figures in self.measure(
+                    reading.measure, clients=2, objects=2, access='ghosts'):
+                self.assertGreater(figures['cold_per_second'], 0)
