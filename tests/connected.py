@@ -1,4 +1,4 @@
-"""A client of ours, and a server in a thread that can be held up and cut off."""
+"""A client of ours; a server in a thread, to be held up and cut off."""
 
 import contextlib
 import threading
@@ -9,6 +9,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server.channel import Channel
 
 from .channels import ChannelTestCase
 from .channels import client_context
@@ -78,6 +79,11 @@ class ConnectedTestCase(ChannelTestCase):
     def until_asked(self, number):
         """So many requests have come on channels, since it began."""
         until(lambda: self.figures.requests == number, 'asked')
+
+    def close_channels(self):
+        self.in_loop(lambda: [
+            each.abort() for each in list(self.server.connections)
+            if isinstance(each, Channel)])
 
     # The client
 

@@ -1,11 +1,13 @@
 """How a blob comes from the server into a download of the blob cache.
 
-On a read channel of its own, from where an earlier attempt ended; or, from a
-server without channels, over the ZEO connection: its event loop then writes
-the pieces, from the beginning.
+On a read channel of its own, from where an earlier attempt ended; or, if there
+is no channel, over the ZEO connection: its event loop then writes the pieces,
+from the beginning.  That waits for a server, if there is none at the moment.
 
 `Interrupted` is raised when the connection was lost: it may be tried again.
 """
+
+import contextlib
 
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
@@ -17,12 +19,14 @@ from .readchannel import Lost
 
 
 def by_channel(channels, oid, serial, download):
-    try:
-        with channels.channel() as channel:
+    """Raises `Lost` if there is no channel."""
+    with contextlib.ExitStack() as stack:
+        channel = stack.enter_context(channels.channel())
+        try:
             for event in channel.blob(oid, serial, download.offset):
                 _take(event, oid, download)
-    except Lost as error:
-        raise Interrupted(str(error)) from error
+        except Lost as error:
+            raise Interrupted(str(error)) from error
 
 
 def _take(event, oid, download):
@@ -40,31 +44,48 @@ def _take(event, oid, download):
 class Arrivals:
     """Blobs that come over the ZEO connection."""
 
+    # Of each, (oid, serial) is the key.
+
     def __init__(self):
-        self._downloads = {}  # (oid, serial) -> _Arrival
+        self._downloads = {}  # _Arrival
+        self._calls = {}      # their futures, done when all was received
 
     def fetch(self, call, oid, serial, download):
-        """`call` asks the server, and returns when all was received."""
-        arrival = _Arrival(download)
-        self._downloads[oid, serial] = arrival
+        """`call` asks the server; others do not ask for the same now."""
+        key = oid, serial
+        self._wait_for_what_was_given_up(key)
+        arrival = self._downloads[key] = _Arrival(download)
         try:
-            call('sendBlob', oid, serial)
+            self._calls[key] = call('sendBlob', oid, serial, wait=False)
+            self._calls[key].result()
         except ClientDisconnected as error:
             raise Interrupted(str(error)) from error
         finally:
-            del self._downloads[oid, serial]
+            del self._downloads[key]
         arrival.finish(oid)
+
+    def _wait_for_what_was_given_up(self, key):
+        """Its pieces may still come, and would be taken for ours."""
+        earlier = self._calls.pop(key, None)
+        if earlier is not None:
+            with contextlib.suppress(Exception):
+                earlier.result()
 
     # What the server says, in the event loop
 
     def start(self, oid, serial):
-        self._downloads[oid, serial].do('restart')
+        self._tell(oid, serial, 'restart')
 
     def piece(self, oid, serial, data):
-        self._downloads[oid, serial].do('write', data)
+        self._tell(oid, serial, 'write', data)
 
     def stop(self, oid, serial):
-        self._downloads[oid, serial].complete = True
+        self._tell(oid, serial, 'complete')
+
+    def _tell(self, oid, serial, what, *args):
+        arrival = self._downloads.get((oid, serial))
+        if arrival is not None:  # not given up meanwhile
+            getattr(arrival, what)(*args)
 
 
 class _Arrival:
@@ -72,17 +93,26 @@ class _Arrival:
     def __init__(self, download):
         self._download = download
         self._error = None
-        self.complete = False
+        self._complete = False
 
-    def do(self, what, *args):
+    def restart(self):
+        self._do(self._download.restart)
+
+    def write(self, data):
+        self._do(self._download.write, data)
+
+    def _do(self, function, *args):
         if self._error is None:
             try:
-                getattr(self._download, what)(*args)
+                function(*args)
             except Exception as error:
                 self._error = error  # is for the thread that waits
+
+    def complete(self):
+        self._complete = True
 
     def finish(self, oid):
         if self._error is not None:
             raise self._error
-        if not self.complete:
+        if not self._complete:
             raise POSKeyError(oid)

@@ -70,9 +70,9 @@ class Cache(ClientCache):
     def load(self, oid, before_tid=None):
         with self._lock:
             position = self.current.get(oid)
-            if position is None and self._tracefile is None:
+            if self._tracefile is None and position is None:
                 return None
-            if position is None or self._is_far_back(position):
+            if self._tracefile is not None or self._is_far_back(position):
                 return super().load(oid, before_tid)
             record = os.pread(self.f.fileno(), READ_AHEAD, position)
             status, _, found, serial, end, _, length = _header.unpack_from(

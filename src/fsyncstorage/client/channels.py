@@ -1,8 +1,8 @@
 """The read channels to one server: a few, opened when they are needed.
 
-They last as long as the ZEO connection to that server, and belong to the
-process that opened them.  Of those that are free the one that was used last
-goes first.  A thread that finds none waits for the next one.
+They last as long as the ZEO connection to that server.  Of those that are free
+the one that was used last goes first.  A thread that finds none waits for the
+next one.
 
 When the server refuses a channel, or none can be opened, there are none for
 some seconds (`Lost` at once): whoever wants something asks on the ZEO
@@ -12,7 +12,6 @@ connection meanwhile.
 import collections
 import contextlib
 import logging
-import os
 import threading
 import time
 
@@ -31,7 +30,6 @@ class Channels:
         self._name = name
         self._most = most
         self._server = server
-        self._process = os.getpid()
         self._free = collections.deque()
         # For what follows.  A channel is given back without it, if nobody
         # waits: whoever does says so before a last look at what is free.
@@ -54,8 +52,6 @@ class Channels:
         self.give_back(channel)
 
     def take(self):
-        if os.getpid() != self._process:
-            raise Lost('the storage was opened in another process')
         try:
             return self._free.pop()
         except IndexError:

@@ -8,11 +8,14 @@ ZEO connection otherwise.  What a transaction says is gathered until its vote
 one again, begins to verify the cache: then the channels to the one before are
 closed, and its answers are not kept (a new generation of the cache).
 
+All of it belongs to the process that opened it; in a fork of that, loads fail.
+
 What is used of ZEO's inside was read from ZEO 6.2; tests/test_stock_hooks.py
 fails when it moves.
 """
 
 import logging
+import os
 
 from ZEO.asyncio.client import ClientIO
 from ZEO.asyncio.client import ClientThread
@@ -81,8 +84,10 @@ class Link(ClientThread):
         self._cache = cache
         self._storage_key = storage_key
         self._read_channels = read_channels
-        self._tls = ssl, ssl_server_hostname
+        self._ssl = ssl
+        self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
+        self._process = os.getpid()
         super().__init__(
             addrs, storage, cache, storage_key, *args,
             ssl=ssl, ssl_server_hostname=ssl_server_hostname)
@@ -110,24 +115,40 @@ class Link(ClientThread):
                 logger.info('%s: the server has no read channels; reading over'
                             ' the ZEO connection', self._name)
             return
+        address, hostname = self._peer()
         self._reader = Reader(self._cache, *(
-            Channels(self._name, most, self.client.protocol.addr,
-                     about['instance'], self._storage_key, *self._tls)
+            Channels(self._name, most, address, about['instance'],
+                     self._storage_key, self._ssl, hostname)
             for most in (self._read_channels, self._read_channels, 1)))
+
+    def _peer(self):
+        """The very machine that we are connected to, and its name for TLS."""
+        protocol = self.client.protocol
+        if isinstance(protocol.addr, str):
+            return protocol.addr, None
+        host = protocol.addr[0] or '127.0.0.1'  # as in ZEO
+        return protocol.get_peername()[:2], self._ssl_server_hostname or host
 
     # Reading
 
+    def _reader_here(self):
+        """None: the server has no channels, or there is no server."""
+        if os.getpid() != self._process:
+            raise ClientDisconnected(
+                'this storage was opened by another process, before a fork')
+        return self._reader
+
     def load_before(self, oid, tid):
-        reader = self._reader
+        reader = self._reader_here()
         if reader is not None:
             try:
                 return reader.load_before(oid, tid)
             except Lost as error:
-                logger.info('%s: %s', self._name, error)
+                logger.debug('%s: %s', self._name, error)
         return super().load_before(oid, tid)
 
     def prefetch(self, oids, tid):
-        reader = self._reader
+        reader = self._reader_here()
         if reader is None:
             super().prefetch(oids, tid)
         else:
@@ -136,7 +157,7 @@ class Link(ClientThread):
     @property
     def blob_channels(self):
         """None: the server has none."""
-        reader = self._reader
+        reader = self._reader_here()
         return None if reader is None else reader.blob_channels
 
     # A transaction.  There is one at a time: the storage's commit lock.

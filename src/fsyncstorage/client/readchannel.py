@@ -36,6 +36,7 @@ class ReadChannel:
     def __init__(self, address, instance, storage, ssl, hostname):
         self._frames = wire.Client(instance, storage)
         self._socket = _connect(address, ssl, hostname)
+        self._looks = ssl is None  # with TLS, a socket cannot be asked so
         self._sleeps = 0
         self._send = self._socket.sendall
         try:
@@ -64,7 +65,7 @@ class ReadChannel:
     def _receive(self):
         if self._sleeps:
             self._sleeps -= 1
-        else:
+        elif self._looks:
             data = self._look()
             if data is not None:
                 return data
@@ -145,13 +146,14 @@ def _connect_unix(path):
 
 
 def _connect_tcp(host, port, ssl, hostname):
-    host = host or '127.0.0.1'  # as in ZEO
     connection = socket.create_connection((host, port), PATIENCE)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A machine that is gone does not say so.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if ssl is not None:
             connection = ssl.wrap_socket(
-                connection, server_hostname=hostname or host)
+                connection, server_hostname=hostname)
     except BaseException:
         connection.close()
         raise

@@ -9,7 +9,6 @@ import os
 
 from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
-from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
@@ -17,8 +16,8 @@ from . import blobfetch
 from .blobcache import BlobCache
 from .cache import Cache
 from .link import Link
-from .written import Written
 from .readchannel import Lost
+from .written import Written
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ class FsyncClient(ClientStorage):
         try:
             self._async('tpc_begin', id(txn), txn.user, txn.description,
                         txn.extension, tid, status)
-        except ClientDisconnected:
+        except BaseException:
             self.tpc_end(txn)
             raise
 

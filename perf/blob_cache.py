@@ -1,0 +1,162 @@
+"""What the blob cache costs: a hit, and room made for a blob.
+
+A cache is full of 100,000 small blobs, and processes share it.  Each of them
+opens blobs at random and reads them.  Of a hundred one is new, and some were
+removed before; then the one that was used least recently is removed.  Timed
+are the call that finds a blob, and, of one that has to be downloaded, the part
+that the books take, until there is room; the download comes out of memory.
+
+The claims are about processes that load a blob, and do something else for a
+millisecond.  Without that pause, eight of them fight for the processors, and
+what is measured is mostly how long one waits for its turn.
+
+How long it takes to take over the directory of a stock client, by a walk, is
+shown, too.  Writes `blob_cache.json` and `blob_cache.txt`.
+"""
+
+import contextlib
+import functools
+import itertools
+import multiprocessing
+import os
+import random
+import sys
+import time
+
+import claims
+import running
+from ZEO.ClientStorage import BlobCacheLayout
+from ZODB.blob import LAYOUT_MARKER
+from ZODB.utils import p64
+
+from fsyncstorage.client.blobcache import BlobCache
+from fsyncstorage.timing import statistics
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.contestants import Contestant
+
+ROUNDS = 5
+BLOBS, QUICK_BLOBS = 100000, 5000
+SECONDS, QUICK_SECONDS = 10, 1
+#: (processes, seconds between two loads)
+LOADS = (1, 0), (8, 0.001), (8, 0)
+SIZE = 1000
+NEW = 0.01
+SERIAL = p64(1)
+
+CONTESTANTS = [Contestant('fsyncclient', 'the blob cache of our client', None)]
+
+#: Figure -> what is claimed of it, in seconds.
+CLAIMED = {
+    'hit_p50_seconds': 0.0001,
+    'hit_p99_seconds': 0.001,
+    'eviction_p50_seconds': 0.002,
+    'eviction_p99_seconds': 0.02,
+}
+
+CLAIMS = [
+    claims.Claim(
+        words=figure.replace('_', ' ').removesuffix(' seconds'),
+        workload='loads', settings={'processes': 8, 'pause': 0.001},
+        contestant='fsyncclient', figure=figure, under=most)
+    for figure, most in CLAIMED.items()
+]
+
+_FORK = multiprocessing.get_context('fork')
+
+
+def races(quick):
+    return [
+        Race('loads', {
+            'processes': processes,
+            'pause': pause,
+            'blobs': QUICK_BLOBS if quick else BLOBS,
+            'seconds': QUICK_SECONDS if quick else SECONDS,
+            'sync_latency': 0.0,
+        }, measure, (*CLAIMED, 'walk_seconds'))
+        for processes, pause in LOADS
+    ]
+
+
+def measure(contestant, directory, *, processes, pause, blobs, seconds,
+            sync_latency):
+    fill(directory, blobs)
+    began = time.perf_counter()
+    opened(directory, blobs).close()
+    walk_seconds = time.perf_counter() - began
+    start = _FORK.Barrier(processes)
+    receivers = []
+    for number in range(processes):
+        receiver, sender = _FORK.Pipe(duplex=False)
+        receivers.append(receiver)
+        _FORK.Process(target=work, args=(
+            directory, blobs, number, pause, seconds, start, sender)).start()
+        sender.close()
+    hits, evictions = zip(*(receiver.recv() for receiver in receivers))
+    hits, evictions = sum(hits, []), sum(evictions, [])
+    return {
+        'hit_p50_seconds': statistics.percentile(hits, 50),
+        'hit_p99_seconds': statistics.percentile(hits, 99),
+        'eviction_p50_seconds': statistics.percentile(evictions, 50),
+        'eviction_p99_seconds': statistics.percentile(evictions, 99),
+        'walk_seconds': walk_seconds,
+        'hits': len(hits),
+        'evictions': len(evictions),
+    }
+
+
+def fill(directory, blobs):
+    """As a stock client would leave it."""
+    layout = BlobCacheLayout()
+    with open(os.path.join(directory, LAYOUT_MARKER), 'w') as marker:
+        marker.write('zeocache')
+    for number in range(blobs):
+        path = os.path.join(
+            directory, layout.getBlobFilePath(p64(number), SERIAL))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'wb') as file:
+            file.write(bytes(SIZE))
+
+
+def opened(directory, blobs, fetch=None):
+    return BlobCache(directory, blobs * SIZE, fetch)
+
+
+def work(directory, blobs, number, pause, seconds, start, sender):
+    """Load blobs; send how long each hit took, and each eviction."""
+    hits, evictions = [], []
+
+    def fetch(oid, serial, download):
+        began = time.perf_counter()
+        download.expect(SIZE)
+        evictions.append(time.perf_counter() - began)
+        download.write(bytes(SIZE))
+
+    with contextlib.closing(opened(directory, blobs, fetch)) as cache:
+        new = itertools.count((number + 1) * 10 * blobs)
+        start.wait()
+        end = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < end:
+            is_new = random.random() < NEW
+            oid = p64(next(new) if is_new else random.randrange(blobs))
+            evicted = len(evictions)
+            file = cache.open(oid, SERIAL)
+            if len(evictions) == evicted:
+                hits.append(time.perf_counter() - began)
+            with file:
+                file.read()
+            if pause:
+                time.sleep(pause)
+    sender.send((hits, evictions))
+
+
+def show(document, console):
+    tables.show_machine(document, console)
+    for number, race in enumerate(document['races']):
+        console.print(running.table(document, number, race, (1e-3, 'ms')))
+
+
+if __name__ == '__main__':
+    sys.exit(running.measure(
+        'blob_cache', __doc__, CONTESTANTS, races, ROUNDS, show,
+        functools.partial(claims.show, CLAIMS)))

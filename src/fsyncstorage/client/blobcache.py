@@ -1,0 +1,190 @@
+"""The blob cache of a client: blob files on a local disk, within a limit.
+
+It promises that a path which it hands out is that of a complete blob; and that
+all files together take no more than the limit, plus the one blob that each
+process is reading, however many processes use the directory.
+
+The limit comes first.  So a path may be gone when it is opened: `open` loads
+the blob again then, under the same name.  The last to go is what was used last.
+Of what does not fit at all (a guest), a process keeps the last one that it
+handed out the path of, until it opens and closes it, or loads another.
+
+One process or thread downloads a blob, the others wait for it: they wait for
+the lock of its part, and then look again.
+
+What is where: `cachedirectory`; what there is and what has to go: `books`;
+how a blob comes: `download`.  Where it comes from is for the storage to say.
+"""
+
+import contextlib
+import io
+import logging
+import math
+import os
+import tempfile
+
+from ZODB.blob import BlobFile
+from ZODB.blob import rename_or_copy_blob
+
+from . import guests
+from . import ledger
+from . import locks
+from .books import Books
+from .cachedirectory import CacheDirectory
+from .download import Download
+from .download import DownloadFailed
+from .download import Interrupted
+
+logger = logging.getLogger(__name__)
+
+#: How often a download is begun, or gone on with.
+TRIES = 5
+
+
+class BlobCache:
+
+    # A guest whose path was handed out.
+    _held = None
+
+    def __init__(self, directory, limit, fetch, fill='commit'):
+        """
+        :param limit: bytes; None: no limit.
+        :param fetch: called as `fetch(oid, serial, download)`; it writes the
+            blob to a Download.  It raises Interrupted when it may be called
+            again, to go on.
+        :param fill: ``commit``: what this client commits goes into the cache.
+        """
+        self._limit = math.inf if limit is None else limit
+        self._fetch = fetch
+        self._fill = fill
+        self._directory = CacheDirectory(directory)
+        self._directory.make()
+        self._books = Books(self._directory, self._limit)
+        self.temporary_directory = self._directory.temporary
+
+    def close(self):
+        self._let_go()
+        self._books.close()
+
+    # Reading
+
+    def load(self, oid, serial):
+        """The path of the file."""
+        name = self._directory.name(oid, serial)
+        path = self._directory.blob(name)
+        while True:
+            try:
+                if self._directory.use(name) > self._limit:
+                    self._hold(path)
+                return path
+            except FileNotFoundError:
+                self._get(oid, serial, name)
+
+    def open(self, oid, serial, blob=None):
+        """The open file; a BlobFile of the blob, if one is given."""
+        name = self._directory.name(oid, serial)
+        path = self._directory.blob(name)
+        while True:
+            try:
+                size = self._directory.use(name)
+                if size > self._limit or self._holds(path):
+                    return self._open_guest(path, blob)
+                if blob is None:
+                    return open(path, 'rb')
+                return BlobFile(path, 'r', blob)
+            except FileNotFoundError:
+                self._get(oid, serial, name)
+
+    def _get(self, oid, serial, name):
+        """Download a blob, if nobody else did meanwhile."""
+        with self._directory.claim(name) as part:
+            if self._directory.has(name):
+                self._directory.remove_part(name)
+                return
+            download = Download(part, name, self._directory, self._books)
+            try:
+                self._transfer(oid, serial, download)
+                download.finish()
+            except BaseException:
+                download.give_up()
+                raise
+            if download.guest:
+                part.share()
+                with contextlib.suppress(FileNotFoundError):
+                    self._hold(self._directory.blob(name))
+
+    def _transfer(self, oid, serial, download):
+        for _ in range(TRIES):
+            try:
+                return self._fetch(oid, serial, download)
+            except Interrupted as error:
+                reason = error
+        raise DownloadFailed(
+            f'{download} did not come: the connection to the server was lost'
+            f' {TRIES} times, at last by: {reason}') from reason
+
+    # Guests
+
+    def _holds(self, path):
+        return self._held is not None and self._held.name == path
+
+    def _hold(self, path):
+        """Keep this guest, in place of the last one."""
+        if not self._holds(path):
+            self._let_go(guests.open_guest(path, self._books.dismiss_guests))
+
+    def _let_go(self, instead=None):
+        held, self._held = self._held, instead
+        if held is not None:
+            held.close()
+
+    def _open_guest(self, path, blob):
+        file = guests.open_guest(path, self._books.dismiss_guests, blob)
+        if self._holds(path):
+            self._let_go()
+        return io.BufferedReader(file) if blob is None else file
+
+    # Committing
+
+    def stage(self, path):
+        """Take over a file that is to be committed; return where it is."""
+        fd, staged = tempfile.mkstemp(
+            prefix='staged-', dir=self.temporary_directory)
+        os.close(fd)
+        try:
+            rename_or_copy_blob(path, staged)
+        except BaseException:
+            self.discard(staged)
+            raise
+        return staged
+
+    def commit(self, oid, serial, staged):
+        """It is committed: keep it, or not.  The commit cannot fail by that."""
+        try:
+            if self._fill == 'commit':
+                self._keep(self._directory.name(oid, serial), staged)
+        except (OSError, ledger.Error, DownloadFailed) as error:
+            logger.warning('%s: a committed blob is not kept: %s',
+                           self._directory.path, error)
+        self.discard(staged)
+
+    def discard(self, staged):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(staged)
+
+    def _keep(self, name, staged):
+        """As a download that is complete, if nobody else downloads it."""
+        claimed = self._directory.claim(name, wait=False)
+        if claimed is None:
+            return
+        with claimed, locks.LockFile(staged, os.O_RDONLY) as part:
+            part.lock()
+            download = Download(part, name, self._directory, self._books)
+            try:
+                if not self._directory.has(name):
+                    download.expect(download.offset)
+                    if not download.guest:
+                        self._directory.replace_part(staged, name)
+                        download.finish()
+            finally:
+                download.give_up()

@@ -1,0 +1,284 @@
+"""The directory of a blob cache: what is where in it, and whose it may be.
+
+Blobs lie where a stock client looks for them, under its names and with its
+layout marker, so that either can take over from the other (not both at once).
+What else there is lies in a directory of its own, which stock ignores:
+
+    fsyncstorage/books.sqlite   the books
+    fsyncstorage/lock           held by who works on the books
+    fsyncstorage/parts/         downloads: each is locked by who makes it, and
+                                moved to its place when it is complete
+    fsyncstorage/walked         when the books were made, by a walk
+
+A *name* is the path of a blob file below the directory.  What may be removed
+is for the books to say.
+"""
+
+import contextlib
+import os
+import time
+
+from ZEO.ClientStorage import BlobCacheLayout
+from ZODB.blob import BLOB_SUFFIX
+from ZODB.blob import LAYOUT_MARKER
+
+from . import locks
+
+LAYOUT = 'zeocache'
+OWN = 'fsyncstorage'
+
+#: File systems of other machines, as Linux calls them.
+NETWORK = frozenset({
+    '9p', 'afs', 'beegfs', 'ceph', 'cifs', 'fuse.glusterfs', 'fuse.s3fs',
+    'fuse.sshfs', 'gfs2', 'gpfs', 'lustre', 'ncpfs', 'nfs', 'nfs4', 'ocfs2',
+    'smb3', 'smbfs'})
+
+#: Seconds after which what a stock client left is not in use any more: a file
+#: that it stored, in a transaction that has not ended.
+FORGOTTEN = 24 * 3600
+
+
+class CacheDirectory:
+
+    def __init__(self, path):
+        self.path = os.path.abspath(path)
+        self.temporary = os.path.join(self.path, 'tmp')
+        self._own = os.path.join(self.path, OWN)
+        self._parts = os.path.join(self._own, 'parts')
+        self._walked = os.path.join(self._own, 'walked')
+        self.books = os.path.join(self._own, 'books.sqlite')
+        self.lock = os.path.join(self._own, 'lock')
+        self._layout = BlobCacheLayout()
+
+    def make(self):
+        """Make what is missing, or refuse the directory."""
+        os.makedirs(self.path, exist_ok=True)
+        self._refuse_network()
+        marker = os.path.join(self.path, LAYOUT_MARKER)
+        if self._layout_found(marker) != LAYOUT:
+            with open(marker, 'w') as file:
+                file.write(LAYOUT)
+        for path in self.temporary, self._parts:
+            os.makedirs(path, exist_ok=True)
+
+    def _refuse_network(self):
+        kind = file_system(self.path)
+        if kind in NETWORK:
+            raise ValueError(
+                f'{self.path} is on a network file system ({kind}), where'
+                ' processes cannot rely on file locks. A blob cache belongs'
+                ' on a disk of this machine: choose another blob-dir')
+
+    def _layout_found(self, marker):
+        """The layout of this directory, '' when it has none yet."""
+        try:
+            with open(marker) as file:
+                layout = file.read().strip()
+        except FileNotFoundError:
+            layout = ''
+        # A power cut can leave an empty marker, and the first servers with
+        # blobs did not write one: there, each blob's directory is named 0x...
+        if not layout and any(
+                name.startswith('0x') for name in os.listdir(self.path)):
+            layout = 'lawn'
+        if layout not in ('', LAYOUT):
+            raise ValueError(
+                f'{self.path} holds the blobs of a server (its layout is'
+                f' {layout!r}), and a cache would remove them. Choose another'
+                ' blob-dir; or, to use the directory together with the'
+                ' server, set shared-blob-dir')
+        return layout
+
+    # Names
+
+    def name(self, oid, serial):
+        return self._layout.getBlobFilePath(oid, serial)
+
+    def blob(self, name):
+        return os.path.join(self.path, name)
+
+    def has(self, name):
+        return os.path.exists(self.blob(name))
+
+    def use(self, name):
+        """Note that a blob is used, and return its size."""
+        path = self.blob(name)
+        stat = os.stat(path)
+        os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))
+        return stat.st_size
+
+    def last_use(self, name):
+        """When that was, in nanoseconds; 0 if the blob is not there."""
+        try:
+            return os.stat(self.blob(name)).st_atime_ns
+        except FileNotFoundError:
+            return 0
+
+    def is_gone(self, name):
+        return not self.has(name) and not os.path.exists(self._part(name))
+
+    def opened(self, name):
+        try:
+            return open(self.blob(name), 'rb', buffering=0)
+        except FileNotFoundError:
+            return contextlib.nullcontext()
+
+    def remove(self, name):
+        _remove(self.blob(name))
+
+    # Downloads
+
+    def _part(self, name):
+        return os.path.join(self._parts, name.replace(os.sep, '-'))
+
+    def claim(self, name, wait=True):
+        """The part of a blob, locked; see `locks.claim`."""
+        try:
+            return locks.claim(self._part(name), wait)
+        except FileNotFoundError:  # somebody cleared the whole directory
+            self.make()
+            return locks.claim(self._part(name), wait)
+
+    def remove_part(self, name):
+        _remove(self._part(name))
+
+    def replace_part(self, path, name):
+        os.chmod(path, 0o600)
+        os.rename(path, self._part(name))
+
+    def complete(self, name):
+        """The part becomes the blob."""
+        target = self.blob(name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(self._part(name), target)
+
+    def parts(self):
+        """The names of blobs that are, or were, being downloaded."""
+        return [part.replace('-', os.sep, 1)
+                for part in os.listdir(self._parts)]
+
+    def seize(self, name):
+        """A blob file, locked: nobody has it open as a guest (guests).
+
+        None if somebody does, or still downloads it.
+        """
+        if os.path.exists(self._part(name)):
+            return None
+        try:
+            return locks.claim(self.blob(name), wait=False, flags=os.O_RDONLY)
+        except FileNotFoundError:
+            return contextlib.nullcontext()
+
+    # The walk
+
+    def machine_restarted(self):
+        """Since the last walk, that is.  Not known where Linux is not."""
+        try:
+            with open(self._walked) as file:
+                return file.read() != boot()
+        except FileNotFoundError:
+            return False
+
+    def needs_walk(self):
+        """Was there no walk yet, or has a stock client been here since?
+
+        It leaves a file `.lock` where it puts a blob.
+        """
+        try:
+            walked = os.stat(self._walked).st_mtime_ns
+        except FileNotFoundError:
+            return True
+        for bucket in self._buckets():
+            try:
+                locked = os.stat(self.blob(f'{bucket}/.lock')).st_mtime_ns
+            except FileNotFoundError:
+                continue
+            if locked > walked:
+                return True
+        return False
+
+    @contextlib.contextmanager
+    def walk(self):
+        """Every blob file, as (time of access, name, size).
+
+        The walk counts when the `with` has ended well.
+        """
+        begun = f'{self._walked}.begun'
+        with open(begun, 'w') as file:
+            file.write(boot())
+        yield self._files()
+        os.replace(begun, self._walked)
+
+    def _buckets(self):
+        with os.scandir(self.path) as entries:
+            return [entry.name for entry in entries
+                    if entry.name.isdigit() and entry.is_dir()]
+
+    def _files(self):
+        for bucket in self._buckets():
+            path = self.blob(bucket)
+            with os.scandir(path) as entries:
+                entries = list(entries)
+            _remove_leftovers(path, entries)
+            for entry in entries:
+                if entry.name.endswith(BLOB_SUFFIX):
+                    with contextlib.suppress(FileNotFoundError):
+                        stat = entry.stat()
+                        yield (stat.st_atime_ns, f'{bucket}/{entry.name}',
+                               stat.st_size)
+
+
+def _remove_leftovers(bucket, entries):
+    """What stock clients left that were killed."""
+    downloads = [entry for entry in entries if entry.name.endswith('.dl')]
+    if downloads and _no_stock_client_downloads(bucket):
+        for entry in downloads:
+            _remove(entry.path)
+    for entry in entries:
+        if entry.name.endswith(('.tmp', '.tmp-')):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.stat().st_mtime < time.time() - FORGOTTEN:
+                    _remove(entry.path)
+
+
+def _no_stock_client_downloads(bucket):
+    """Into this bucket: it has locked it then."""
+    try:
+        file = locks.LockFile(os.path.join(bucket, '.lock'))
+    except FileNotFoundError:
+        return True
+    with file:
+        return file.lock(wait=False)
+
+
+def _remove(path):
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+
+
+def boot():
+    """What names the time since this machine was started; '' if unknown."""
+    try:
+        with open('/proc/sys/kernel/random/boot_id') as file:
+            return file.read().strip()
+    except OSError:
+        return ''
+
+
+def file_system(path):
+    """Its type, as Linux calls it; None if unknown.
+
+    The table of mounts says it by name.  `statfs` says it, too, but Python
+    does not offer that, and its numbers lie elsewhere on each platform.
+    """
+    device = os.stat(path).st_dev
+    wanted = f'{os.major(device)}:{os.minor(device)}'
+    try:
+        with open('/proc/self/mountinfo') as file:
+            for line in file:
+                mount, _, kind = line.partition(' - ')
+                if mount.split()[2] == wanted:
+                    return kind.split()[0]
+    except OSError:
+        pass  # not Linux
+    return None
