@@ -4,12 +4,14 @@ Client processes read and write small objects over TCP on this machine, by
 `FsyncClient` at `fsync-runzeo` and by the client of ZEO at its own server;
 RelStorage over PostgreSQL and SQLite takes part where it is installed.  Reads
 have 334 objects a transaction; one client is pinned, to the processor of its
-server and to another one.  Servers and clients of ZEO run on uvloop where it
-is installed; the read channels of FsyncClient run on no event loop.  Writes
+server and to another one.  Servers and clients of ZEO run on asyncio and,
+where it is installed, on uvloop; the read channels of FsyncClient run on no
+event loop.  Writes
 `zeo_client.json` (all samples) and `zeo_client.txt` (the tables and the
 claims).  README.rst says how to read them.
 """
 
+import dataclasses
 import sys
 
 import claims
@@ -52,8 +54,12 @@ def contestants():
 
 
 def races(quick):
-    site = {'loop': loops.installed()[-1], 'socket': False,
-            'sync_latency': 0.0}
+    return [race for loop in loops.installed()
+            for race in races_on(loop, quick)]
+
+
+def races_on(loop, quick):
+    site = {'loop': loop, 'socket': False, 'sync_latency': 0.0}
     reads = [(1, pinning.SAME), (1, pinning.ACROSS), (CROWD, pinning.FREE)]
     writes = [(1, MANY), (CROWD, 1)]
     return [
@@ -116,11 +122,19 @@ def all_claims():
     yield from of_writes()
 
 
+def claims_on(loop):
+    for claim in all_claims():
+        yield dataclasses.replace(
+            claim, words=f'{claim.words}, {loop}',
+            settings={**claim.settings, 'loop': loop})
+
+
 def show_claims(document, console):
     """Those about what took part."""
     return claims.show(
-        [claim for claim in all_claims()
-         if claim.against in document['contestants']],
+        [claim for loop in loops.NAMES for claim in claims_on(loop)
+         if claim.against in document['contestants'] and any(
+             race['settings']['loop'] == loop for race in document['races'])],
         document, console)
 
 
