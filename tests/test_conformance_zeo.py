@@ -55,7 +55,7 @@ def generic_tests():
     cases = ZEO.tests.testZEO
     with_blobs = {'more': 'blob-dir blobs'}
     yield over_policy('group-commit')
-    yield over_policy('none')
+    yield over_policy('none', level=2)
     yield over_policy('group-commit', encoding='msgpack',
                       getZEOConfig=msgpack)
     yield over_policy(
