@@ -20,6 +20,7 @@ from ZODB.POSException import POSKeyError
 from fsyncstorage.client import books
 from fsyncstorage.client import cachedirectory
 from fsyncstorage.client import download
+from fsyncstorage.client import locks
 from fsyncstorage.client.blobcache import TRIES
 from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.client.blobcache import Interrupted
@@ -146,6 +147,26 @@ class Loading(BlobCacheTest):
             {'books.sqlite', 'lock', 'parts', 'walked'})
 
 
+class Locks(BlobCacheTest):
+
+    def test_one_at_a_time(self):
+        path = self.path('lock')
+        with locks.claim(path):
+            self.assertIsNone(locks.claim(path, wait=False))
+        with locks.claim(path, wait=False) as file:
+            self.assertTrue(file.is_in_place())
+            os.remove(path)
+            self.assertFalse(file.is_in_place())
+
+    def test_a_copy_of_the_descriptor_keeps_nothing_locked(self):
+        path = self.path('lock')
+        file = locks.claim(path)
+        copy = os.dup(file.fd)  # as a child has it
+        file.close()
+        locks.claim(path, wait=False).close()
+        os.close(copy)
+
+
 class Interruptions(BlobCacheTest):
 
     def setUp(self):
@@ -190,6 +211,16 @@ class Interruptions(BlobCacheTest):
             self.interrupt(1)
             self.load(self.cache(fetch=fetch), number)
         self.assertEqual(self.check(), self.names(1, 2))
+
+    def test_what_was_there_before_is_gone_then(self):
+        def fetch(oid, serial, download):
+            download.write(b'12345')
+            download.restart()
+            download.write(b'67')
+
+        with self.cache(fetch=fetch).open(oid(1), SERIAL) as file:
+            self.assertEqual(file.read(), b'67')
+        self.check()
 
     def refused(self, regex, *steps):
         def fetch(oid, serial, download):
@@ -353,6 +384,17 @@ class Limit(BlobCacheTest):
         for number in 1, 2, 3:
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 2, 3))
+
+    def test_a_download_that_ends_meanwhile_is_not_taken_for_nothing(self):
+        cache = self.cache()
+        for number in 1, 2, 3:
+            self.load(cache, number)
+        last_use = cachedirectory.CacheDirectory.last_use
+        self.patch(cachedirectory.CacheDirectory, 'last_use',
+                   lambda directory, name: 0 if name == self.name(1)
+                   else last_use(directory, name))
+        self.load(cache, 4)
+        self.assertEqual(self.check(), self.names(1, 3, 4))
 
     def test_no_more_goes_than_must(self):
         self.server.put(30, 1500)
@@ -546,10 +588,20 @@ class OneDownload(BlobCacheTest):
         self.server.put(1, 3500)
 
     def test_the_others_wait(self):
+        self.one_downloads_and_the_others_wait(self.read)
+        self.assertEqual(self.check(), self.names(1))
+
+    def test_not_longer_than_for_the_download(self):
+        # Those who have a guest keep it, and nobody waits for that.
+        self.server.put(1, 20000)
+        self.one_downloads_and_the_others_wait(self.load)
+        self.assertEqual(self.check(), self.names(1))
+
+    def one_downloads_and_the_others_wait(self, load):
         held, reached, go_on = hold(self.server.fetch)
         self.count_claims()
         caches = [self.cache(fetch=held) for _ in range(2)]
-        threads = [Thread(self.read, cache, 1)
+        threads = [Thread(load, cache, 1)
                    for cache in caches for _ in range(4)]
         self.assertTrue(reached.wait(30))
         self.wait_for_claims(len(threads))
@@ -557,7 +609,6 @@ class OneDownload(BlobCacheTest):
         for thread in threads:
             thread.result()
         self.assertEqual(self.server.asked, [(1, 0)])
-        self.assertEqual(self.check(), self.names(1))
 
     def test_the_next_one_takes_over(self):
         def fail(download, piece):
@@ -650,7 +701,22 @@ class Committing(BlobCacheTest):
     def test_one_that_is_there(self):
         cache = self.cache()
         self.commit(cache, 1, 3000)
+        before = os.stat(cache.load(oid(1), SERIAL))
         self.commit(cache, 1, 3000)
+        after = os.stat(cache.load(oid(1), SERIAL))
+        self.assertTrue(os.path.samestat(before, after))
+        self.assertEqual(self.check(), self.names(1))
+
+    def test_it_is_as_a_download(self):
+        def finished(a_download):
+            part = os.path.join(self.disk.own, 'parts', *self.disk.parts())
+            self.assertIsNone(locks.claim(part, wait=False))
+            self.assertTrue(os.stat(part).st_mode & stat.S_IWUSR)
+            return original(a_download)
+
+        original = download.Download.finished
+        self.patch(download.Download, 'finished', finished)
+        self.commit(self.cache(), 1, 3000)
         self.assertEqual(self.check(), self.names(1))
 
     def test_an_abort(self):
@@ -812,6 +878,7 @@ class TakingOver(StockClient):
         cache = self.cache()
         self.assertEqual(self.check(), self.names(1, 2, 3))
         self.server.put(4, 3000)
+        self.patch(books, 'SECOND_CHANCES', 0)  # the books know it already
         self.load(cache, 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
         self.assertEqual(self.server.asked, [(4, 0)])
@@ -885,6 +952,7 @@ class LostBooks(BlobCacheTest):
 
     def of_another_version(self):
         with contextlib.closing(sqlite3.connect(self.disk.books)) as db:
+            db.execute('ALTER TABLE blobs RENAME TO files')
             db.execute('PRAGMA user_version = 99')
 
     ways = garbage, shortened, emptied, removed, of_another_version
@@ -910,7 +978,9 @@ class LostBooks(BlobCacheTest):
                 cache, other = self.cache(), self.cache()
                 for number in 1, 2, 3:
                     self.load(cache, number)
-                cache._books._ledger._db.execute('PRAGMA wal_checkpoint(TRUNCATE)')
+                # So that what is damaged is in use.
+                cache._books._ledger._db.execute(
+                    'PRAGMA wal_checkpoint(TRUNCATE)')
                 damage()
                 self.load(other, 4)
                 self.load(cache, 5)

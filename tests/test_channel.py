@@ -40,6 +40,7 @@ except ModuleNotFoundError:
     uvloop = None
 
 PIECE = blobsender.PIECE
+SMALL = blobsender.SMALL
 
 
 def around(tid):
@@ -347,7 +348,8 @@ class Flow(ChannelTestCase):
 
 class Blobs(ChannelTestCase):
 
-    sizes = 0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 17
+    sizes = (0, 1, SMALL, SMALL + 1, PIECE - 1, PIECE, PIECE + 1,
+             5 * PIECE + 17)
 
     def setUp(self):
         super().setUp()
@@ -394,8 +396,23 @@ class Blobs(ChannelTestCase):
             self.in_loop(transport.get_write_buffer_limits), (0, 0))
         self.assertEqual(
             sum(count for _, count in sent),
-            sum(2 * size - size // 2 for size in self.sizes
-                if size // 2 > blobsender.SMALL))
+            sum(part for size in self.sizes
+                for part in (size, size - size // 2) if part > SMALL))
+
+    def test_small_ones_that_nobody_reads(self):
+        """They wait where they are."""
+        number, serial = 100, self.store_blob(100, bytes(SMALL))
+        peer = self.peer()
+        channel = self.only_channel()
+        # In one piece: the server does not read on when it cannot answer.
+        peer.send(b''.join(
+            peer.client.blob(oid(number), serial)[1] for _ in range(200)))
+        until(lambda: channel.full, 'nothing more can be sent')
+        self.assertLess(self.in_loop(
+            channel.transport.get_write_buffer_size), 16 * SMALL)
+        for _ in range(200):
+            events = [peer.next() for _ in range(3)]
+            self.assertEqual(events[1].data, bytes(SMALL))
 
     def test_sent_from_a_file_that_the_system_cannot_send(self):
         with mock.patch.object(

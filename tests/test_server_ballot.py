@@ -3,11 +3,14 @@
 import os
 from unittest import mock
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage import committing
+from fsyncstorage.errors import Occupied
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
 
@@ -43,6 +46,61 @@ class Ballots(TestCase):
 
     def temporary_files(self):
         return os.listdir(self.storage.temporaryDirectory())
+
+    # What the loop may vote itself
+
+    def is_light(self, *operations):
+        ballot = self.ballot()
+        for operation in operations:
+            ballot.add(*operation)
+        return ballot.is_light(self.storage)
+
+    def test_light_is_what_replaces_what_is_current(self):
+        tid = commit(self.storage, {1: b'a', 2: b'b'})
+        self.assertTrue(self.is_light(
+            ('store', oid(1), tid, b'x'), ('store', oid(9), z64, b'new')))
+        for other in z64, p64(1), p64(1 << 62):
+            self.assertFalse(self.is_light(
+                ('store', oid(2), tid, b'x'), ('store', oid(1), other, b'x')))
+
+    def test_light_is_what_is_in_memory(self):
+        tid = commit(self.storage, {1: b'a'})
+        with mock.patch.object(
+                committing, 'pread_cached', side_effect=BlockingIOError):
+            self.assertFalse(self.is_light(('store', oid(1), tid, b'x')))
+            self.assertTrue(self.is_light(('store', oid(9), z64, b'x')))
+
+    def test_light_is_nothing_but_stores(self):
+        tid = commit(self.storage, {1: b'a'})
+        for operation in (('delete', oid(1), tid), ('checkread', oid(1), tid),
+                          ('restore', oid(1), tid, b'x', tid),
+                          ('undo', b'x')):
+            self.assertFalse(self.is_light(operation), operation)
+
+    def test_light_is_what_is_small(self):
+        store = 'store', oid(1), z64
+        self.assertTrue(self.is_light((*store, bytes(module.SMALL - 500))))
+        self.assertFalse(self.is_light((*store, bytes(module.SMALL))))
+        self.assertFalse(self.is_light((*store, bytes(module.IN_MEMORY))))
+
+    def test_a_blob_is_neither_light_nor_small(self):
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'blob'))
+        self.assertFalse(ballot.is_light(self.storage))
+        self.assertFalse(ballot.is_small)
+
+    def test_a_vote_that_does_not_wait(self):
+        holder = TransactionMetaData()
+        self.storage.tpc_begin(holder)
+        ballot = self.ballot()
+        ballot.add('store', oid(1), z64, b'x')
+        with self.assertRaises(Occupied):
+            ballot.vote(self.storage, wait=False)
+        self.storage.tpc_abort(holder)
+        ballot.vote(self.storage, wait=False)
+        self.storage.tpc_finish(ballot.transaction)
+
+    # Votes
 
     def test_each_operation(self):
         tid = commit(self.storage, {number: record(number)

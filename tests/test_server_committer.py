@@ -14,6 +14,7 @@ from fsyncstorage.server import committer as module
 from fsyncstorage.server.committer import Committer
 
 from .support import PATIENCE
+from .support import Thread
 
 LOG = 'fsyncstorage.server'
 
@@ -23,6 +24,7 @@ class Storage:
 
     fails = None
     occupied = False
+    is_packing = False
 
     def __init__(self):
         self.published = 0
@@ -80,7 +82,7 @@ class Ballot:
 class Service:
     """Of a storage of ours; what it is told has these names."""
 
-    own_publishing = True
+    own_publishing = commits_in_loop = True
     voted = 'voted'
     refused = 'refused'
     published = 'published'
@@ -326,14 +328,66 @@ class ByHand(unittest.TestCase):
         self.assertEqual(self.committer.waiting, 1)
 
     def test_nothing_at_once_of_other_storages(self):
-        self.service.own_publishing = None
+        self.service.commits_in_loop = False
         first, = self.light('a')
         self.committer.vote(first)
         self.assertEqual(self.storage.log, [])
 
+    def test_nothing_at_once_during_a_pack(self):
+        """Which may be at work on the disk under a lock of the storage."""
+        first, = self.light('a')
+        self.committer.vote(first)
+        self.storage.is_packing = True
+        self.committer.finish(first)
+        self.assertEqual(self.storage.log, [('vote', 'a')])
+
+    def test_nothing_at_once_when_it_ends(self):
+        first, second = self.light(*'ab')
+        self.committer.vote(first)
+        self.committer.start()
+        self.committer.close()
+        self.committer.finish(first)
+        self.committer.vote(second)
+        self.assertEqual(self.storage.log, [('vote', 'a'), ('abort', 'a')])
+
+    def test_the_end_waits_for_what_is_done_in_the_loop(self):
+        """It may come from another thread."""
+        first, = self.light('a')
+        begun, go_on = threading.Event(), threading.Event()
+        vote = first.vote
+
+        def vote_later(*args, **kw):
+            begun.set()
+            go_on.wait(PATIENCE)
+            return vote(*args, **kw)
+
+        first.vote = vote_later
+        self.committer.start()
+        loop = Thread(self.committer.vote, first)
+        self.assertTrue(begun.wait(PATIENCE))
+        closing = Thread(self.committer.close)
+        self.assertTrue(self.committer._inbox.empty())
+        go_on.set()
+        loop.result()
+        closing.result()
+        self.assertEqual(self.storage.log, [('vote', 'a'), ('abort', 'a')])
+
+    def test_what_a_client_made_up(self):
+        """It is refused, as ever, and nobody else suffers."""
+        first, second, third = self.light(*'abc')
+        second.is_light = lambda storage: storage.nonsense
+        second.outcome = error = TypeError()
+        self.committer.vote(first)
+        self.committer.vote(second)
+        self.committer.vote(third)
+        self.committer.finish(first)
+        self.carry_out()
+        self.assertEqual(self.told[1:], [
+            ('refused', 'b', error), ('voted', 'c', [], [])])
+
     def test_a_disk_that_makes_writers_wait(self):
         first, second, third = self.light(*'abc')
-        times = iter([0, 1, 2, 3, 2 + module.RETREAT, 99])
+        times = iter([0, 1, 1.5, 2, 1 + module.RETREAT, 99])
         with mock.patch.object(module, 'time') as time:
             time.monotonic = times.__next__
             self.committer.vote(first)

@@ -11,7 +11,10 @@ from .serving import Served
 from .serving import counter
 from .serving import record
 from .serving import state_of
+from .support import Thread
+from .support import commit
 from .support import oid
+from .support import until
 
 
 class PutAside(Served):
@@ -35,6 +38,18 @@ class PutAside(Served):
         self.disk.hold_syncs()
         self.finish = self.first.ask_finish()
         self.disk.wait_for_sync()
+
+    def test_what_another_thread_of_the_process_commits(self):
+        self.disk.hold_syncs()
+        direct = Thread(
+            commit, self.storage, {2: record('direct')}, {2: self.serial})
+        self.disk.wait_for_sync()
+        vote = self.second.ask_vote({2: record('second')}, self.serial)
+        until(lambda: self.committer.waiting == 1, 'put aside')
+        self.disk.release_syncs()
+        direct.result()
+        with self.assertRaises(Refused):
+            self.second.answer(vote)
 
     def publish(self):
         self.disk.release_syncs()

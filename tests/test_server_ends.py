@@ -9,6 +9,7 @@ import ZEO.tests.testssl
 from ZODB.DemoStorage import DemoStorage
 from ZODB.tests.hexstorage import HexStorage
 
+from fsyncstorage import FsyncStorage
 from fsyncstorage.server import connection
 from fsyncstorage.server.runzeo import Runner
 from fsyncstorage.server.service import Service
@@ -21,7 +22,31 @@ from .support import oid
 from .support import until
 
 
+class Signals(Served):
+
+    def test_the_log_is_reopened_at_once(self):
+        """A signal comes in the thread of the loop, which may be asleep."""
+        runner = Runner.__new__(Runner)
+        runner.server = mock.Mock()
+        runner.handle_sigusr2()
+        loop = runner.server.acceptor.event_loop
+        loop.call_soon_threadsafe.assert_called_once()
+
+
+class OwnBegin(FsyncStorage):
+
+    def tpc_begin(self, transaction, tid=None, status=' '):
+        super().tpc_begin(transaction, tid, status)
+
+
 class Wrappers(Served):
+
+    def test_one_that_begins_in_its_own_way(self):
+        server = self.serve(OwnBegin(self.path()))
+        peer = self.connect(server)
+        tid = peer.commit({1: b'data'})
+        self.assertEqual(peer.load(1), (b'data', tid))
+        self.assertFalse(server.services['1'].commits_in_loop)
 
     def test_a_wrapper_shows_its_own_records(self):
         """What the wrapped storage has in its cache are others."""

@@ -23,7 +23,9 @@ SERVER_LOG = 'fsyncstorage.server'
 
 
 class SlowVote(FsyncStorage):
-    """A storage whose votes can be held up."""
+    """A storage whose votes can be held up, in the committer's thread."""
+
+    is_packing = True  # so the loop votes nothing itself
 
     def __init__(self, *args, **options):
         self.entered = threading.Semaphore(0)

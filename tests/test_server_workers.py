@@ -30,6 +30,8 @@ class Loop:
             raise RuntimeError('closed')
         self.scheduled.append(function)
 
+    call_soon = call_soon_threadsafe
+
     def run(self):
         while self.scheduled:
             self.scheduled.pop(0)()
@@ -57,6 +59,22 @@ class Letters(unittest.TestCase):
         self.assertEqual(self.log, [1])
         self.loop.run()
         self.assertEqual(self.log, [1, 2])
+
+    def test_how_the_loop_is_told(self):
+        """In its own thread it need not be woken, in others it must be."""
+        woken = mock.patch.object(
+            self.loop, 'call_soon_threadsafe',
+            side_effect=self.loop.call_soon_threadsafe)
+        with woken as woken:
+            self.mailbox.post(self.log.append, 1)
+            self.loop.run()
+            self.mailbox.post(self.log.append, 2)
+            self.assertEqual(woken.call_count, 1)
+            self.loop.run()
+            Thread(self.mailbox.post, self.log.append, 3).result()
+            self.assertEqual(woken.call_count, 2)
+        self.loop.run()
+        self.assertEqual(self.log, [1, 2, 3])
 
     def test_what_comes_meanwhile(self):
         """From a letter, and from what is done afterwards."""

@@ -32,6 +32,7 @@ import zlib
 
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import TempFormatter
+from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import ConflictError
@@ -229,10 +230,16 @@ class CommitMachinery(FileStorage):
         position = self._index_get(oid, 0)
         descriptor = self._file.descriptor
         try:
-            return not position or oid + serial == pread_cached(
-                descriptor.number, 16, position)
+            return not position or pread_cached(
+                descriptor.number, DATA_HDR_LEN, position
+            ).startswith(oid + serial)
         except (OSError, ValueError):
             return False
+
+    @property
+    def is_packing(self):
+        """It may take its time under the locks of the storage."""
+        return self._pack_is_in_progress
 
     def deleteObject(self, oid, oldserial, transaction):
         self._check_oid(oid, transaction)

@@ -195,6 +195,8 @@ class FsyncStorage(CommitMachinery):
         opened = Point(self._pos, self._ltid)
         self._publisher = Publisher(self._show)
         self._show(opened)
+        self._unsynced = Mark(self._file_name, self._ltid)
+        self.may_have_lost = self._unsynced.found
         if self._is_read_only:
             return
         self._drop_stock_spool()
@@ -202,8 +204,6 @@ class FsyncStorage(CommitMachinery):
         self._file.sync()
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
         self._place_blobs()
-        self._unsynced = Mark(self._file_name, self._ltid)
-        self.may_have_lost = self._unsynced.found
         if not self.durability.policy.promises:
             self._unsynced.make()
         self._checkpoints = Checkpoints(self, index_checkpoint)

@@ -5,8 +5,8 @@ all files together take no more than the limit, plus the one blob that each
 process is reading, however many processes use the directory.
 
 The limit comes first.  So a path may be gone when it is opened: `open` loads
-the blob again then, under the same name.  The last to go is what was used last.
-Of what does not fit at all (a guest), a process keeps the last one that it
+the blob again then, under the same name.  What was used last goes last.  Of
+what does not fit at all (a guest), a process keeps the last one that it
 handed out the path of, until it opens and closes it, or loads another.
 
 One process or thread downloads a blob, the others wait for it: they wait for
@@ -26,7 +26,6 @@ import tempfile
 from ZODB.blob import BlobFile
 from ZODB.blob import rename_or_copy_blob
 
-from . import guests
 from . import ledger
 from . import locks
 from .books import Books
@@ -34,6 +33,7 @@ from .cachedirectory import CacheDirectory
 from .download import Download
 from .download import DownloadFailed
 from .download import Interrupted
+from .guests import open_guest
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class BlobCache:
         while True:
             try:
                 if self._directory.use(name) > self._limit:
-                    self._hold(path)
+                    self._hold(name)
                 return path
             except FileNotFoundError:
                 self._get(oid, serial, name)
@@ -87,8 +87,8 @@ class BlobCache:
         while True:
             try:
                 size = self._directory.use(name)
-                if size > self._limit or self._holds(path):
-                    return self._open_guest(path, blob)
+                if size > self._limit or self._holds(name):
+                    return self._open_guest(name, blob)
                 if blob is None:
                     return open(path, 'rb')
                 return BlobFile(path, 'r', blob)
@@ -104,14 +104,12 @@ class BlobCache:
             download = Download(part, name, self._directory, self._books)
             try:
                 self._transfer(oid, serial, download)
-                download.finish()
+                with download.finished():
+                    if download.guest:
+                        self._hold(name)
             except BaseException:
                 download.give_up()
                 raise
-            if download.guest:
-                part.share()
-                with contextlib.suppress(FileNotFoundError):
-                    self._hold(self._directory.blob(name))
 
     def _transfer(self, oid, serial, download):
         for _ in range(TRIES):
@@ -125,24 +123,29 @@ class BlobCache:
 
     # Guests
 
-    def _holds(self, path):
-        return self._held is not None and self._held.name == path
+    def _holds(self, name):
+        held = self._held
+        return held is not None and held.name == self._directory.blob(name)
 
-    def _hold(self, path):
+    def _hold(self, name):
         """Keep this guest, in place of the last one."""
-        if not self._holds(path):
-            self._let_go(guests.open_guest(path, self._books.dismiss_guests))
+        if not self._holds(name):
+            self._let_go(instead=self._guest(name))
 
     def _let_go(self, instead=None):
         held, self._held = self._held, instead
         if held is not None:
             held.close()
 
-    def _open_guest(self, path, blob):
-        file = guests.open_guest(path, self._books.dismiss_guests, blob)
-        if self._holds(path):
+    def _open_guest(self, name, blob):
+        file = self._guest(name, blob)
+        if self._holds(name):
             self._let_go()
         return io.BufferedReader(file) if blob is None else file
+
+    def _guest(self, name, blob=None):
+        return open_guest(
+            self._directory, name, self._books.dismiss_guests, blob)
 
     # Committing
 
@@ -159,7 +162,7 @@ class BlobCache:
         return staged
 
     def commit(self, oid, serial, staged):
-        """It is committed: keep it, or not.  The commit cannot fail by that."""
+        """It is committed: keep it, or not.  The commit cannot fail now."""
         try:
             if self._fill == 'commit':
                 self._keep(self._directory.name(oid, serial), staged)
@@ -185,6 +188,7 @@ class BlobCache:
                     download.expect(download.offset)
                     if not download.guest:
                         self._directory.replace_part(staged, name)
-                        download.finish()
+                        with download.finished():
+                            pass
             finally:
                 download.give_up()

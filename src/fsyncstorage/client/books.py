@@ -12,9 +12,10 @@ use it.  They promise:
 - Who dies at any point leaves them right, for the next one who works on them:
   a download belongs to who has locked its part; and names are noted before
   their files are removed.
-- They may be lost, and are then made anew, by a walk.  So are those from before
-  the machine was started: blobs are not synced.  Only those are kept, then,
-  that are as long as the books say; a power cut takes the end of a file first.
+- They may be lost, and are then made anew, by a walk.  So are those from
+  before the machine was started: blobs are not synced.  Only those are kept,
+  then, that are as long as the books say; a power cut takes the end of a file
+  first.
 
 A use of a blob does not touch them.  It is the access time of the file, which
 stock clients keep, too.  The books have the time of an earlier use, and are
@@ -135,7 +136,7 @@ class Books:
             if is_there:
                 leaving.append(name)
             elif not self._settle(db, name):
-                continue  # somebody downloads it
+                continue
             freed += size
         # What takes time is to free the space of a file.  That is done when
         # nobody has it open any more: without the lock.
@@ -160,22 +161,22 @@ class Books:
                 yield name, size, last_use
 
     def _settle(self, db, name):
-        """What came of a download, if it failed or its process died?
+        """See what came of a download; was it nothing?
 
-        Return whether it is over.
+        Nobody knows as long as somebody is at it.
         """
         part = self._directory.claim(name, wait=False)
         if part is None:
             return False
         with part:
-            self._end_download(db, name)
-        return True
+            return self._end_download(db, name)
 
     def _end_download(self, db, name):
         if self._directory.has(name):
             self._directory.remove_part(name)
-        else:
-            self._drop(db, [name], self._directory.remove_part)
+            return False
+        self._drop(db, [name], self._directory.remove_part)
+        return True
 
     def _dismiss_guests(self, db):
         guests = db.execute(

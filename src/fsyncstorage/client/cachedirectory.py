@@ -147,25 +147,41 @@ class CacheDirectory:
         os.rename(path, self._part(name))
 
     def complete(self, name):
-        """The part becomes the blob."""
-        target = self.blob(name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(self._part(name), target)
+        """The part becomes the blob.  Its bucket is there (`keep`)."""
+        os.rename(self._part(name), self.blob(name))
 
     def parts(self):
         """The names of blobs that are, or were, being downloaded."""
         return [part.replace('-', os.sep, 1)
                 for part in os.listdir(self._parts)]
 
-    def seize(self, name):
-        """A blob file, locked: nobody has it open as a guest (guests).
+    # Guests
 
-        None if somebody does, or still downloads it.
+    def keep(self, name):
+        """A lock: as long as it is open, no guest of this bucket is removed.
+
+        It is on the bucket, and shared.  On the file it would hold up those
+        who still wait for it because it was a part.
+        """
+        bucket = os.path.dirname(self.blob(name))
+        try:
+            lock = locks.LockFile(bucket, os.O_RDONLY)
+        except FileNotFoundError:
+            os.makedirs(bucket, exist_ok=True)
+            lock = locks.LockFile(bucket, os.O_RDONLY)
+        lock.share()
+        return lock
+
+    def seize(self, name):
+        """The same lock, not shared.
+
+        None if somebody keeps the guest, or still downloads it.
         """
         if os.path.exists(self._part(name)):
             return None
+        bucket = os.path.dirname(self.blob(name))
         try:
-            return locks.claim(self.blob(name), wait=False, flags=os.O_RDONLY)
+            return locks.claim(bucket, wait=False, flags=os.O_RDONLY)
         except FileNotFoundError:
             return contextlib.nullcontext()
 

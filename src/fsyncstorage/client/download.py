@@ -11,6 +11,7 @@ A stock server does not say how large a blob is.  Then room is booked for what
 is there, and a STEP in advance.
 """
 
+import contextlib
 import errno
 import os
 
@@ -86,19 +87,25 @@ class Download:
 
     # What the cache calls
 
-    def finish(self):
-        """It is complete: give it its name."""
+    @contextlib.contextmanager
+    def finished(self):
+        """It is complete: give it its name.
+
+        A guest does not go before the `with` has ended.
+        """
         if self._size not in (None, self.offset):
             raise DownloadFailed(
                 f'{self} ended after {self.offset} of {self._size} bytes')
         if self._reserved != self.offset:
             self._reserve(self.offset)
-        self._with_room(self._directory.complete, self._name)
-        # Not before: who goes on with a part must be able to write to it.
-        os.fchmod(self._part.fd, MODE)
-        if self._edition != self._books.current_edition():
-            # The walk for the new ones may have been there before the file.
-            self._reserve(self.offset)
+        with self._with_room(self._directory.keep, self._name):
+            self._with_room(self._directory.complete, self._name)
+            # Not before: who goes on with a part must be able to write to it.
+            os.fchmod(self._part.fd, MODE)
+            if self._edition != self._books.current_edition():
+                # The walk for the new ones may have been there too early.
+                self._reserve(self.offset)
+            yield
 
     def give_up(self):
         """Leave nothing behind."""

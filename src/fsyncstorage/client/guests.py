@@ -1,36 +1,30 @@
-"""Files of blobs that are larger than the cache: they stay while in use.
+"""Files of blobs that do not fit into the cache: they stay while in use.
 
-Who has one open holds a shared lock on it (`flock`), so that everybody can see
-it; and who closes it asks for its removal, which then succeeds for the last.
+Who has one open holds a shared lock (`keep` of the cache directory), so that
+everybody can see it; and who closes it asks for its removal, which then
+succeeds for the last one.
 """
 
-import fcntl
 import io
-import os
 
 from ZODB.blob import BlobFile
 
 
 class _Guest:
 
-    _leave = None
+    _lock = None
 
-    def stay(self, leave):
-        """Lock it; call `leave` when it is closed, by this process."""
-        fcntl.flock(self.fileno(), fcntl.LOCK_SH)
-        os.stat(self.name)  # it may have been removed just before
-        self._process = os.getpid()
+    def stay(self, lock, leave):
+        """Close this lock with the file, and then call `leave`."""
+        self._lock = lock
         self._leave = leave
 
     def close(self):
-        leave = self._leave
-        if self.closed or leave is None or self._process != os.getpid():
-            super().close()
-        else:
-            # Closing is not enough: a child may have inherited the file.
-            fcntl.flock(self.fileno(), fcntl.LOCK_UN)
-            super().close()
-            leave()
+        lock, self._lock = self._lock, None
+        super().close()
+        if lock is not None:
+            lock.close()
+            self._leave()
 
 
 class GuestFile(_Guest, io.FileIO):
@@ -41,15 +35,17 @@ class GuestBlobFile(_Guest, BlobFile):
     pass
 
 
-def open_guest(path, leave, blob=None):
+def open_guest(directory, name, leave, blob=None):
     """A raw file; FileNotFoundError if it is gone."""
-    if blob is None:
-        file = GuestFile(path)
-    else:
-        file = GuestBlobFile(path, 'r', blob)
+    path = directory.blob(name)
+    lock = directory.keep(name)
     try:
-        file.stay(leave)
+        if blob is None:
+            file = GuestFile(path)
+        else:
+            file = GuestBlobFile(path, 'r', blob)
     except BaseException:
-        file.close()
+        lock.close()
         raise
+    file.stay(lock, leave)
     return file

@@ -1,12 +1,12 @@
 """A small SQLite database that one process at a time reads and writes.
 
 It promises that `work` has it to itself, in a transaction, and can say which
-*edition* it saw: the database may be lost or damaged, and is made anew then, by
-whoever finds out.  After a fork the child uses a connection of its own.
+*edition* it saw: the database may be lost or damaged, and is made anew then,
+by whoever finds out.  After a fork the child uses a connection of its own.
 
 The others wait in `flock`, which wakes the next one at once; SQLite would let
-them poll.  The lock is a file of its own, and while it is held, a *note* can be
-written there, of what is done outside of the database and cannot be rolled
+them poll.  The lock is a file of its own, and while it is held, a *note* can
+be written there, of what is done outside of the database and cannot be rolled
 back.  Who finds a note knows that its writer failed or died.
 
 All use of sqlite3 is here, but for the statements.
@@ -224,7 +224,7 @@ class Ledger:
 
     def _note_left(self):
         size = os.fstat(self._lock.fd).st_size
-        return os.pread(self._lock.fd, size, 0).decode() if size else ''
+        return os.pread(self._lock.fd, size, 0).decode(errors='replace')
 
     def _clear_note(self):
         if os.fstat(self._lock.fd).st_size:

@@ -47,7 +47,7 @@ class LockFile:
         return True
 
     def share(self):
-        """Let others lock it who share it; others may be first for a moment."""
+        """Lock it together with others who share it."""
         fcntl.flock(self.fd, fcntl.LOCK_SH)
 
     def unlock(self):

@@ -18,9 +18,10 @@ PIECE = 1 << 16
 
 # Seconds for which a thread looks out for a reply before it sleeps: a server
 # on the same machine answers sooner than a thread falls asleep and is woken.
-LOOK = 200e-6
-# Where it has looked in vain, it sleeps at once so many times.
-SLEEPS = 100
+LOOK = 300e-6
+# After it has looked in vain, it sleeps at once the next few times; each time
+# that this happens again, twice as many, up to these.
+FEWEST_SLEEPS, MOST_SLEEPS = 4, 256
 
 
 class Lost(Exception):
@@ -38,6 +39,7 @@ class ReadChannel:
         self._socket = _connect(address, ssl, hostname)
         self._looks = ssl is None  # with TLS, a socket cannot be asked so
         self._sleeps = 0
+        self._next_sleeps = FEWEST_SLEEPS
         self._send = self._socket.sendall
         try:
             self._say(self._frames.hello)
@@ -68,8 +70,10 @@ class ReadChannel:
         elif self._looks:
             data = self._look()
             if data is not None:
+                self._next_sleeps = FEWEST_SLEEPS
                 return data
-            self._sleeps = SLEEPS
+            self._sleeps = self._next_sleeps
+            self._next_sleeps = min(2 * self._next_sleeps, MOST_SLEEPS)
         return self._socket.recv(PIECE)
 
     def _look(self):

@@ -16,7 +16,8 @@ From the outside in:
 - blobsender    the blobs that it sends
 - ballot        one client's transaction until it is voted
 - service       one storage that is served: who is connected, what is announced
-- committer     the thread that votes and appends, one transaction at a time
+- committer     votes and appends, one transaction at a time, in its thread or
+                in the loop
 - workers       threads for what may wait for the disk
 - mailbox       how other threads reach the loop
 

@@ -1,11 +1,13 @@
 """The blobs that a read channel sends: one after the other, in pieces.
 
 The loop never waits for the disk: a reader thread opens the file and reads
-each piece.  Where the event loop and the transport can, the system then sends
-the piece from its cache (`sendfile`), else what was read is written.
+each piece; a small blob is read at once, and leaves with the answer.  Where the
+event loop and the transport can, the system then sends a piece from its cache
+(`sendfile`), else what was read is written.
 
 A piece is announced before it is sent, and so is the whole blob.  If the file
-ends early, or cannot be read, nothing can be said any more: the channel ends.
+ends early then, or cannot be read, nothing can be said any more: the channel
+ends.
 """
 
 import asyncio
@@ -86,6 +88,8 @@ class BlobSender:
             channel.fail(request.number, as_of, error)
         else:
             with file:
+                if rest:
+                    await self._room()
                 channel.reply(wire.size(request.number, size))
                 if rest:
                     channel.reply(wire.chunk(request.number, len(rest)) + rest)

@@ -63,7 +63,10 @@ class Runner(ZEO.runzeo.ZEOServer):
         if self.server is None:
             super().handle_sigusr2()
         else:
-            self.server.mailbox.post(super().handle_sigusr2)
+            # Not by the mailbox: a signal comes in the loop's own thread,
+            # but the loop may be asleep.
+            self.server.acceptor.event_loop.call_soon_threadsafe(
+                super().handle_sigusr2)
 
     def main(self):
         super().main()

@@ -26,6 +26,7 @@ import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
+from ..committing import CommitMachinery
 from ..durability import DEFAULT_READER_THREADS
 from .channel import Figures
 from .committer import Committer
@@ -83,6 +84,9 @@ class Service:
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
         self.own_publishing = getattr(storage, 'own_publishing', None)
+        # Unless a wrapper has a begin of its own.
+        self.commits_in_loop = bool(self.own_publishing) and getattr(
+            storage.tpc_begin, '__func__', None) is CommitMachinery.tpc_begin
         mailbox.afterwards(self.announce)
 
     def start(self):
@@ -155,6 +159,8 @@ class Service:
         while self._news and self._news[0].ready:
             batch.append(self._news.popleft())
         if not batch:
+            # It may be that somebody else committed, and that is published.
+            self.committer.published()
             return
         for news in batch:
             self._queue.append((news.tid, news.oids))
