@@ -24,6 +24,7 @@ from fsyncstorage.client import locks
 from fsyncstorage.client.blobcache import TRIES
 from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.client.blobcache import Interrupted
+from fsyncstorage.client.guests import open_guest
 
 from .blobs import SERIAL
 from .blobs import BlobCacheTest
@@ -35,6 +36,10 @@ from .support import until
 
 def no_room(*args):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def open_files():
+    return set(os.listdir('/dev/fd'))
 
 
 class Loading(BlobCacheTest):
@@ -132,16 +137,13 @@ class Loading(BlobCacheTest):
         self.assertEqual(self.check(), self.names(1))
 
     def test_what_is_closed_leaves_nothing(self):
-        def files():
-            return set(os.listdir('/dev/fd'))
-
         self.server.put(1, 1000)
-        before = files()
+        before = open_files()
         cache = self.cache()
         self.load(cache, 1)
         cache.close()
         cache.close()
-        self.assertEqual(files(), before)
+        self.assertEqual(open_files(), before)
         self.assertEqual(
             set(os.listdir(self.disk.own)),
             {'books.sqlite', 'lock', 'parts', 'walked'})
@@ -252,6 +254,26 @@ class Interruptions(BlobCacheTest):
             self.server.sending = lambda *args: None
             self.load(cache, 1)
             os.remove(cache.load(oid(1), SERIAL))
+
+    def test_what_cannot_be_removed_stays_in_the_books(self):
+        def sending(download, piece):
+            if download.offset:
+                raise POSKeyError('gone')
+
+        self.server.put(2, 1000)
+        self.server.sending = sending
+        cache = self.cache()
+        with mock.patch.object(
+                cachedirectory.CacheDirectory, 'remove_part',
+                side_effect=PermissionError):
+            with self.assertRaises(PermissionError):
+                cache.load(oid(1), SERIAL)
+        self.load(cache, 2)
+        self.assertEqual(self.disk.rows(), {
+            self.name(1): 3500, self.name(2): 1000})
+        self.assertEqual(list(self.disk.parts().values()), [1000])
+        self.cache()
+        self.assertEqual(self.check(), self.names(2))
 
     def test_memory_of_any_kind_can_be_written(self):
         def fetch(oid, serial, download):
@@ -527,6 +549,28 @@ class Guests(BlobCacheTest):
         self.assertEqual(self.check(), self.names(2))
         other.close()
         self.assertEqual(self.check(), set())
+
+    def test_it_does_not_go_before_it_was_handed_out(self):
+        complete = cachedirectory.CacheDirectory.complete
+        other = self.cache()
+
+        def complete_and_dismiss(directory, name):
+            complete(directory, name)
+            other._books.dismiss_guests()
+
+        self.patch(cachedirectory.CacheDirectory, 'complete',
+                   complete_and_dismiss)
+        self.load(self.cache(), 2)
+        self.assertEqual(len(self.server.asked), 1)
+
+    def test_one_that_is_gone_is_not_kept(self):
+        cache = self.cache()
+        self.read(cache, 2)
+        before = open_files()
+        for blob in None, Blob():
+            with self.assertRaises(FileNotFoundError):
+                open_guest(cache._directory, self.name(2), None, blob)
+        self.assertEqual(open_files(), before)
 
     def test_what_a_process_left_goes_at_the_next_need(self):
         cache = self.cache()
@@ -998,8 +1042,12 @@ class LostBooks(BlobCacheTest):
         self.load(other, 4)
         self.load(cache, 5)
         self.assertEqual(self.check(), self.names(3, 4, 5))
-        with cache._books._ledger.locked():
-            with other._books._ledger.locked(wait=False) as locked:
+
+    def test_there_is_one_lock_after_that(self):
+        cache = self.cache()
+        shutil.rmtree(self.home)
+        with self.cache()._books._ledger.locked():
+            with cache._books._ledger.locked(wait=False) as locked:
                 self.assertFalse(locked)
 
     def test_a_download_meanwhile_is_in_the_new_ones(self):
