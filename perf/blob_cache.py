@@ -48,15 +48,15 @@ CONTESTANTS = [Contestant('fsyncclient', 'the blob cache of our client', None)]
 
 #: Figure -> what is claimed of it, in seconds.
 CLAIMED = {
-    'hit_p50_seconds': 0.0001,
-    'hit_p99_seconds': 0.001,
-    'eviction_p50_seconds': 0.002,
-    'eviction_p99_seconds': 0.02,
+    'hit_p50': 0.0001,
+    'hit_p99': 0.001,
+    'eviction_p50': 0.002,
+    'eviction_p99': 0.02,
 }
 
 CLAIMS = [
     claims.Claim(
-        words=figure.replace('_', ' ').removesuffix(' seconds'),
+        words=figure.replace('_', ' '),
         workload='loads', settings={'processes': 8, 'pause': 0.001},
         contestant='fsyncclient', figure=figure, under=most)
     for figure, most in CLAIMED.items()
@@ -73,7 +73,7 @@ def races(quick):
             'blobs': QUICK_BLOBS if quick else BLOBS,
             'seconds': QUICK_SECONDS if quick else SECONDS,
             'sync_latency': 0.0,
-        }, measure, (*CLAIMED, 'walk_seconds'))
+        }, measure, (*CLAIMED, 'walk'))
         for processes, pause in LOADS
     ]
 
@@ -83,7 +83,7 @@ def measure(contestant, directory, *, processes, pause, blobs, seconds,
     fill(directory, blobs)
     began = time.perf_counter()
     opened(directory, blobs).close()
-    walk_seconds = time.perf_counter() - began
+    walk = time.perf_counter() - began
     start = _FORK.Barrier(processes)
     receivers = []
     for number in range(processes):
@@ -95,11 +95,11 @@ def measure(contestant, directory, *, processes, pause, blobs, seconds,
     hits, evictions = zip(*(receiver.recv() for receiver in receivers))
     hits, evictions = sum(hits, []), sum(evictions, [])
     return {
-        'hit_p50_seconds': statistics.percentile(hits, 50),
-        'hit_p99_seconds': statistics.percentile(hits, 99),
-        'eviction_p50_seconds': statistics.percentile(evictions, 50),
-        'eviction_p99_seconds': statistics.percentile(evictions, 99),
-        'walk_seconds': walk_seconds,
+        'hit_p50': statistics.percentile(hits, 50),
+        'hit_p99': statistics.percentile(hits, 99),
+        'eviction_p50': statistics.percentile(evictions, 50),
+        'eviction_p99': statistics.percentile(evictions, 99),
+        'walk': walk,
         'hits': len(hits),
         'evictions': len(evictions),
     }

@@ -537,7 +537,7 @@ class Crowd(BlobCacheTest):
         self.assertGreater(most, self.limit / 2)
         self.assertLessEqual(
             most, self.limit + self.processes * max(self.size_of.values()))
-        cache = self.cache()
+        self.cache()
         self.check()
         self.assertLessEqual(self.disk.total(), self.limit)
 

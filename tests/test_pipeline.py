@@ -34,6 +34,21 @@ class PipelineTests(unittest.TestCase):
             self.line.append(each)
         return commits
 
+    def test_what_an_interrupt_breaks_off_counts_once(self):
+        """Between the count and the state; then it is done again.
+
+        Counted wrong, a later commit would be waited for by nobody.
+        """
+        one, = self.append(1)
+        one.state = None
+        self.line.append(one)
+        self.assertEqual(self.line.needing_sync, 1)
+        self.line.synced(one.point)
+        one.state = pipeline.APPENDED
+        self.line.synced(one.point)
+        self.append(2)
+        self.assertEqual(self.line.needing_sync, 1)
+
     def test_a_commit_follows_the_one_before(self):
         self.append(1)
         for wrong in commit(1), commit(3):

@@ -75,7 +75,8 @@ class Pipeline:
         #: A sync failed.
         self.failed = False
         self.queue = collections.deque()  # appended, not settled; file order
-        self.needing_sync = 0
+        # A set, not a number: what an interrupt breaks off is done again.
+        self._needing_sync = set()
         self._newest = None
 
     # What is the state?
@@ -83,6 +84,11 @@ class Pipeline:
     @property
     def unsynced(self):
         return self.appended.end > self.durable.end
+
+    @property
+    def needing_sync(self):
+        """How many."""
+        return len(self._needing_sync)
 
     @property
     def visible(self):
@@ -116,7 +122,8 @@ class Pipeline:
         if commit.state is None:
             if not self.queue or self.queue[-1] is not commit:
                 self.queue.append(commit)
-            self.needing_sync += commit.promised
+            if commit.promised:
+                self._needing_sync.add(commit)
             commit.state = APPENDED
 
     def next_batch(self, alone):
@@ -142,7 +149,7 @@ class Pipeline:
                 self._leave_appended(commit, DURABLE)
 
     def _leave_appended(self, commit, state):
-        self.needing_sync -= commit.promised
+        self._needing_sync.discard(commit)
         commit.state = state
 
     def next_to_publish(self):
