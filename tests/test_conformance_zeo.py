@@ -62,7 +62,7 @@ def generic_tests():
         'group-commit', cases.BlobAdaptedFileStorageTests, **with_blobs)
     yield over_policy(
         'group-commit', cases.BlobWritableCacheTests, level=2, **with_blobs)
-    yield over(cases.FileStorageSSLTests)
+    yield over(cases.FileStorageSSLTests, level=2)
     yield over(cases.MappingStorageTests)
     yield over(cases.ClientConflictResolutionTests)
     yield over(cases.FileStorageRecoveryTests)
