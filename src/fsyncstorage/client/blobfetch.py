@@ -58,8 +58,13 @@ class Arrivals:
         try:
             self._calls[key] = call('sendBlob', oid, serial, wait=False)
             self._calls[key].result()
-        except ClientDisconnected as error:
-            raise Interrupted(str(error)) from error
+        except Exception as error:
+            self._calls.pop(key, None)  # it is over
+            if isinstance(error, ClientDisconnected):
+                raise Interrupted(str(error)) from error
+            raise
+        else:
+            del self._calls[key]
         finally:
             del self._downloads[key]
         arrival.finish(oid)

@@ -6,6 +6,7 @@ lock of the cache: an invalidation meets either the load or what was kept of
 its answer, never neither.
 """
 
+import logging
 import os
 import struct
 import threading
@@ -13,11 +14,14 @@ import threading
 from ZEO.cache import ZEC_HEADER_SIZE
 from ZEO.cache import ClientCache
 from ZEO.cache import allocated_record_overhead
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import wire
 from .pending import Pending
+
+logger = logging.getLogger(__name__)
 
 # What stands before the data of an object, and what says that the rest of a
 # room is free.  In the file, an object is: its header, data, and oid again.
@@ -40,8 +44,9 @@ class Cache(ClientCache):
 
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
-        self._unwritten = []  # what stands before _free_from, in pieces
-        self._unwritten_bytes = 0
+        self._unwritten = []  # what stands from there to _free_from
+        self._unwritten_from = 0
+        self._process = os.getpid()
         super().__init__(path, size)
         # Each object is somewhere else: a buffer would be read and dropped.
         self.f = self.f.detach()
@@ -69,24 +74,28 @@ class Cache(ClientCache):
 
     def load(self, oid, before_tid=None):
         with self._lock:
+            if self._unwritten and oid in self.current:
+                self._write()
             position = self.current.get(oid)
             if self._tracefile is None and position is None:
                 return None
             if self._tracefile is not None or self._is_far_back(position):
                 return super().load(oid, before_tid)
-            record = os.pread(self.f.fileno(), READ_AHEAD, position)
+            record = os.pread(self._file.fileno(), READ_AHEAD, position)
             status, _, found, serial, end, _, length = _header.unpack_from(
                 record)
-            if status != b'a' or found != oid or end != z64:
+            last = _header.size + length  # where the oid is once more
+            if len(record) < last + len(oid):
+                record += os.pread(
+                    self._file.fileno(), last + len(oid) - len(record),
+                    position + len(record))
+            if (status != b'a' or found != oid or end != z64
+                    or record[last:last + len(oid)] != oid):
                 return super().load(oid, before_tid)  # which says so
             if before_tid and serial >= before_tid:
                 return None
-            data = record[_header.size:_header.size + length]
-            if len(data) < length:
-                data += os.pread(self.f.fileno(), length - len(data),
-                                 position + _header.size + len(data))
             self._n_accesses += 1
-            return data, serial
+            return record[_header.size:last], serial
 
     def _is_far_back(self, position):
         """What is read there would be moved forward, before it is evicted."""
@@ -97,6 +106,8 @@ class Cache(ClientCache):
     def invalidate(self, oid, tid):
         with self._lock:
             self.pending.overtake(oid)
+            if self._unwritten:
+                self._write()  # before it is looked up where the object is
             super().invalidate(oid, tid)
 
     def new_generation(self):
@@ -122,9 +133,13 @@ class Cache(ClientCache):
                 load.done = threading.Event()
             return load, self.tid
 
-    def ask_for_missing(self, oids, tid, generation, prefetches):
-        """New loads of what is neither here nor asked for."""
-        loads = []
+    def forsake(self, load):
+        """Others wait for it no more, nor does anybody join it."""
+        with self._lock:
+            load.overtaken = True
+
+    def ask_for_missing(self, oids, tid, generation, prefetches, loads):
+        """Append new loads, of what is neither here nor asked for."""
         with self._lock:
             for oid in oids:
                 if (oid not in self.current
@@ -133,7 +148,6 @@ class Cache(ClientCache):
                         oid, tid, self.tid, generation)
                     load.prefetches = prefetches
                     loads.append(load)
-        return loads
 
     def answered(self, load):
         """Keep what may be kept of its reply, if there was one."""
@@ -164,8 +178,9 @@ class Cache(ClientCache):
             return
         self._n_adds += 1
         self._n_added_bytes += size
-        self._len += 1
         self._store(oid, serial, None, data, size)
+        # Not before: the cache may be cleared meanwhile, but not look empty.
+        self._len += 1
         self._trace(0x52, oid, serial, dlen=len(data))
 
     # Writing objects.  ZEO looks for room in the file each time, and writes in
@@ -179,6 +194,8 @@ class Cache(ClientCache):
         room = min(self._free_bytes, self.maxsize - self.currentofs)
         if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
+        if self._unwritten:
+            self._write()
         return super()._makeroom(size)
 
     def _store(self, oid, start_tid, end_tid, data, size):
@@ -188,26 +205,39 @@ class Cache(ClientCache):
             return
         room = self._makeroom(size + 1)
         position = self.currentofs
+        if not self._unwritten:
+            self._unwritten_from = position
         self._unwritten += (
             _header.pack(b'a', size, oid, start_tid, end_tid or z64, 0,
                          len(data)),
             data, oid)
-        self._unwritten_bytes += size
         if end_tid:
             self._set_noncurrent(oid, start_tid, position)
         else:
             self.current[oid] = position
         self.currentofs = self._free_from = position + size
         self._free_bytes = room - size
-        if self._unwritten_bytes > TOGETHER:
+        if self.currentofs - self._unwritten_from > TOGETHER:
             self._write()
 
     def _write(self):
-        pieces = b''.join(self._unwritten) + _free_block(self._free_bytes)
-        begin = self._free_from - self._unwritten_bytes
+        if os.getpid() != self._process:
+            raise ClientDisconnected(
+                'this cache was opened by another process, before a fork')
+        pieces = b''.join(self._unwritten)
+        begin = self._unwritten_from
         self._unwritten.clear()
-        self._unwritten_bytes = 0
-        os.pwrite(self._file.fileno(), pieces, begin)
+        try:
+            if begin + len(pieces) != self._free_from:
+                raise OSError('a store was interrupted')
+            pieces += _free_block(self._free_bytes)
+            if os.pwrite(self._file.fileno(), pieces, begin) < len(pieces):
+                raise OSError('not all of it was written')
+        except OSError as error:
+            # A cache must not make a load fail, nor an invalidation.
+            logger.warning('the cache is cleared, it could not be written: %s',
+                           error)
+            self.clear()
 
 
 def _free_block(size):

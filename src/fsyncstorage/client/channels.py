@@ -14,6 +14,7 @@ import contextlib
 import logging
 import threading
 import time
+import weakref
 
 from .readchannel import Lost
 from .readchannel import ReadChannel
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # Seconds without channels after one could not be opened.
 RETREAT = 5
+# Seconds after which a thread that waits for a channel looks by itself.
+PATIENCE = 1
 
 
 class Channels:
@@ -34,7 +37,8 @@ class Channels:
         # For what follows.  A channel is given back without it, if nobody
         # waits: whoever does says so before a last look at what is free.
         self._changed = threading.Condition()
-        self._open = set()
+        # A channel that a thread has lost is closed, and no more in here.
+        self._open = weakref.WeakSet()
         self._opening = 0
         self._waiting = 0
         self._not_before = 0
@@ -79,7 +83,7 @@ class Channels:
                 while not self._may_open():
                     with contextlib.suppress(IndexError):
                         return self._free.pop()
-                    self._changed.wait()
+                    self._changed.wait(PATIENCE)
                 self._opening += 1
             finally:
                 self._waiting -= 1

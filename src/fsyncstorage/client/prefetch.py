@@ -12,6 +12,7 @@ the thread that reads or writes there, and by whoever registers loads for it;
 it is taken before the lock of the cache.
 """
 
+import contextlib
 import logging
 import threading
 
@@ -31,36 +32,49 @@ class Prefetches:
         self._channels = channels
         self._channel = None
         self._turn = threading.Lock()
+        self._holder = None    # the thread that has it
         self._waiting = {}  # number of a request -> Load
 
     def add(self, oids, tid, generation):
         """Ask for those that are not in the cache."""
-        with self._turn:
-            loads = self._cache.ask_for_missing(oids, tid, generation, self)
-            try:
-                while loads:
-                    room = WINDOW - len(self._waiting)
-                    if room < min(len(loads), WINDOW // 2):
-                        self._take_reply()
-                    else:
-                        self._send(loads[:room])
-                        loads = loads[room:]
-            except BaseException as error:
-                self._give_up(loads)
-                if not isinstance(error, Lost):
-                    raise
-                logger.info('a prefetch ended: %s', error)
+        if self.is_mine():
+            return  # a prefetch within a prefetch (of a finalizer, say)
+        loads = []
+        with self._my_turn(loads):
+            self._cache.ask_for_missing(oids, tid, generation, self, loads)
+            while loads:
+                room = WINDOW - len(self._waiting)
+                if room < min(len(loads), WINDOW // 2):
+                    self._take_reply()
+                else:
+                    self._send(loads[:room])
+                    del loads[:room]
 
     def wait_for(self, load):
         """Read up to the reply to this load, or until there will be none."""
+        with self._my_turn([load]):
+            while not load.ended:
+                self._take_reply()
+
+    def is_mine(self):
+        """Is it this thread that reads, further up?"""
+        return self._holder == threading.get_ident()
+
+    @contextlib.contextmanager
+    def _my_turn(self, loads):
+        """If it ends badly, these are given up, with all that wait."""
         with self._turn:
+            self._holder = threading.get_ident()
             try:
-                while not load.ended:
-                    self._take_reply()
-            except BaseException as error:
-                self._give_up([])
-                if not isinstance(error, Lost):
-                    raise
+                yield
+            except Lost as error:
+                self._give_up(loads)
+                logger.info('a prefetch ended: %s', error)
+            except BaseException:
+                self._give_up(loads)
+                raise
+            finally:
+                self._holder = None
 
     def _send(self, loads):
         if self._channel is None:
@@ -68,6 +82,8 @@ class Prefetches:
         self._waiting.update(self._channel.ask(loads))
 
     def _take_reply(self):
+        if not self._waiting:
+            raise Lost('nothing is on its way')
         reply = self._channel.next()
         load = self._waiting[reply.number]
         load.reply = reply
@@ -85,5 +101,10 @@ class Prefetches:
             self._channels.drop(channel)
 
     def close(self):
-        """A thread that reads there gets `Lost`."""
+        """A thread that reads there gets `Lost`, and cleans up."""
         self._channels.close()
+        if self._turn.acquire(blocking=False):
+            try:
+                self._give_up([])
+            finally:
+                self._turn.release()

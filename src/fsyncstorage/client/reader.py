@@ -12,6 +12,9 @@ from .. import wire
 from .prefetch import Prefetches
 from .readchannel import Lost
 
+# Seconds to wait for the load of another thread, before one's own.
+PATIENCE = 10
+
 
 class Reader:
 
@@ -29,13 +32,21 @@ class Reader:
             load, last_tid = self._cache.ask(oid, tid, self._generation)
             if last_tid is None:
                 return _content(self._answer(load), oid)
-            if load.prefetches is not None:
-                load.prefetches.wait_for(load)
-            else:
-                load.done.wait()
+            self._wait_for(load)
             reply = load.reply
             if reply is not None and reply.as_of >= last_tid:
                 return _content(reply, oid)
+
+    def _wait_for(self, load):
+        """Until it has ended, or others do not join it any more."""
+        if load.prefetches is None:
+            if not load.done.wait(PATIENCE):
+                # Its thread may have been interrupted in the wrong place.
+                self._cache.forsake(load)
+        elif load.prefetches.is_mine():
+            self._cache.forsake(load)  # it would wait for itself
+        else:
+            load.prefetches.wait_for(load)
 
     def _answer(self, load):
         try:
@@ -55,8 +66,10 @@ class Reader:
 
     def prefetch(self, oids, tid):
         """Ask for what is not in the cache; do not wait for it."""
-        # Finding out the oids may load objects: it is done before.
-        self._prefetches.add(list(oids), tid, self._generation)
+        # Finding out the oids may load objects: it is done before.  A new
+        # object has none.
+        oids = [oid for oid in oids if oid is not None]
+        self._prefetches.add(oids, tid, self._generation)
 
     def close(self):
         self._channels.close()

@@ -46,7 +46,7 @@ class FsyncClient(ClientStorage):
         :param str blob_cache_fill: ``commit``: blobs of one's own commits go
             into the cache; ``load``: only what is loaded.
         :param int read_channels: how many connections for reading are opened
-            at most; as many again for blobs.
+            at most; as many again for blobs, and one for prefetches.
         """
         checked_blob_cache_fill(blob_cache_fill)
         checked_read_channels(read_channels)
@@ -128,14 +128,18 @@ class FsyncClient(ClientStorage):
         if self._written(txn) is not None:
             raise StorageTransactionError(
                 'Duplicate tpc_begin calls for same transaction')
+        written = Written(self._connection_generation)
         self._commit_lock.acquire()
-        self._tbuf = Written(self._connection_generation)
-        txn.set_data(self, self._tbuf)
         try:
+            self._tbuf = written
+            txn.set_data(self, written)
             self._async('tpc_begin', id(txn), txn.user, txn.description,
                         txn.extension, tid, status)
         except BaseException:
-            self.tpc_end(txn)
+            if self._written(txn) is None:
+                self._commit_lock.release()
+            else:
+                self.tpc_end(txn)
             raise
 
     def _written(self, txn):

@@ -45,8 +45,12 @@ class Written:
 
     def __iter__(self):
         """(oid, data, whether that is not what was stored)"""
+        if self._data is None:
+            # Else the cache would not be told of a commit that goes on though
+            # its thread was interrupted.
+            raise ValueError('the transaction is over')
         for oid, data in self._data.items():
             yield oid, data, oid in self.server_resolved
 
     def close(self):
-        self._data.clear()
+        self._data = None
