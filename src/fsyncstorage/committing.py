@@ -27,7 +27,6 @@ import io
 import os
 import struct
 import tempfile
-import threading
 import zlib
 
 from ZODB.FileStorage import FileStorage
@@ -46,7 +45,6 @@ from ZODB.utils import p64
 
 from . import blobs
 from . import seal
-from .errors import Occupied
 from .errors import OutcomeUnknown
 from .errors import Unpublished
 from .errors import WritingStopped
@@ -79,44 +77,6 @@ class AsyncFinish:
     def __init__(self, done, publish=None):
         self.done = done
         self.publish = publish
-
-
-class CommitLock:
-    """Stock's begin takes it and waits; `at_once` is for who must not wait.
-
-    One thread may begin a transaction and another finish it.
-    """
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self.release = self._lock.release
-        self.locked = self._lock.locked
-        self._taken_for = None  # the thread that will find it taken by itself
-
-    @contextlib.contextmanager
-    def at_once(self):
-        """This thread's `acquire` does not wait; or Occupied is raised."""
-        if not self._lock.acquire(blocking=False):
-            raise Occupied
-        self._taken_for = threading.get_ident()
-        try:
-            yield
-        finally:
-            if self._taken_for is not None:  # it did not come to that
-                self._taken_for = None
-                self._lock.release()
-
-    def acquire(self, *args, **kw):
-        if self._taken_for == threading.get_ident():
-            self._taken_for = None
-            return True
-        return self._lock.acquire(*args, **kw)
-
-    def __enter__(self):
-        self.acquire()
-
-    def __exit__(self, *ignored):
-        self.release()
 
 
 class CommitMachinery(FileStorage):

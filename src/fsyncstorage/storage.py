@@ -30,7 +30,7 @@ from . import index
 from . import packing
 from . import recovery
 from .checkpoints import Checkpoints
-from .committing import CommitLock
+from .commitlock import CommitLock
 from .committing import CommitMachinery
 from .errors import WritingStopped
 from .flusher import Flusher

@@ -2,9 +2,9 @@
 
 Under `none` and `interval` a commit is acknowledged before it is synced.  The
 mark, `Data.fs.unsynced`, is there from before the first such commit until a
-close that has synced all of the file.  Found at open, it says that whoever had the
-file did not come to such an end: what was acknowledged, and perhaps seen by
-clients, may be missing.
+close that has synced all of the file.  Found at open, it says that whoever had
+the file did not come to such an end: what was acknowledged, and perhaps seen
+by clients, may be missing.
 
 It stays for as long as somebody may have seen what is missing without being
 able to notice, which is until a later transaction is in the file.

@@ -1,6 +1,7 @@
 """Counts images, and the kinds of problems that they have.
 
-`Report` is a layer for the test runner that prints a tally after its last test.
+`Report` is a layer for the test runner that prints a tally after its last
+test.
 """
 
 import collections

@@ -10,12 +10,12 @@ from the beginning.  That waits for a server, if there is none at the moment.
 import contextlib
 
 from ZEO.Exceptions import ClientDisconnected
-from ZEO.Exceptions import ServerException
 from ZODB.POSException import POSKeyError
 
 from .. import wire
 from .blobcache import Interrupted
 from .readchannel import Lost
+from .readchannel import failure
 
 
 def by_channel(channels, oid, serial, download):
@@ -35,10 +35,8 @@ def _take(event, oid, download):
         download.write(event.data)
     elif kind is wire.Size:
         download.expect(event.size)
-    elif kind is wire.Missing:
-        raise POSKeyError(oid)
-    elif kind is wire.Failed:
-        raise ServerException(event.type, event.text)
+    elif kind is not wire.End:
+        raise failure(event, oid)
 
 
 class Arrivals:
@@ -58,16 +56,17 @@ class Arrivals:
         try:
             self._calls[key] = call('sendBlob', oid, serial, wait=False)
             self._calls[key].result()
-        except Exception as error:
-            self._calls.pop(key, None)  # it is over
-            if isinstance(error, ClientDisconnected):
-                raise Interrupted(str(error)) from error
-            raise
-        else:
-            del self._calls[key]
+        except ClientDisconnected as error:
+            raise Interrupted(str(error)) from error
         finally:
             del self._downloads[key]
+            self._forget_what_is_over(key)
         arrival.finish(oid)
+
+    def _forget_what_is_over(self, key):
+        """It is not, if this thread was interrupted."""
+        if key in self._calls and self._calls[key].done():
+            del self._calls[key]
 
     def _wait_for_what_was_given_up(self, key):
         """Its pieces may still come, and would be taken for ours."""

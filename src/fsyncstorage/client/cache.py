@@ -14,12 +14,12 @@ import threading
 from ZEO.cache import ZEC_HEADER_SIZE
 from ZEO.cache import ClientCache
 from ZEO.cache import allocated_record_overhead
-from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import wire
 from .pending import Pending
+from .process import Process
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Cache(ClientCache):
         self.pending = Pending()
         self._unwritten = []  # what stands from there to _free_from
         self._unwritten_from = 0
-        self._process = os.getpid()
+        self._process = Process('cache')
         super().__init__(path, size)
         # Each object is somewhere else: a buffer would be read and dropped.
         self.f = self.f.detach()
@@ -54,16 +54,16 @@ class Cache(ClientCache):
     @property
     def f(self):
         """The file, with all that belongs there."""
-        if self._unwritten:
-            self._write()
+        self._write()
         return self._file
 
     @f.setter
     def f(self, file):
         self._file = file
 
-    # Reading.  ZEO's way takes four calls of the system for an object, and some
-    # more to find out that it is not there.  What is unusual is left to it.
+    # Reading.  ZEO's way takes four calls of the system for an object, and
+    # some more to find out that it is not there.  What is unusual is left to
+    # it.
 
     def loadBefore(self, oid, tid):
         with self._lock:
@@ -106,8 +106,7 @@ class Cache(ClientCache):
     def invalidate(self, oid, tid):
         with self._lock:
             self.pending.overtake(oid)
-            if self._unwritten:
-                self._write()  # before it is looked up where the object is
+            self._write()  # before it is looked up where the object is
             super().invalidate(oid, tid)
 
     def new_generation(self):
@@ -194,8 +193,7 @@ class Cache(ClientCache):
         room = min(self._free_bytes, self.maxsize - self.currentofs)
         if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
-        if self._unwritten:
-            self._write()
+        self._write()
         return super()._makeroom(size)
 
     def _store(self, oid, start_tid, end_tid, data, size):
@@ -221,9 +219,9 @@ class Cache(ClientCache):
             self._write()
 
     def _write(self):
-        if os.getpid() != self._process:
-            raise ClientDisconnected(
-                'this cache was opened by another process, before a fork')
+        if not self._unwritten:
+            return
+        self._process.check()
         pieces = b''.join(self._unwritten)
         begin = self._unwritten_from
         self._unwritten.clear()

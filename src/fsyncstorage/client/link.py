@@ -15,7 +15,6 @@ fails when it moves.
 """
 
 import logging
-import os
 
 from ZEO.asyncio.client import ClientIO
 from ZEO.asyncio.client import ClientThread
@@ -24,6 +23,7 @@ from ZEO.Exceptions import ClientDisconnected
 from .. import wire
 from .channels import Channels
 from .outgoing import Outgoing
+from .process import Process
 from .readchannel import Lost
 from .reader import Reader
 
@@ -87,7 +87,7 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
-        self._process = os.getpid()
+        self._process = Process('storage')
         super().__init__(
             addrs, storage, cache, storage_key, *args,
             ssl=ssl, ssl_server_hostname=ssl_server_hostname)
@@ -133,9 +133,7 @@ class Link(ClientThread):
 
     def _reader_here(self):
         """None: the server has no channels, or there is no server."""
-        if os.getpid() != self._process:
-            raise ClientDisconnected(
-                'this storage was opened by another process, before a fork')
+        self._process.check()
         return self._reader
 
     def load_before(self, oid, tid):

@@ -9,6 +9,9 @@ import os
 import socket
 import time
 
+from ZEO.Exceptions import ServerException
+from ZODB.POSException import POSKeyError
+
 from .. import wire
 
 # Seconds for connecting and for the server's welcome.
@@ -30,6 +33,13 @@ class Lost(Exception):
 
 class Refused(Lost):
     """The server does not open a channel; the arguments: reason and text."""
+
+
+def failure(reply, oid):
+    """The exception that a reply stands for, if it is not what was asked."""
+    if reply.__class__ is wire.Missing:
+        return POSKeyError(oid)
+    return ServerException(reply.type, reply.text)
 
 
 class ReadChannel:

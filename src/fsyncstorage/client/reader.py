@@ -5,12 +5,10 @@ Whoever wants an object that another thread asks for waits for that answer.
 `Lost` is raised when there is none; the ZEO connection may know better then.
 """
 
-from ZEO.Exceptions import ServerException
-from ZODB.POSException import POSKeyError
-
 from .. import wire
 from .prefetch import Prefetches
 from .readchannel import Lost
+from .readchannel import failure
 
 # Seconds to wait for the load of another thread, before one's own.
 PATIENCE = 10
@@ -83,6 +81,4 @@ def _content(reply, oid):
         return reply.data, reply.serial, reply.end
     if kind is wire.Nothing:
         return None
-    if kind is wire.Missing:
-        raise POSKeyError(oid)
-    raise ServerException(reply.type, reply.text)
+    raise failure(reply, oid)

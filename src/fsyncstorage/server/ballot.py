@@ -92,8 +92,8 @@ class Ballot:
         storage of ours can be asked not to wait for its lock: `Occupied`.
         """
         self._reset()
-        storage.tpc_begin(
-            self.transaction, *self._begin, **({} if wait else {'wait': False}))
+        not_to_wait = {} if wait else {'wait': False}
+        storage.tpc_begin(self.transaction, *self._begin, **not_to_wait)
         try:
             for operation, arguments in self._each_operation():
                 getattr(self, '_' + operation)(storage, *arguments)

@@ -1,9 +1,9 @@
 """The blobs that a read channel sends: one after the other, in pieces.
 
 The loop never waits for the disk: a reader thread opens the file and reads
-each piece; a small blob is read at once, and leaves with the answer.  Where the
-event loop and the transport can, the system then sends a piece from its cache
-(`sendfile`), else what was read is written.
+each piece; a small blob is read at once, and leaves with the answer.  Where
+the event loop and the transport can, the system then sends a piece from its
+cache (`sendfile`), else what was read is written.
 
 A piece is announced before it is sent, and so is the whole blob.  If the file
 ends early then, or cannot be read, nothing can be said any more: the channel

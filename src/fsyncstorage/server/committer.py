@@ -15,10 +15,10 @@ ours waits for none of these, if what it replaces is in memory and no pack is
 under way; while the thread has nothing to do, the loop carries out such an
 order itself, for the way to another thread and back would take longer than all
 the rest.  The loop gives the only orders: as long as those that it handed over
-are done, the state is its own.  (The last order, the end, may come from another
-thread: `_giving` is held while orders are given.)  A disk that cannot follow
-makes writers wait at last; after an order that took long, all go to the thread
-for some time.
+are done, the state is its own.  (The last order, the end, may come from
+another thread: `_giving` is held while orders are given.)  A disk that cannot
+follow makes writers wait at last; after an order that took long, all go to the
+thread for some time.
 
 What comes of an order is posted to the loop: `voted`, `refused`, `finished` of
 the service.

@@ -1,9 +1,9 @@
 """How other threads reach the event loop.
 
-`post` may be called from any thread, but not from a signal handler.  What was posted runs in the loop, in
-order; what came together runs in one callback of the loop, and then, once for
-all of it, what was registered with `afterwards`.  So what becomes durable
-together is announced together.
+`post` may be called from any thread, but not from a signal handler.  What was
+posted runs in the loop, in order; what came together runs in one callback of
+the loop, and then, once for all of it, what was registered with `afterwards`.
+So what becomes durable together is announced together.
 """
 
 import collections

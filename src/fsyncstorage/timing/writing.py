@@ -69,7 +69,7 @@ def writer(site, group, seconds):
             _change(manager, objects)
             start()
             cpu, began = time.process_time(), time.perf_counter()
-            durations = []
+            now, durations = began, []
             while not durations or now < began + seconds:
                 begin = time.perf_counter()
                 _change(manager, objects)

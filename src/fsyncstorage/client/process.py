@@ -1,0 +1,22 @@
+"""The process that opened a client; a fork of it must not use it.
+
+The child has the sockets and files of its parent, but not the threads that go
+with them: it would wait for ever, or write over what the parent has written.
+"""
+
+import os
+
+from ZEO.Exceptions import ClientDisconnected
+
+
+class Process:
+
+    def __init__(self, what):
+        self._what = what
+        self._id = os.getpid()
+
+    def check(self):
+        if os.getpid() != self._id:
+            raise ClientDisconnected(
+                f'this {self._what} was opened by another process, before a'
+                ' fork')
