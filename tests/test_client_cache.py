@@ -4,8 +4,10 @@ import random
 import shutil
 
 from ZEO.cache import ClientCache
+from ZEO.cache import allocated_record_overhead
 from ZODB.utils import p64
 
+from fsyncstorage.client.cache import ONE_WRITE
 from fsyncstorage.client.cache import Cache
 
 from .support import TestCase
@@ -77,6 +79,18 @@ class Same(TestCase):
                 tid = self.act(both, choice, tid)
                 self.assertEqual(content(both.ours), content(both.theirs))
             both.close()
+
+    def test_what_was_read_is_written_over(self):
+        """The same object, as large as it was, comes to lie where it was."""
+        for size in 100, 2 * ONE_WRITE:  # written together, and in ZEO's way
+            cache = Cache(self.path(f'cache {size}'), size + size // 2)
+            for tid in range(1, 10):
+                data = bytes([tid]) * (size - allocated_record_overhead)
+                cache.store(oid(0), p64(tid), None, data)
+                self.assertTrue(cache.loadBefore(oid(0), p64(tid + 1))
+                                == (data, p64(tid), None))
+                cache.invalidate(oid(0), None)
+            cache.close()
 
     def test_what_a_killed_process_leaves(self):
         """ZEO's own cache opens it, with what was there; all but the last."""

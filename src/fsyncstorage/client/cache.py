@@ -31,8 +31,8 @@ _free = struct.Struct('>cI')
 # Larger objects are written in ZEO's way, which is safe also where the system
 # writes only a part.
 ONE_WRITE = 1 << 12
-# Most objects are read with one call.
-READ_AHEAD = 1 << 11
+# Most objects are read with one call, and some of those behind them.
+READ_AHEAD = 1 << 12
 # Small ones wait for each other up to so many bytes.
 TOGETHER = 1 << 14
 
@@ -41,6 +41,9 @@ class Cache(ClientCache):
 
     # So many bytes from there on are known to be free.
     _free_from = _free_bytes = 0
+
+    # What was read last, and where that is in the file.
+    _block, _block_at = b'', 0
 
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
@@ -53,8 +56,9 @@ class Cache(ClientCache):
 
     @property
     def f(self):
-        """The file, with all that belongs there."""
+        """The file, with all that belongs there; it may be written to."""
         self._write()
+        self._block = b''
         return self._file
 
     @f.setter
@@ -67,10 +71,10 @@ class Cache(ClientCache):
 
     def loadBefore(self, oid, tid):
         with self._lock:
-            if u64(oid) in self.noncurrent or self._tracefile is not None:
-                return super().loadBefore(oid, tid)
-            found = self.load(oid, tid)
-            return found and (*found, None)
+            # Most want what is current.
+            if self._tracefile is None and (found := self.load(oid, tid)):
+                return *found, None
+            return super().loadBefore(oid, tid)
 
     def load(self, oid, before_tid=None):
         with self._lock:
@@ -81,21 +85,30 @@ class Cache(ClientCache):
                 return None
             if self._tracefile is not None or self._is_far_back(position):
                 return super().load(oid, before_tid)
-            record = os.pread(self._file.fileno(), READ_AHEAD, position)
+            block, first = self._block, position - self._block_at
+            if not 0 <= first <= len(block) - _header.size:
+                block, first = self._read_block(position, READ_AHEAD), 0
             status, _, found, serial, end, _, length = _header.unpack_from(
-                record)
-            last = _header.size + length  # where the oid is once more
-            if len(record) < last + len(oid):
-                record += os.pread(
-                    self._file.fileno(), last + len(oid) - len(record),
-                    position + len(record))
-            if (status != b'a' or found != oid or end != z64
-                    or record[last:last + len(oid)] != oid):
+                block, first)
+            if status != b'a' or found != oid or end != z64:
                 return super().load(oid, before_tid)  # which says so
             if before_tid and serial >= before_tid:
                 return None
+            data = first + _header.size
+            last = data + length  # where the oid is once more
+            if len(block) < last + len(oid):
+                data, last = data - first, last - first
+                block = self._read_block(position, last + len(oid))
+            if block[last:last + len(oid)] != oid:
+                return super().load(oid, before_tid)
             self._n_accesses += 1
-            return record[_header.size:last], serial
+            return block[data:last], serial
+
+    def _read_block(self, position, size):
+        """What is there; what comes next is often wanted next."""
+        self._block = os.pread(self._file.fileno(), size, position)
+        self._block_at = position
+        return self._block
 
     def _is_far_back(self, position):
         """What is read there would be moved forward, before it is evicted."""
@@ -223,6 +236,7 @@ class Cache(ClientCache):
             return
         self._process.check()
         pieces = b''.join(self._unwritten)
+        self._block = b''
         begin = self._unwritten_from
         self._unwritten.clear()
         try:

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 # Seconds between two rounds of invalidations: under load, a send for each
 # transaction and client would cost more than all else.  And what a round takes
 # for each client, five times: it shall leave time for the rest.
-QUIET = 0.002
+QUIET = 0.01
 A_SEND = 50e-6
 
 SLOW_THREADS = 4
