@@ -32,6 +32,7 @@ setup(
         'Programming Language :: Python :: 3.14',
         'Programming Language :: Python :: Implementation :: CPython',
         'Topic :: Database',
+        'Topic :: Database :: Database Engines/Servers',
     ],
     package_dir={'': 'src'},
     packages=find_packages('src'),
@@ -40,7 +41,8 @@ setup(
     python_requires='>=3.10',
     install_requires=[
         'BTrees >= 6.0',
-        'rich >= 13.0',
+        # Before, a progress bar that is not shown wrote an empty line.
+        'rich >= 14.3',
         'transaction >= 5.0',
         'zc.lockfile >= 4.0',
         'ZConfig >= 4.0',
@@ -58,11 +60,13 @@ setup(
             'ZEO[test] >= 6.2',
             'ZODB[test] >= 6.4',
             'zodburi >= 3.0',
+            # The first that knows the sections of ZODB 6.4.
+            'Zope[wsgi] >= 6.1',
             'zope.testing >= 6.0',
             'zope.testrunner >= 8.1',
         ],
         'docs': [
-            'docutils >= 0.18',
+            'docutils >= 0.19',
             'Sphinx >= 7.2',
         ],
     },

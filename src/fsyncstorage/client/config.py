@@ -1,17 +1,26 @@
-"""The ZConfig section <fsyncclient>.
+"""The ZConfig sections <fsyncclient> and <as-fsyncclient>.
 
-It extends ZEO's <clientstorage>, and takes what is written in a <zeoclient>.
+The first extends ZEO's <clientstorage>, and takes what is written in a
+<zeoclient>.  The second is put around one of these two, where a recipe or
+another program writes it.
 """
 
+from ZEO.zconfig import ClientStorageConfig
 from ZODB.config import BaseConfig
+from ZODB.config import ZEOClient
 
 from .storage import FsyncClient as Storage
 from .storage import checked_blob_cache_fill
+from .storage import checked_blob_cache_mode
 from .storage import checked_read_channels
 
 
 def blob_cache_fill(value):
     return checked_blob_cache_fill(value.lower())
+
+
+def blob_cache_mode(value):
+    return checked_blob_cache_mode(int(value, 8))
 
 
 def read_channels(value):
@@ -24,13 +33,39 @@ class FsyncClient(BaseConfig):
     KEYS = ('storage', 'cache_size', 'client', 'var', 'wait', 'wait_timeout',
             'read_only', 'read_only_fallback', 'server_sync', 'client_label',
             'blob_dir', 'shared_blob_dir', 'blob_cache_size',
-            'blob_cache_size_check', 'blob_cache_fill', 'read_channels')
+            'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
+            'read_channels')
+
+    def __init__(self, config):
+        super().__init__(config)
+        self._sections = [config]
 
     def open(self):
-        config = self.config
-        ssl, server_hostname = config.ssl or (None, None)
+        ssl, server_hostname = self._said('ssl') or (None, None)
+        said = {key: self._said(key) for key in self.KEYS}
         return Storage(
-            [server.address for server in config.server],
-            name=config.name, cache=config.cache_path,
+            [server.address for server in self._said('server')],
+            name=self._said('name'), cache=self._said('cache_path'),
             ssl=ssl, ssl_server_hostname=server_hostname,
-            **{key: getattr(config, key) for key in self.KEYS})
+            **{key: value for key, value in said.items() if value is not None})
+
+    def _said(self, key):
+        """What the first section says that says something; else None."""
+        for section in self._sections:
+            value = getattr(section, key, None)
+            if value is not None:
+                return value
+        return None
+
+
+class AsFsyncClient(FsyncClient):
+    """Of a section of ZEO's client; what is said around it comes first."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        stock = config.stock
+        if not isinstance(stock, (ZEOClient, ClientStorageConfig)):
+            raise ValueError(
+                '<as-fsyncclient> takes a <zeoclient> or a <clientstorage>,'
+                f' not a <{stock.config.getSectionType()}>')
+        self._sections.append(stock.config)
