@@ -9,14 +9,17 @@ PY   = $(VENV)/bin/python
 PIP  = $(PY) -m pip --quiet --disable-pip-version-check
 TEST = $(PY) -m zope.testrunner --path=. -s tests -k -v --auto-color --auto-progress
 
-.PHONY: help run test test-all docs docs-build clean
+.PHONY: help run test test-all test-oldest docs docs-build dist dist-check clean
 
 help:
-	@echo "make run       serve an example database over ZEO (PORT=$(PORT))"
-	@echo "make test      run the tests"
-	@echo "make test-all  run the tests, the long ones too"
-	@echo "make docs      build the documents into docs/_build/html"
-	@echo "make clean     remove what was built, and .venv; the data in var/ stay"
+	@echo "make run          serve an example database over ZEO (PORT=$(PORT))"
+	@echo "make test         run the tests"
+	@echo "make test-all     run the tests, the long ones too"
+	@echo "make test-oldest  run the tests with the oldest dependencies allowed"
+	@echo "make docs         build the documents into docs/_build/html"
+	@echo "make dist         build the wheel and the sdist into dist/, and check them"
+	@echo "make dist-check   install each in an empty environment, and try it"
+	@echo "make clean        remove what was built, and .venv; the data in var/ stay"
 	@echo
 	@echo "Each sets up what it needs in a virtual environment first."
 	@echo "  VENV=$(VENV)  the directory of the virtual environment"
@@ -33,6 +36,17 @@ test: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(TEST) --all $(TESTOPTS)
 
+# In an environment of its own, made anew each time.
+test-oldest: OLDEST = $(VENV)-oldest
+test-oldest: $(VENV)/.made
+	@$(PIP) install uv
+	rm -rf $(OLDEST)
+	$(PY) -m venv $(OLDEST)
+	$(PY) -m uv pip install --quiet --python $(OLDEST)/bin/python \
+	  --resolution lowest-direct --editable '.[test]'
+	touch $(OLDEST)/.made $(OLDEST)/.installed-test
+	@$(MAKE) --no-print-directory test VENV=$(OLDEST)
+
 docs: $(VENV)/.installed-docs
 	@$(MAKE) --no-print-directory docs-build PY=$(PY)
 
@@ -42,6 +56,25 @@ docs-build:
 	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	cat README.rst CHANGES.rst | $(PY) -m docutils --writer=null --report=info --halt=info --no-raw --no-file-insertion -
 	@echo "The documents are in docs/_build/html."
+
+dist: $(VENV)/.made
+	@$(PIP) install build twine
+	rm -rf dist
+	$(PY) -m build --quiet
+	$(PY) -m twine check --strict dist/*
+
+# As a new user would, in an empty directory.
+dist-check: dist
+	@set -e; for package in $(CURDIR)/dist/*; do \
+	  scratch=$$(mktemp -d); trap "rm -rf $$scratch" EXIT; cd $$scratch; \
+	  echo "Trying $$package"; \
+	  $(PYTHON) -m venv venv; \
+	  venv/bin/pip --quiet --disable-pip-version-check install $$package; \
+	  venv/bin/fsync-check --help >help; \
+	  venv/bin/fsync-runzeo --help >help; \
+	  venv/bin/fsync-time commits --quick; \
+	  rm -rf $$scratch; \
+	done
 
 # The stamp files say what was installed; they are out of date when the
 # metadata of the package change.
@@ -64,5 +97,5 @@ $(VENV)/.made:
 	@touch $@
 
 clean:
-	rm -rf .venv build dist docs/_build src/*.egg-info .hypothesis .tox
+	rm -rf .venv .venv-oldest build dist docs/_build src/*.egg-info .hypothesis .tox
 	find src tests perf docs -name __pycache__ -prune -exec rm -rf {} +

@@ -10,6 +10,8 @@ nitpicky = True
 html_theme = 'alabaster'
 html_theme_options = {
     'description': 'A FileStorage with a choice of durability',
+    # As much as the recorded tables need.
+    'page_width': '1160px',
 }
 html_copy_source = False
 html_show_sourcelink = False

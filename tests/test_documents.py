@@ -1,0 +1,103 @@
+"""Every command and every configuration in the documents works as written,
+every log line is explained, and what is not run says so."""
+
+import ast
+import collections
+import re
+import unittest
+
+from .documents import PAGES
+from .documents import ROOT
+from .documents import blocks
+from .documents import page_suite
+
+#: Why blocks are not run.
+REASONS = {
+    'they need a package index',
+    'they need root',
+    'they take minutes',
+}
+
+# What `fsync-time` says is not in the log of a site.
+SOURCES = [path for path in (ROOT / 'src').rglob('*.py')
+           if 'timing' not in path.parts]
+LOG_PAGE = ROOT / 'docs' / 'log.rst'
+
+_LOG_ENTRY = re.compile(r'^``(.*)``(?: \(.*\))?\n    ', re.MULTILINE)
+_OTHER_BLOCK = re.compile(r'^(?! *\.\. ).*::$', re.MULTILINE)
+_PLACEHOLDER = re.compile(r'%[\d.]*\w')
+_LEVELS = {'info', 'warning', 'error', 'critical', 'exception', 'log'}
+
+
+class Marks(unittest.TestCase):
+
+    def test_what_is_not_run_says_why(self):
+        reasons = collections.Counter(
+            block.not_run for page in PAGES for block in blocks(page))
+        run = reasons.pop(None)
+        self.assertLessEqual(set(reasons), REASONS)
+        print(f'  {run} blocks of the documents are run or read;'
+              f' {sum(reasons.values())} are not')
+
+    def test_each_block_is_found(self):
+        """One behind a paragraph that ends with `::` would not be."""
+        for page in PAGES:
+            with self.subTest(page.name):
+                text = page.read_text()
+                self.assertEqual(
+                    len(blocks(page)), text.count('.. code-block::'))
+                self.assertEqual(_OTHER_BLOCK.findall(text), [])
+
+
+class LogLines(unittest.TestCase):
+
+    def test_each_is_explained(self):
+        explained = _LOG_ENTRY.findall(LOG_PAGE.read_text())
+        nodes = [node for path in SOURCES
+                 for node in ast.walk(ast.parse(path.read_text()))]
+        for text in filter(None, map(_logged, nodes)):
+            with self.subTest(text):
+                self.assertTrue(
+                    any(_matches(entry, text) for entry in explained))
+        texts = set(filter(None, map(_text, nodes)))
+        for entry in explained:
+            with self.subTest(entry):
+                self.assertTrue(any(_matches(entry, text) for text in texts))
+
+
+def _logged(node):
+    """The words of a log line, if the node logs one."""
+    if not (isinstance(node, ast.Call) and isinstance(
+            node.func, ast.Attribute) and node.func.attr in _LEVELS):
+        return None
+    if ast.unparse(node.func.value) not in ('logger', 'self'):
+        return None
+    return next(filter(None, map(_text, node.args)), None)
+
+
+def _text(argument):
+    """With `...` for what is filled in; None, if it has no words."""
+    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+        text = _PLACEHOLDER.sub('...', argument.value)
+    elif isinstance(argument, ast.JoinedStr):
+        text = ''.join(
+            part.value if isinstance(part, ast.Constant) else '...'
+            for part in argument.values)
+    else:
+        return None
+    return text if re.search(r'\w', text) else None
+
+
+def _matches(entry, text):
+    pattern = '.*'.join(map(re.escape, entry.split('...')))
+    return re.fullmatch(pattern, text, re.DOTALL) is not None
+
+
+def test_suite():
+    suite = unittest.TestSuite()
+    for case in Marks, LogLines:
+        suite.addTest(unittest.defaultTestLoader.loadTestsFromTestCase(case))
+    for page in PAGES:
+        if any(block.not_run is None for block in blocks(page)):
+            suite.addTest(page_suite(page))
+    return suite
