@@ -82,6 +82,16 @@ class Servers(ConnectedTestCase):
         until(client.is_connected, 'connected')
         self.check_load(client, 2, channels=1)
 
+    def test_new_oids_of_a_server_that_was_started_again(self):
+        """Nobody gets what another one was given."""
+        client = self.connect()
+        client.new_oid()
+        self.serve_again()
+        until(client.is_connected, 'connected')
+        other = self.connect()
+        given = {other.new_oid() for _ in range(5)}
+        self.assertFalse(given & {client.new_oid() for _ in range(200)})
+
     def test_a_load_while_there_is_no_server(self):
         """It waits for the next one."""
         client = self.connect()

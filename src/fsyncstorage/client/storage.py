@@ -9,12 +9,14 @@ import os
 
 from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
 from . import blobfetch
 from .blobcache import BlobCache
 from .cache import Cache
+from .cachedirectory import MODE
 from .link import Link
 from .readchannel import Lost
 from .written import Written
@@ -23,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_READ_CHANNELS = 4
 FILLS = 'commit', 'load'
+MODES = 0o400, 0o440, 0o444
 
 # Bytes of a blob in one message to the server.
 PIECE = 1 << 16
@@ -37,6 +40,7 @@ class FsyncClient(ClientStorage):
                  wait_timeout=None, *, cache=None, client=None, var=None,
                  blob_dir=None, shared_blob_dir=False, blob_cache_size=None,
                  blob_cache_size_check=None, blob_cache_fill='commit',
+                 blob_cache_mode=MODE,
                  read_channels=DEFAULT_READ_CHANNELS, **options):
         """The arguments of ClientStorage, and some of our own.
 
@@ -45,10 +49,13 @@ class FsyncClient(ClientStorage):
         :param blob_cache_size_check: is ignored: the size always holds.
         :param str blob_cache_fill: ``commit``: blobs of one's own commits go
             into the cache; ``load``: only what is loaded.
+        :param int blob_cache_mode: of the files in the blob cache: 0o400,
+            0o440 or 0o444.  Who may read them may go where they are.
         :param int read_channels: how many connections for reading are opened
             at most; as many again for blobs, and one for prefetches.
         """
         checked_blob_cache_fill(blob_cache_fill)
+        checked_blob_cache_mode(blob_cache_mode)
         checked_read_channels(read_channels)
         if blob_cache_size_check is not None:
             logger.info('blob-cache-size-check is ignored: the size of the'
@@ -56,7 +63,8 @@ class FsyncClient(ClientStorage):
         self._arrivals = blobfetch.Arrivals()
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
-                blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill)
+                blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
+                blob_cache_mode)
 
         def connect(*args, **more):
             return Link(*args, read_channels=read_channels, **more)
@@ -73,6 +81,8 @@ class FsyncClient(ClientStorage):
 
     def notify_connected(self, connection, info):
         super().notify_connected(connection, info)
+        # A server that was started again gives the same ones to others.
+        self._oids.clear()
         connection.link.meet(info)
 
     def close(self):
@@ -95,7 +105,26 @@ class FsyncClient(ClientStorage):
             return super().openCommittedBlobFile(oid, serial, blob)
         return self._blobs.open(oid, serial, blob)
 
+    def leaseBlob(self, oid, serial, seconds=60):
+        """loadBlob; for so long, others leave the cache before this file."""
+        if self._blobs is None:
+            return super().loadBlob(oid, serial)
+        return self._blobs.load(oid, serial, seconds)
+
+    def openArriving(self, oid, serial):
+        """openCommittedBlobFile, without a wait for all of the blob.
+
+        What is in the cache is a file as any other.  Else it is one without a
+        descriptor (arriving), which reads what has come, and waits for more.
+        Either tells the size by `seek` to the end.
+        """
+        if self._blobs is None:
+            return super().openCommittedBlobFile(oid, serial)
+        return self._blobs.open_arriving(oid, serial)
+
     def _fetch_blob(self, oid, serial, download):
+        if self._server.is_closed():
+            raise ClientDisconnected('this storage is closed')
         channels = self._server.blob_channels
         if channels is not None:
             try:
@@ -196,6 +225,13 @@ def checked_blob_cache_fill(value):
     if value not in FILLS:
         raise ValueError(
             f'blob-cache-fill is {" or ".join(FILLS)}, not {value!r}')
+    return value
+
+
+def checked_blob_cache_mode(value):
+    if value not in MODES:
+        raise ValueError(
+            f'blob-cache-mode is 0400, 0440 or 0444, not {value:04o}')
     return value
 
 
