@@ -101,10 +101,10 @@ class BlobCacheTest(TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def cache(self, limit=-1, fill='commit', fetch=None):
+    def cache(self, limit=-1, fill='commit', fetch=None, **options):
         cache = BlobCache(
             self.home, self.limit if limit == -1 else limit,
-            fetch or self.server.fetch, fill)
+            fetch or self.server.fetch, fill, **options)
         self.addCleanup(cache.close)
         return cache
 

@@ -149,6 +149,49 @@ class Loading(BlobCacheTest):
             {'books.sqlite', 'lock', 'parts', 'walked'})
 
 
+class Mode(BlobCacheTest):
+    """Who may read a file may go there; under any umask."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.umask, os.umask(0o077))
+        self.server.put(1, 3000)
+
+    def load_with(self, mode):
+        path = self.cache(mode=mode).load(oid(1), SERIAL)
+        while path != self.directory:
+            yield stat.S_IMODE(os.stat(path).st_mode)
+            path = os.path.dirname(path)
+
+    def test_what_is_new(self):
+        for mode, directory in (0o400, 0o700), (0o440, 0o710), (0o444, 0o711):
+            with self.subTest(oct(mode)):
+                self.assertEqual(
+                    list(self.load_with(mode)), [mode, directory, directory])
+                shutil.rmtree(self.home)
+
+    def test_what_was_there_before(self):
+        for mode, *expected in (
+                (0o400, 0o400, 0o700, 0o700), (0o440, 0o440, 0o710, 0o710),
+                (0o444, 0o444, 0o711, 0o711), (0o400, 0o444, 0o711, 0o711)):
+            self.assertEqual(list(self.load_with(mode)), expected)
+        self.assertEqual(len(self.server.asked), 1)
+
+    def test_what_else_there_is_stays(self):
+        self.cache()
+        os.chmod(self.home, 0o2750)
+        self.assertEqual(list(self.load_with(0o444))[-1], 0o2751)
+
+    def test_a_download_is_for_nobody_else(self):
+        def sending(download, piece):
+            for part in self.disk.parts():
+                part = os.path.join(self.disk.own, 'parts', part)
+                self.assertEqual(stat.S_IMODE(os.stat(part).st_mode), 0o600)
+
+        self.server.sending = sending
+        list(self.load_with(0o444))
+
+
 class Locks(BlobCacheTest):
 
     def test_one_at_a_time(self):

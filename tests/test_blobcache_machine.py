@@ -36,6 +36,7 @@ from .blobs import Disk
 from .blobs import Server
 from .blobs import content
 from .support import oid
+from .support import until
 
 FORK = multiprocessing.get_context('fork')
 
@@ -392,6 +393,14 @@ class Life(stateful.RuleBasedStateMachine):
         self.now_known(number)
         with self.caches[which].open(oid(number), SERIAL) as file:
             assert file.read() == self.server.blobs[number]
+
+    @stateful.rule(which=strategies.booleans(), number=NUMBERS)
+    def arrive(self, which, number):
+        self.now_known(number)
+        cache = self.caches[which]
+        with cache.open_arriving(oid(number), SERIAL) as file:
+            assert file.read() == self.server.blobs[number]
+        until(lambda: not cache._arrivals._under_way, 'it is over')
 
     @stateful.rule(which=strategies.booleans(), number=NUMBERS)
     def commit(self, which, number):

@@ -45,6 +45,7 @@ SAID = {
     'blob-cache-size 1GB': {'blob_cache_size': 1 << 30},
     'blob-cache-size-check 20': {'blob_cache_size_check': 20},
     'blob-cache-fill Load': {'blob_cache_fill': 'load'},
+    'blob-cache-mode 0440': {'blob_cache_mode': 0o440},
     'read-channels 9': {'read_channels': 9},
 }
 # ZEO ignores them, too.
@@ -56,6 +57,8 @@ BAD = {
     'read-channels 0': 'read-channels is at least 1',
     'read-channels many': 'many',
     'blob-cache-fill always': 'blob-cache-fill is commit or load',
+    'blob-cache-mode 0644': 'blob-cache-mode is 0400, 0440 or 0444, not 0644',
+    'blob-cache-mode rw': 'rw',
     'cache-size 3 apples': 'apples',
     'wait perhaps': 'perhaps',
 }
@@ -95,7 +98,8 @@ class Keys(unittest.TestCase):
 
         theirs = keys('clientstorage') | keys('zeoclient')
         self.assertEqual(
-            keys('fsyncclient') - theirs, {'read-channels', 'blob-cache-fill'})
+            keys('fsyncclient') - theirs,
+            {'read-channels', 'blob-cache-fill', 'blob-cache-mode'})
         self.assertEqual(theirs - keys('fsyncclient'), set())
         said = {each.split()[0] for each in [*SAID, *IGNORED]}
         self.assertEqual(said, keys('fsyncclient') - {'*'})  # <ssl>
@@ -122,7 +126,8 @@ class Keys(unittest.TestCase):
 class InPython(unittest.TestCase):
 
     def test_bad_values(self):
-        for bad in {'read_channels': 0}, {'blob_cache_fill': 'always'}:
+        for bad in ({'read_channels': 0}, {'blob_cache_fill': 'always'},
+                    {'blob_cache_mode': 0o600}):
             with self.subTest(bad), self.assertRaises(ValueError):
                 FsyncClient(('localhost', 1), wait=False, **bad)
 

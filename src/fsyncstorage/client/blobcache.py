@@ -5,7 +5,8 @@ all files together take no more than the limit, plus the one blob that each
 process is reading, however many processes use the directory.
 
 The limit comes first.  So a path may be gone when it is opened: `open` loads
-the blob again then, under the same name.  What was used last goes last.  Of
+the blob again then, under the same name.  What was used last goes last, and
+what is leased after that.  Of
 what does not fit at all (a guest), a process keeps the last one that it
 handed out the path of, until it opens and closes it, or loads another.
 
@@ -13,7 +14,8 @@ One process or thread downloads a blob, the others wait for it: they wait for
 the lock of its part, and then look again.
 
 What is where: `cachedirectory`; what there is and what has to go: `books`;
-how a blob comes: `download`.  Where it comes from is for the storage to say.
+how a blob comes: `download`, and who reads it before it is there: `arriving`.
+Where it comes from is for the storage to say.
 """
 
 import contextlib
@@ -28,7 +30,9 @@ from ZODB.blob import rename_or_copy_blob
 
 from . import ledger
 from . import locks
+from .arriving import Arrivals
 from .books import Books
+from .cachedirectory import MODE
 from .cachedirectory import CacheDirectory
 from .download import Download
 from .download import DownloadFailed
@@ -46,35 +50,40 @@ class BlobCache:
     # A guest whose path was handed out.
     _held = None
 
-    def __init__(self, directory, limit, fetch, fill='commit'):
+    def __init__(self, directory, limit, fetch, fill='commit', mode=MODE):
         """
         :param limit: bytes; None: no limit.
         :param fetch: called as `fetch(oid, serial, download)`; it writes the
             blob to a Download.  It raises Interrupted when it may be called
             again, to go on.
         :param fill: ``commit``: what this client commits goes into the cache.
+        :param mode: of a file in the cache: who may read it, and go there.
         """
         self._limit = math.inf if limit is None else limit
         self._fetch = fetch
         self._fill = fill
-        self._directory = CacheDirectory(directory)
+        self._directory = CacheDirectory(directory, mode)
         self._directory.make()
         self._books = Books(self._directory, self._limit)
+        self._arrivals = Arrivals(
+            self._directory, self._books, self._downloaded)
         self.temporary_directory = self._directory.temporary
 
     def close(self):
+        """Nothing can be fetched any more."""
+        self._arrivals.close()
         self._let_go()
         self._books.close()
 
     # Reading
 
-    def load(self, oid, serial):
-        """The path of the file."""
+    def load(self, oid, serial, lease=0):
+        """The path of the file, which is leased for so many seconds."""
         name = self._directory.name(oid, serial)
         path = self._directory.blob(name)
         while True:
             try:
-                if self._directory.use(name) > self._limit:
+                if self._directory.use(name, lease) > self._limit:
                     self._hold(name)
                 return path
             except FileNotFoundError:
@@ -95,21 +104,35 @@ class BlobCache:
             except FileNotFoundError:
                 self._get(oid, serial, name)
 
+    def open_arriving(self, oid, serial):
+        """The open file; if it is not here, an ArrivingFile."""
+        name = self._directory.name(oid, serial)
+        if self._directory.has(name):
+            return self.open(oid, serial)
+        with self._directory.keep(name):
+            arriving = self._arrivals.open(oid, serial, name)
+            return arriving or self.open(oid, serial)
+
     def _get(self, oid, serial, name):
         """Download a blob, if nobody else did meanwhile."""
-        with self._directory.claim(name) as part:
-            if self._directory.has(name):
-                self._directory.remove_part(name)
-                return
-            download = Download(part, name, self._directory, self._books)
-            try:
-                self._transfer(oid, serial, download)
-                with download.finished():
+        part = self._directory.claim_missing(name)
+        if part is not None:
+            with part:
+                download = Download(part, name, self._directory, self._books)
+                with self._downloaded(oid, serial, download):
                     if download.guest:
                         self._hold(name)
-            except BaseException:
-                download.give_up()
-                raise
+
+    @contextlib.contextmanager
+    def _downloaded(self, oid, serial, download):
+        """A guest does not go before the `with` has ended."""
+        try:
+            self._transfer(oid, serial, download)
+            with download.finished():
+                yield
+        except BaseException:
+            download.give_up()
+            raise
 
     def _transfer(self, oid, serial, download):
         for _ in range(TRIES):

@@ -19,7 +19,8 @@ use it.  They promise:
 
 A use of a blob does not touch them.  It is the access time of the file, which
 stock clients keep, too.  The books have the time of an earlier use, and are
-corrected when that would make a blob the next one to go.
+corrected when that would make a blob the next one to go.  A lease is a use
+until then, in advance: what is leased goes when nothing else is left.
 """
 
 import collections
@@ -29,12 +30,13 @@ import time
 
 from .ledger import Ledger
 
-VERSION = 1
+VERSION = 2
 
 #: `used` is a time in nanoseconds, not after the last use; NULL for a guest.
+#: `final`: `size` is that of the whole blob, also while it is on its way.
 SCHEMA = (
     'CREATE TABLE blobs (name TEXT PRIMARY KEY, size INTEGER NOT NULL,'
-    ' used INTEGER) WITHOUT ROWID',
+    ' used INTEGER, final INTEGER NOT NULL) WITHOUT ROWID',
     'CREATE INDEX by_use ON blobs (used)',
     'CREATE TABLE total (bytes INTEGER NOT NULL)',
     'INSERT INTO total VALUES (0)',
@@ -44,7 +46,7 @@ SCHEMA = (
     ' BEGIN UPDATE total SET bytes = bytes - OLD.size; END',
 )
 
-INSERT = 'INSERT INTO blobs VALUES (?, ?, ?)'
+INSERT = 'INSERT INTO blobs VALUES (?, ?, ?, ?)'
 DELETE = 'DELETE FROM blobs WHERE name = ?'
 
 # The blob behind a place in the order of use.
@@ -80,17 +82,29 @@ class Books:
     def close(self):
         self._ledger.close()
 
-    def reserve(self, name, size):
+    def reserve(self, name, size, final=True):
         """Book so many bytes for a blob, in place of what was booked for it.
 
-        Make room, if that helps; what does not fit is a guest.
+        Make room, if that helps; what does not fit is a guest.  The size is
+        final when the blob will have no other.
         """
         def work(db):
             db.execute(DELETE, (name,))
             self._dismiss_guests(db)
             fits = self._make_room(db, size)
-            db.execute(INSERT, (name, size, time.time_ns() if fits else None))
+            used = time.time_ns() if fits else None
+            db.execute(INSERT, (name, size, used, final))
             return Booking(fits, self._ledger.edition)
+
+        return self._ledger.work(work)
+
+    def final_size(self, name):
+        """Of a blob, also while it is on its way; None: not known (yet)."""
+        def work(db):
+            row = db.execute(
+                'SELECT size FROM blobs WHERE name = ? AND final',
+                (name,)).fetchone()
+            return row and row[0]
 
         return self._ledger.work(work)
 
@@ -147,13 +161,15 @@ class Books:
 
     def _first_to_go(self, db):
         """What was used least recently, as (name, size, is it there)."""
+        now = time.time_ns()
         place = 0, ''
         chances = SECOND_CHANCES
         while row := db.execute(NEXT, place).fetchone():
             used, name, size = row
             last_use = self._directory.last_use(name)
-            if last_use > used and chances:
-                chances -= 1
+            leased = last_use > now
+            if last_use > used and (leased or chances):
+                chances -= not leased
                 db.execute('UPDATE blobs SET used = ? WHERE name = ?',
                            (last_use, name))
             else:
@@ -226,7 +242,7 @@ class Books:
             if self._last_known is not None:
                 files = self._confirmed(files)
             db.executemany(INSERT, (
-                (name, size, None if size > self._limit else used)
+                (name, size, None if size > self._limit else used, True)
                 for used, name, size in files))
             yield
 

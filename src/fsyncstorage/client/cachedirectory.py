@@ -16,6 +16,7 @@ is for the books to say.
 
 import contextlib
 import os
+import stat
 import time
 
 from ZEO.ClientStorage import BlobCacheLayout
@@ -38,10 +39,18 @@ NETWORK = frozenset({
 FORGOTTEN = 24 * 3600
 
 
+#: As stock does: a cached blob is for who runs the client, and for reading.
+MODE = 0o400
+
+SECOND = 10**9  # nanoseconds
+
+
 class CacheDirectory:
 
-    def __init__(self, path):
+    def __init__(self, path, mode=MODE):
+        """`mode` is that of a blob file; who may read it may go there."""
         self.path = os.path.abspath(path)
+        self.mode = mode
         self.temporary = os.path.join(self.path, 'tmp')
         self._own = os.path.join(self.path, OWN)
         self._parts = os.path.join(self._own, 'parts')
@@ -60,6 +69,12 @@ class CacheDirectory:
                 file.write(LAYOUT)
         for path in self.temporary, self._parts:
             os.makedirs(path, exist_ok=True)
+        for path in self.path, *map(self.blob, self._buckets()):
+            self._let_pass(path)
+
+    def _let_pass(self, directory):
+        """Those who may read blobs."""
+        _permit(directory, os.stat(directory), self.mode >> 2 & 0o111)
 
     def _refuse_network(self):
         kind = file_system(self.path)
@@ -100,12 +115,14 @@ class CacheDirectory:
     def has(self, name):
         return os.path.exists(self.blob(name))
 
-    def use(self, name):
-        """Note that a blob is used, and return its size."""
+    def use(self, name, seconds=0):
+        """Note that a blob is used, for so long, and return its size."""
         path = self.blob(name)
-        stat = os.stat(path)
-        os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))
-        return stat.st_size
+        found = os.stat(path)
+        _permit(path, found, self.mode)
+        until = time.time_ns() + seconds * SECOND
+        os.utime(path, ns=(max(until, found.st_atime_ns), found.st_mtime_ns))
+        return found.st_size
 
     def last_use(self, name):
         """When that was, in nanoseconds; 0 if the blob is not there."""
@@ -113,6 +130,13 @@ class CacheDirectory:
             return os.stat(self.blob(name)).st_atime_ns
         except FileNotFoundError:
             return 0
+
+    def arriving(self, name):
+        """A file with what is there of a blob; None: it is not begun."""
+        for path in self._part(name), self.blob(name):
+            with contextlib.suppress(FileNotFoundError):
+                return open(path, 'rb', buffering=0)
+        return None
 
     def is_gone(self, name):
         return not self.has(name) and not os.path.exists(self._part(name))
@@ -138,6 +162,18 @@ class CacheDirectory:
         except FileNotFoundError:  # somebody cleared the whole directory
             self.make()
             return locks.claim(self._part(name), wait)
+
+    def claim_missing(self, name, wait=True):
+        """The part of a blob that is not there, locked.
+
+        None: it is there; or, without waiting, somebody else is at it.
+        """
+        part = self.claim(name, wait)
+        if part is not None and self.has(name):
+            with part:
+                self.remove_part(name)
+            return None
+        return part
 
     def remove_part(self, name):
         _remove(self._part(name))
@@ -168,6 +204,7 @@ class CacheDirectory:
             lock = locks.LockFile(bucket, os.O_RDONLY)
         except FileNotFoundError:
             os.makedirs(bucket, exist_ok=True)
+            self._let_pass(bucket)
             lock = locks.LockFile(bucket, os.O_RDONLY)
         lock.share()
         return lock
@@ -239,9 +276,9 @@ class CacheDirectory:
             for entry in entries:
                 if entry.name.endswith(BLOB_SUFFIX):
                     with contextlib.suppress(FileNotFoundError):
-                        stat = entry.stat()
-                        yield (stat.st_atime_ns, f'{bucket}/{entry.name}',
-                               stat.st_size)
+                        found = entry.stat()
+                        yield (found.st_atime_ns, f'{bucket}/{entry.name}',
+                               found.st_size)
 
 
 def _remove_leftovers(bucket, entries):
@@ -265,6 +302,12 @@ def _no_stock_client_downloads(bucket):
         return True
     with file:
         return file.lock(wait=False)
+
+
+def _permit(path, found, mode):
+    """Beside what may be done with it already."""
+    if mode & ~found.st_mode:
+        os.chmod(path, stat.S_IMODE(found.st_mode) | mode)
 
 
 def _remove(path):

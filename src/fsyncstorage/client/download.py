@@ -20,8 +20,9 @@ from ZODB.POSException import StorageError
 #: Bytes that are booked at once, where nobody says how many there will be.
 STEP = 1 << 20
 
-#: As stock does: a cached blob is for who runs the client, and for reading.
-MODE = 0o400
+#: Bytes that are written at once.  For more, Linux takes larger pages for its
+#: cache, which can be dear to get.
+AT_ONCE = 1 << 15
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT
 
@@ -76,7 +77,7 @@ class Download:
                 ' announced')
         while piece:
             written = self._with_room(
-                os.pwrite, self._part.fd, piece, self.offset)
+                os.pwrite, self._part.fd, piece[:AT_ONCE], self.offset)
             self.offset += written
             piece = piece[written:]
 
@@ -101,7 +102,7 @@ class Download:
         with self._with_room(self._directory.keep, self._name):
             self._with_room(self._directory.complete, self._name)
             # Not before: who goes on with a part must be able to write to it.
-            os.fchmod(self._part.fd, MODE)
+            os.fchmod(self._part.fd, self._directory.mode)
             if self._edition != self._books.current_edition():
                 # The walk for the new ones may have been there too early.
                 self._reserve(self.offset)
@@ -116,10 +117,11 @@ class Download:
     def _keep_ahead(self, end):
         if not self.guest and end > (self._reserved or 0):
             # What comes in one piece is complete, as a rule.
-            self._reserve(end + STEP if self.offset else end)
+            self._reserve(end + STEP if self.offset else end, final=False)
 
-    def _reserve(self, size):
-        booking = self._with_room(self._books.reserve, self._name, size)
+    def _reserve(self, size, final=True):
+        booking = self._with_room(
+            self._books.reserve, self._name, size, final)
         self.guest = not booking.fits
         self._edition = booking.edition
         self._reserved = size

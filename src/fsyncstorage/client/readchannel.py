@@ -17,7 +17,8 @@ from .. import wire
 # Seconds for connecting and for the server's welcome.
 PATIENCE = 10
 
-PIECE = 1 << 16
+# Bytes that are received at once; of a blob, there is more.
+PIECE, BLOB_PIECE = 1 << 16, 1 << 18
 
 # Seconds for which a thread looks out for a reply before it sleeps: a server
 # on the same machine answers sooner than a thread falls asleep and is woken.
@@ -49,6 +50,7 @@ class ReadChannel:
         self._socket = _connect(address, ssl, hostname)
         self._looks = ssl is None  # with TLS, a socket cannot be asked so
         self._sleeps = 0
+        self._piece = PIECE
         self._next_sleeps = FEWEST_SLEEPS
         self._send = self._socket.sendall
         try:
@@ -84,14 +86,14 @@ class ReadChannel:
                 return data
             self._sleeps = self._next_sleeps
             self._next_sleeps = min(2 * self._next_sleeps, MOST_SLEEPS)
-        return self._socket.recv(PIECE)
+        return self._socket.recv(self._piece)
 
     def _look(self):
         """What has come while we looked; None: nothing."""
         end = time.perf_counter() + LOOK
         while time.perf_counter() < end:
             try:
-                return self._socket.recv(PIECE, socket.MSG_DONTWAIT)
+                return self._socket.recv(self._piece, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 os.sched_yield()  # to whoever has something to do
 
@@ -119,6 +121,7 @@ class ReadChannel:
 
     def blob(self, oid, serial, offset):
         """Yield what the server says about this blob, from `offset` on."""
+        self._piece = BLOB_PIECE  # here nobody asks for objects
         _, request = self._frames.blob(oid, serial, offset)
         self._say(request)
         while True:

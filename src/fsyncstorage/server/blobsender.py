@@ -19,7 +19,8 @@ from .. import wire
 
 logger = logging.getLogger(__name__)
 
-PIECE = 1 << 18
+# Of a smaller one the turns between threads cost more than the sending.
+PIECE = 1 << 20
 # What is left of a blob, up to this size, is sent with the answer.
 SMALL = 1 << 16
 

@@ -1,0 +1,277 @@
+"""Blobs that are read while they arrive.
+
+A blob that is not in the cache is downloaded by a thread of its own, to its
+end, even if nobody wants it any more: whoever wants it next finds it there.
+It is a download as any other, and those who load the blob meanwhile wait for
+it; the file enters the cache when it is complete.
+
+An ArrivingFile reads what there is of the part, and waits for more.  It
+promises that its end is that of the blob: if the rest does not come, it raises
+what the download did.  Who reads does not hold up the download, nor others.
+
+Any process can read a part.  One that waits for the download of another has
+nobody to wake it: it looks again, at first after a millisecond, then less and
+less often, at last each 20.  When nobody is at it any more, it goes on with
+the download itself.
+"""
+
+import contextlib
+import io
+import os
+import threading
+import time
+
+from . import locks
+from .download import Download
+
+# Seconds between two looks at what another process downloads.
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
+
+
+class Arrivals:
+    """The downloads of this process that have a thread of their own."""
+
+    def __init__(self, directory, books, downloaded):
+        """`downloaded(oid, serial, download)` is a context: in it, it is."""
+        self.directory = directory
+        self.books = books
+        self._downloaded = downloaded
+        self._lock = threading.Lock()
+        self._under_way = {}  # name -> Arrival
+        self._closed = False
+        locks.in_child(self)
+
+    def forked(self):
+        # The threads are those of the parent, and so is what they download.
+        self._lock = threading.Lock()
+        self._under_way = {}
+
+    def close(self):
+        """Return when the threads have ended.  Their downloads fail by now."""
+        with self._lock:
+            self._closed = True
+            under_way = list(self._under_way.values())
+        for arrival in under_way:
+            arrival.thread.join()
+
+    def open(self, oid, serial, name):
+        """An ArrivingFile, when its size is known.
+
+        None: the blob is there.  A guest is, while the caller does keep it.
+        """
+        file = ArrivingFile(
+            self, (oid, serial, name), self.directory.keep(name))
+        try:
+            if file.wait_for_size():
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        return None
+
+    def bring(self, oid, serial, name):
+        """Begin to download a blob, unless somebody is at it.
+
+        None: it is somebody else, or there is nothing to do.
+        """
+        with self._lock:
+            if self._closed:
+                raise ValueError(f'{self.directory.path} is closed')
+            arrival = self._under_way.get(name)
+            if arrival is None:
+                part = self.directory.claim_missing(name, wait=False)
+                if part is not None:
+                    arrival = self._begin(part, oid, serial, name)
+            return arrival
+
+    def _begin(self, part, oid, serial, name):
+        arrival = Arrival()
+        arrival.thread = threading.Thread(
+            target=self._run, args=(arrival, part, oid, serial, name),
+            name=f'{self.directory.path}: {name}', daemon=True)
+        try:
+            arrival.thread.start()
+        except BaseException:
+            part.close()
+            raise
+        self._under_way[name] = arrival
+        return arrival
+
+    def _run(self, arrival, part, oid, serial, name):
+        error = None
+        try:
+            with part:
+                download = _Told(
+                    arrival, part, name, self.directory, self.books)
+                with self._downloaded(oid, serial, download):
+                    # It may be gone already: whoever reads it has it open.
+                    with contextlib.suppress(FileNotFoundError):
+                        self.directory.use(name)
+        except BaseException as raised:
+            error = raised
+        # Nobody may be left who reads a guest.
+        self.books.dismiss_guests()
+        with self._lock:
+            del self._under_way[name]
+        arrival.end(error)
+
+
+class Arrival:
+    """How far a download is."""
+
+    size = None
+    over = False
+
+    def __init__(self):
+        self.there = 0  # bytes
+        self._error = None
+        self._changed = threading.Condition()
+
+    def tell(self, size, there):
+        with self._changed:
+            self.size = size
+            self.there = there
+            self._changed.notify_all()
+
+    def end(self, error):
+        with self._changed:
+            self.over = True
+            self._error = error
+            self._changed.notify_all()
+
+    def wait(self, enough):
+        """Until `enough(arrival)`, or its end; raise what it ended with."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.over or enough(self))
+        if self._error is not None:
+            raise self._error
+
+
+class _Told(Download):
+    """A download that tells how far it is."""
+
+    def __init__(self, arrival, *args):
+        super().__init__(*args)
+        self._arrival = arrival
+        self._tell()
+
+    def _tell(self):
+        self._arrival.tell(self._size, self.offset)
+
+    def expect(self, size):
+        super().expect(size)
+        self._tell()
+
+    def write(self, piece):
+        super().write(piece)
+        self._tell()
+
+    def restart(self):
+        super().restart()
+        self._tell()
+
+
+class ArrivingFile(io.RawIOBase):
+    """The blob as a file, as it comes.  It has no descriptor to send from."""
+
+    #: Of the whole blob.
+    size = None
+
+    # The download of this process that it waits for; None: that of another.
+    _arrival = None
+    # What is read.
+    _source = None
+
+    def __init__(self, arrivals, blob, kept):
+        """`kept` is a lock that is closed with the file."""
+        self._arrivals = arrivals
+        self._blob = blob
+        self._name = blob[-1]
+        self._kept = kept
+        self._position = 0
+        self._pause = FIRST_PAUSE
+        locks.in_child(self)
+
+    def forked(self):
+        self._arrival = None
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position,
+                os.SEEK_END: self.size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer):
+        """What there is, up to as much; 0: that was all of the blob."""
+        if self.closed:
+            raise ValueError('the file is closed')
+        missing = max(0, self.size - self._position)
+        buffer = memoryview(buffer).cast('B')[:missing]
+        if not buffer:
+            return 0
+        while not (count := self._read(buffer)):
+            self._wait(lambda arrival: arrival.there > self._position)
+        self._pause = FIRST_PAUSE
+        self._position += count
+        return count
+
+    def _read(self, buffer):
+        if self._source is None:
+            self._source = self._arrivals.directory.arriving(self._name)
+            if self._source is None:
+                return 0
+        source = self._source.fileno()
+        count = os.preadv(source, [buffer], self._position)
+        if not count and not os.fstat(source).st_nlink:
+            # That download was given up; there may be another one.
+            self._leave_source()
+        return count
+
+    def _leave_source(self):
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    # Waiting
+
+    def wait_for_size(self):
+        """Return False when the blob is there meanwhile."""
+        while not self._arrivals.directory.has(self._name):
+            arrival = self._at_it()
+            if arrival is None:
+                self.size = self._arrivals.books.final_size(self._name)
+            else:
+                self.size = arrival.size
+            if self.size is not None:
+                return True
+            self._wait(lambda arrival: arrival.size is not None)
+        return False
+
+    def _at_it(self):
+        if self._arrival is None:
+            self._arrival = self._arrivals.bring(*self._blob)
+        return self._arrival
+
+    def _wait(self, enough):
+        arrival = self._at_it()
+        if arrival is not None:
+            arrival.wait(enough)
+            if arrival.over:
+                self._arrival = None
+        else:
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def close(self):
+        if not self.closed:
+            super().close()
+            self._leave_source()
+            self._kept.close()
+            self._arrivals.books.dismiss_guests()
