@@ -94,6 +94,7 @@ def measure(name, doc, contestants, races, rounds, show, show_claims):
     options = _options(doc, rounds)
     options.rounds = options.rounds or (
         QUICK_ROUNDS if options.quick else rounds)
+    options.repeats, options.plot, options.pyperf = 1, None, None
     options.contestants = contestants
     options.baseline = contestants[0]
     options.json = options.results / f'{name}.json'

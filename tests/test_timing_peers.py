@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import unittest
 from unittest import mock
 
 from fsyncstorage.timing import child
@@ -42,9 +41,9 @@ class ProgramTests(Scratch):
         self.programs = self.enterContext(tempfile.TemporaryDirectory())
         fakepostgres.write(self.programs)
 
-    def running(self, socket=False):
+    def running(self, host='127.0.0.1'):
         return served.running(
-            'tests.fakepostgres', self.scratch, 'free', socket=socket,
+            'tests.fakepostgres', self.scratch, 'free', host=host,
             programs=self.programs)
 
     def process_id(self):
@@ -69,7 +68,7 @@ class ProgramTests(Scratch):
 
     def test_a_unix_socket(self):
         def work():
-            with self.running(socket=True) as server:
+            with self.running(host=None) as server:
                 return server.address
 
         self.assertRegex(child.run(work), f'^host={self.scratch}/')

@@ -24,7 +24,6 @@ from fsyncstorage.timing import reading
 from fsyncstorage.timing import relstorages
 from fsyncstorage.timing import session
 from fsyncstorage.timing import sites
-from fsyncstorage.timing import statistics
 from fsyncstorage.timing import table2009
 from fsyncstorage.timing import tables
 from fsyncstorage.timing import wording
@@ -32,35 +31,6 @@ from fsyncstorage.timing import writing
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.progress import CampaignProgress
 from fsyncstorage.timing.progress import Forecast
-
-
-class StatisticsTests(unittest.TestCase):
-
-    def test_percentile_is_one_of_the_values(self):
-        values = list(range(100, 0, -1))
-        for percent, expected in [
-                (0, 1), (1, 1), (50, 50), (99, 99), (99.5, 100), (100, 100)]:
-            self.assertEqual(
-                statistics.percentile(values, percent), expected, percent)
-        self.assertEqual(statistics.percentile([7], 50), 7)
-
-    def test_spread(self):
-        self.assertEqual(
-            statistics.spread([3, 1, 100]),
-            {'median': 3, 'min': 1, 'max': 100})
-
-    def test_ratio_of_medians_and_of_rounds(self):
-        self.assertEqual(
-            statistics.ratio({1: 20, 2: 30, 3: 90}, {1: 10, 2: 20, 3: 15}),
-            {'of_medians': 2, 'min': 1.5, 'max': 6})
-
-    def test_ratio_of_an_interrupted_run(self):
-        # The baseline was not measured in round 2 yet.
-        self.assertEqual(
-            statistics.ratio({1: 20, 2: 30}, {1: 10}),
-            {'of_medians': 2.5, 'min': 2, 'max': 2})
-        self.assertIsNone(statistics.ratio({1: 20}, {}))
-        self.assertIsNone(statistics.ratio({}, {1: 20}))
 
 
 def txn(value, **figures):
@@ -109,12 +79,30 @@ class DocumentTests(unittest.TestCase):
             {'race': 0, 'contestant': 'filestorage',
              'figure': 'txn_per_second', 'rounds': 2,
              'median': 110, 'min': 100, 'max': 120,
-             'ratio': {'of_medians': 1, 'min': 1, 'max': 1}},
+             'ratio': {'of_medians': 1, 'min': 1, 'max': 1,
+                       'interval': [1, 1]}},
             {'race': 0, 'contestant': 'fsync:none',
              'figure': 'txn_per_second', 'rounds': 2,
              'median': 220, 'min': 150, 'max': 290,
-             'ratio': {'of_medians': 2, 'min': 1.5, 'max': 290 / 120}},
+             'ratio': {'of_medians': 2, 'min': 1.5, 'max': 290 / 120,
+                       'interval': mock.ANY}},
         ])
+
+    def test_the_samples_of_a_round_stand_for_it_with_their_mean(self):
+        document = made_document([
+            ('filestorage', 1, txn(100)), ('filestorage', 1, txn(140)),
+            ('filestorage', 2, txn(130))])
+        self.assertEqual(
+            documents.values(document, 0, 'filestorage', 'txn_per_second'),
+            {1: 120, 2: 130})
+
+    def test_results_of_an_older_version_are_made_anew(self):
+        document = made_document(self.SAMPLES)
+        del document['repeats']
+        for found in document['results']:
+            del found['ratio']['interval']
+        documents.summarise(document)
+        self.assertIn('220', show(document))
 
     def test_what_was_not_measured_has_no_result(self):
         document = made_document(self.SAMPLES[:3])
@@ -155,10 +143,30 @@ class TablesTests(unittest.TestCase):
         text = show(made_document(DocumentTests.SAMPLES))
         for expected in (
                 '5 ms added to each sync.\n', 'One tree a thread, 5 ms added',
-                '8 threads', '30.9', 'Tim Peters', '2.00x', '1.50x-2.42x',
-                '220', '150-290'):
+                '8 threads', '30.9', 'Tim Peters', '220', '150-290'):
             self.assertIn(expected, text)
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def shown_ratio(self, *values):
+        return show(made_document([
+            (contestant, number, txn(value))
+            for number, of_round in enumerate(values, 1)
+            for contestant, value in zip(
+                ('filestorage', 'fsync:none'), of_round)], rounds=3))
+
+    def test_a_ratio_with_its_interval(self):
+        text = self.shown_ratio((100, 200), (110, 221), (90, 181))
+        self.assertIn(' 2.00x', text)
+        self.assertIn('1.99x-2.02x', text)
+
+    def test_what_the_noise_does_not_carry_is_marked(self):
+        text = self.shown_ratio((100, 200), (110, 100), (90, 190))
+        self.assertIn(' ~1.90x', text)
+        self.assertIn('~ marks a ratio', ' '.join(text.split()))
+
+    def test_an_interrupted_run_says_how_many_rounds_it_has(self):
+        text = show(made_document(DocumentTests.SAMPLES, rounds=5))
+        self.assertIn('2 of 5 rounds after', text)
 
     def test_shared_syncs_and_retries(self):
         text = show(made_document([
@@ -206,7 +214,7 @@ class WordingTests(unittest.TestCase):
                 ([0, 0], 'Nothing added to the syncs.'),
                 ([0.005], '5 ms added to each sync.'),
                 ([0, 0.001, 0, 0.005],
-                 'Added to each sync, as each table says:'
+                 'Added to each sync, as each title says:'
                  ' nothing, 1 ms, 5 ms.')]:
             self.assertEqual(wording.all_added(latencies), expected)
 

@@ -289,7 +289,8 @@ class ReadingTests(Scratch):
     def asked(self, reader, access):
         """For the objects, in each stretch; and the stretches."""
         told = []
-        job = reader(self.site, access, self.oids, 2)
+        job = reader(
+            self.site, access, reading.Group('read', self.oids), 2)
         with mock.patch.object(
                 transaction.TransactionManager, 'begin', autospec=True,
                 side_effect=transaction.TransactionManager.begin) as begin:
@@ -364,7 +365,7 @@ class LauncherTests(unittest.TestCase):
         options = {
             'module': 'made_up_server', 'configuration': 'zeo.conf',
             'directory': os.curdir, 'loop': 'uvloop', 'sync_latency': 0,
-            'bond': 7}
+            'read_latency': None, 'bond': 7}
         with mock.patch.dict(sys.modules, made_up_server=log.server), \
                 mock.patch.object(loops, 'use', log.use), \
                 mock.patch.object(bond, 'follow', log.follow), \
@@ -400,7 +401,7 @@ class DyingTests(Scratch):
         busy = self.enterContext(contextlib.closing(
             socket.create_server(('127.0.0.1', 0))))
         address = '127.0.0.1:%d' % busy.getsockname()[1]
-        with mock.patch.object(zeosites, 'TCP', address):
+        with mock.patch.object(zeosites, '_address', lambda *where: address):
             text = self.failure_of(lambda: light.measure(
                 STOCK, self.scratch, connections=1, seconds=0, **SETTINGS))
         self.assertIn('already in use', text)

@@ -4,15 +4,24 @@ A wrong value is refused in one line that says what is allowed.
 """
 
 import argparse
+import importlib.util
 import os
+import sys
+
+from ZConfig.datatypes import stock_datatypes
 
 from fsyncstorage import durability
+
+from . import custom
 
 DEFAULT_ROUNDS = 7
 QUICK_ROUNDS = 3
 
 #: More than any disk that is worth a measurement takes.
 LONGEST_LATENCY = 1.0
+
+#: More in one transaction would be a measurement of memory.
+LARGEST_SIZE = 10 << 20
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -29,12 +38,13 @@ def add_common(parser, contestants):
     """
 
     def contestant(name):
-        try:
+        if name in contestants:
             return contestants[name]
-        except KeyError:
-            raise argparse.ArgumentTypeError(
-                f'there is no {name!r}; allowed are {", ".join(contestants)}'
-            ) from None
+        if '=' in name:
+            return _custom(name, contestants)
+        raise argparse.ArgumentTypeError(
+            f'there is no {name!r}; allowed are {", ".join(contestants)},'
+            ' and NAME=FILE')
 
     parser.set_defaults(all_contestants=list(contestants.values()))
     parser.add_argument(
@@ -50,22 +60,56 @@ def add_common(parser, contestants):
         help='how often each contestant is measured, after a warm-up'
              f' (default: {DEFAULT_ROUNDS})')
     parser.add_argument(
+        '--repeats', type=positive, default=1, metavar='N',
+        help='in each round measure each contestant so often, in turn, and'
+             ' take the mean: for differences that the noise hides'
+             ' (default: 1)')
+    parser.add_argument(
         '--quick', action='store_true',
         help='a rough answer in a minute or two: short samples and'
              f' {QUICK_ROUNDS} rounds')
     parser.add_argument(
-        '--baseline', type=contestant, metavar='CONTESTANT',
-        help='what the others are compared with (default:'
+        '--baseline', metavar='CONTESTANT',
+        help='the name of what the others are compared with (default:'
              f' {next(iter(contestants))}, or the first that takes part)')
     parser.add_argument(
-        '--directory', default=os.curdir, type=_directory, metavar='DIR',
+        '--directory', default=os.curdir, type=directory, metavar='DIR',
         help='measure the disk that this is on (default: the current'
              ' directory); the scratch directory that is made in it is always'
              ' removed')
+    add_output(parser)
+
+
+def add_output(parser):
+    """Where the results go, besides the terminal."""
     parser.add_argument(
-        '--json', type=_new_file, metavar='FILE',
+        '--json', type=new_file, metavar='FILE',
         help='write all samples and results to this file; when the run is'
              ' interrupted, what there is by then')
+    parser.add_argument(
+        '--plot', type=_pictures, metavar='DIR',
+        help='draw pictures of the results into this directory, as PNG and'
+             ' as SVG (needs matplotlib)')
+    parser.add_argument(
+        '--pyperf', type=new_file, metavar='FILE',
+        help='write the results for `pyperf compare_to` to this file')
+
+
+def able(parser, options, obstacle):
+    """Those that can take part here; the others are named.
+
+    `obstacle` is called with a contestant: why can it not, or None.
+    """
+    contestants = options.contestants or options.all_contestants
+    obstacles = {one.name: obstacle(one) for one in contestants}
+    for name, reason in obstacles.items():
+        if reason:
+            print(f'{parser.prog}: {name} is left out: {reason}',
+                  file=sys.stderr)
+    found = [one for one in contestants if not obstacles[one.name]]
+    if not found:
+        parser.error('nothing is left to measure')
+    return found
 
 
 def complete(parser, options):
@@ -73,6 +117,9 @@ def complete(parser, options):
     # In the order given, each once.
     options.contestants = list(dict.fromkeys(
         options.contestants or options.all_contestants))
+    by_name = {one.name: one for one in options.contestants}
+    if len(by_name) < len(options.contestants):
+        parser.error('two contestants have the same name')
     options.sync_latency = list(dict.fromkeys(options.sync_latency or [0.0]))
     if options.rounds is None:
         options.rounds = QUICK_ROUNDS if options.quick else DEFAULT_ROUNDS
@@ -81,17 +128,22 @@ def complete(parser, options):
         options.baseline = (
             default if default in options.contestants
             else options.contestants[0])
-    elif options.baseline not in options.contestants:
+    elif options.baseline in by_name:
+        options.baseline = by_name[options.baseline]
+    else:
         parser.error(
-            f'the baseline {options.baseline.name} does not take part;'
+            f'the baseline {options.baseline} does not take part;'
             ' name it among the contestants')
+    if min(options.sync_latency) > 0 and not any(
+            one.can_be_slowed for one in options.contestants):
+        parser.error('--sync-latency: nothing that takes part can be slowed')
 
 
 def contestants_help(contestants):
     width = max(map(len, contestants))
     return 'contestants:\n' + '\n'.join(
         f'  {name:{width}}  {contestant.summary}'
-        for name, contestant in contestants.items())
+        for name, contestant in contestants.items()) + f'\n\n{custom.HELP}'
 
 
 def counts(text):
@@ -110,6 +162,50 @@ def positive(text):
     return number
 
 
+def seconds(text):
+    """How long something lasts, like 2 or 500ms."""
+    try:
+        found = durability.duration(text, 'a time')
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not found:
+        raise argparse.ArgumentTypeError('must be more than 0')
+    return found
+
+
+def sizes(text, least=0, most=LARGEST_SIZE):
+    """Numbers of bytes, like 0,1KB,100KB."""
+    try:
+        found = [stock_datatypes['byte-size'](part)
+                 for part in text.split(',')]
+    except ValueError:
+        found = [-1]
+    if not least <= min(found) <= max(found) <= most:
+        raise argparse.ArgumentTypeError(
+            'must be numbers of bytes, or numbers with KB or MB, from'
+            f' {least} up to {most >> 20}MB, not {text!r}')
+    return list(dict.fromkeys(found))
+
+
+def _custom(text, contestants):
+    name, _, path = text.partition('=')
+    if name in contestants:
+        raise argparse.ArgumentTypeError(
+            f'{name!r} is taken; give your storage another name')
+    try:
+        return custom.read(name, path)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def latency(text):
+    """A time that is added to something, like 5ms."""
+    found = _latencies(text)
+    if len(found) > 1:
+        raise argparse.ArgumentTypeError(f'must be one time, not {text!r}')
+    return found[0]
+
+
 def _latencies(text):
     try:
         latencies = [
@@ -121,7 +217,7 @@ def _latencies(text):
     return latencies
 
 
-def _directory(path):
+def directory(path):
     if not os.path.isdir(path):
         raise argparse.ArgumentTypeError(f'{path!r} is no directory')
     if not os.access(path, os.W_OK | os.X_OK):
@@ -129,8 +225,19 @@ def _directory(path):
     return path
 
 
-def _new_file(path):
+def _pictures(path):
+    if importlib.util.find_spec('matplotlib') is None:
+        raise argparse.ArgumentTypeError(
+            'needs matplotlib, which is not installed:'
+            ' pip install "fsyncstorage[plots]"')
+    # It need not be there yet.
+    directory(path if os.path.exists(path)
+              else os.path.dirname(path) or os.curdir)
+    return path
+
+
+def new_file(path):
     if os.path.isdir(path):
         raise argparse.ArgumentTypeError(f'{path!r} is a directory')
-    _directory(os.path.dirname(path) or os.curdir)
+    directory(os.path.dirname(path) or os.curdir)
     return path

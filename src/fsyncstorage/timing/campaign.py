@@ -4,7 +4,8 @@ Contestants of one race do the same work under the same settings, and only they
 are compared.  They run in turn, A B C, then B C A: each round starts with
 another one.  The races of a campaign run in turn too, round by round.  So a
 slow minute of the machine hits all of them, and no single one of their rounds
-decides.  Round 0 warms up and does not count.
+decides.  A round can repeat that, and then stands for all its samples.  Round
+0 warms up, once, and does not count.
 """
 
 import contextlib
@@ -43,11 +44,13 @@ class SampleFailed(Exception):
     """Names the contestant and the settings; the message is one line."""
 
 
-def schedule(races, contestants, rounds):
+def schedule(races, contestants, rounds, repeats=1):
     """The steps of a campaign, in order; round 0 is the warm-up."""
+    numbers = [0] + [
+        number for number in range(1, rounds + 1) for _ in range(repeats)]
     steps = []
-    for number in range(rounds + 1):
-        first = number % len(contestants)
+    for position, number in enumerate(numbers):
+        first = position % len(contestants)
         turn = contestants[first:] + contestants[:first]
         steps += [
             Step(number, race, contestant)

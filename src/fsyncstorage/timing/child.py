@@ -15,6 +15,9 @@ import traceback
 
 from .bond import Bond
 
+#: What asks the driver to end.
+INTERRUPTS = signal.SIGINT, signal.SIGTERM
+
 _FORK = multiprocessing.get_context('fork')
 
 #: Seconds between two calls of `meanwhile`.
@@ -70,7 +73,7 @@ def _report(bond, sender, function, arguments):
     # Ctrl-C reaches every process of the terminal; here the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     # An error is reported once, in one line, by the parent.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
@@ -89,8 +92,8 @@ def one_line(error):
 
 @contextlib.contextmanager
 def _interrupts_held():
-    """A Ctrl-C during the fork waits until it cannot reach the child."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    """One during the fork waits: a child is there whole, or is not there."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         yield
     finally:

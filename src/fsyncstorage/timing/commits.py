@@ -9,8 +9,8 @@ import argparse
 
 from . import arguments
 from . import committing
+from . import custom
 from . import loading
-from . import session
 from . import tables
 from . import wording
 from .contestants import CONTESTANTS
@@ -24,6 +24,8 @@ DEFAULT_THREADS = [1, 8, 16]
 SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 3.0, 0.5
 MOST_TRANSACTIONS, QUICK_MOST_TRANSACTIONS = 2500, 500
 LEAST_A_THREAD = 10
+#: And with large transactions as many as these bytes have room for.
+MOST_BYTES, QUICK_MOST_BYTES = 200_000_000, 20_000_000
 
 READERS_LATENCY = 0.05
 READERS_SECONDS, QUICK_READERS_SECONDS = 3.0, 1.0
@@ -43,6 +45,8 @@ examples:
   fsync-time commits --quick
   fsync-time commits --directory /srv/zeo --json commits.json
   fsync-time commits filestorage fsync:group-commit --sync-latency 0,1ms,5ms
+  fsync-time commits --size 0,10KB,1MB --seconds 2
+  fsync-time commits filestorage mine=etc/storage.conf
 """
 
 
@@ -61,10 +65,18 @@ def add_to(commands):
         help='measure with so many threads at a time'
              f' (default: {",".join(map(str, DEFAULT_THREADS))})')
     parser.add_argument(
+        '--size', type=arguments.sizes, default=[0], metavar='SIZE,...',
+        help='each transaction also stores an object with so many bytes, like'
+             ' 0,10KB,1MB (default: 0, which is none, as in 2004)')
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument(
         '--transactions', type=arguments.positive, metavar='N',
         help='transactions a sample, shared out among its threads (default:'
              f' about {SAMPLE_SECONDS:.0f} seconds of syncs, at most'
              f' {MOST_TRANSACTIONS}; they were 10000 in 2004)')
+    amount.add_argument(
+        '--seconds', type=arguments.seconds, metavar='TIME',
+        help='instead: how long a sample lasts, like 2s')
     parser.add_argument(
         '--shared', action='store_true',
         help='also measure with one tree that all threads share, where'
@@ -86,19 +98,19 @@ def run(parser, options):
             f' {most_threads} threads')
     if options.shared and most_threads == 1:
         parser.error('--shared needs more than one thread')
-    return session.run(
-        options, 'commits', races, tables.show_commits)
+    return custom.run(options, 'commits', races, tables.show_commits)
 
 
 def races(options, sync_seconds):
     found = [
         committing.race(
             threads=threads,
-            transactions=transactions(options, sync_seconds + sync_latency),
+            **_amount(options, sync_seconds + sync_latency, size),
             sync_latency=sync_latency,
             shared=shared,
         )
         for shared in ([False, True] if options.shared else [False])
+        for size in options.size
         for sync_latency in options.sync_latency
         for threads in options.threads
         # One thread alone shares its tree with nobody.
@@ -114,12 +126,25 @@ def races(options, sync_seconds):
     return found
 
 
-def transactions(options, sync_seconds):
+def _amount(options, sync_seconds, size):
+    """How much a sample has to do; settings of a race."""
+    # Without a size, settings are what they were in 2004.
+    amount = {'size': size} if size else {}
+    if options.seconds:
+        return {'seconds': options.seconds, **amount}
+    number = transactions(options, sync_seconds, size)
+    return {'transactions': number, **amount}
+
+
+def transactions(options, sync_seconds, size=0):
     """How many a sample has when one sync takes so long."""
     if options.transactions:
         return options.transactions
-    seconds, most = (
-        (QUICK_SAMPLE_SECONDS, QUICK_MOST_TRANSACTIONS) if options.quick
-        else (SAMPLE_SECONDS, MOST_TRANSACTIONS))
+    seconds, most, most_bytes = (
+        (QUICK_SAMPLE_SECONDS, QUICK_MOST_TRANSACTIONS, QUICK_MOST_BYTES)
+        if options.quick
+        else (SAMPLE_SECONDS, MOST_TRANSACTIONS, MOST_BYTES))
+    if size:
+        most = min(most, most_bytes // size)
     least = LEAST_A_THREAD * max(options.threads)
     return max(least, min(most, round(seconds / sync_seconds)))

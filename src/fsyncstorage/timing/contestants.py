@@ -1,7 +1,8 @@
 """The storages that can take part in a measurement, by name.
 
 A contestant opens its storage on an empty directory, for as long as a `with`
-lasts; the database that is made of the storage closes it.
+lasts; the database that is made of the storage closes it.  Those of the user
+are in `custom`.
 """
 
 import contextlib
@@ -23,6 +24,9 @@ class Contestant:
     summary: str
     #: Called with a directory; a context manager that yields the storage.
     opened: typing.Callable
+
+    #: Its syncs can be made slower.
+    can_be_slowed = True
 
 
 def _path(directory):

@@ -13,8 +13,11 @@ from . import wording
 
 FORMAT = 'fsync-time 1'
 
+#: Settings that say how long a sample lasts, not what is done in it.
+AMOUNTS = ('transactions', 'seconds')
 
-def new(command, races, contestants, rounds, baseline, machine):
+
+def new(command, races, contestants, rounds, baseline, machine, repeats=1):
     return {
         'format': FORMAT,
         'command': command,
@@ -23,12 +26,13 @@ def new(command, races, contestants, rounds, baseline, machine):
         'complete': False,
         'machine': machine,
         'added': wording.all_added(
-            race.settings['sync_latency'] for race in races),
+            race.settings.get('sync_latency', 0.0) for race in races),
         'contestants': {
             contestant.name: contestant.summary
             for contestant in contestants
         },
         'rounds': rounds,
+        'repeats': repeats,
         'baseline': baseline,
         'races': [
             {
@@ -85,23 +89,31 @@ def figures(document, race, contestant, figure):
 
 
 def values(document, race, contestant, figure):
-    """A dict of any figure, known or not, by the rounds that count."""
-    return {
-        sample['round']: sample['figures'][figure]
-        for sample in document['samples']
-        if sample['race'] == race
-        and sample['contestant'] == contestant
-        and sample['round'] > 0
-        and figure in sample['figures']
-    }
+    """A dict of any figure, known or not, by the rounds that count.
+
+    The samples of a round stand for it with their mean.
+    """
+    found = {}
+    for sample in document['samples']:
+        if (sample['race'] == race and sample['contestant'] == contestant
+                and sample['round'] > 0
+                and sample['figures'].get(figure) is not None):
+            found.setdefault(sample['round'], []).append(
+                sample['figures'][figure])
+    return {number: statistics.mean(of_round)
+            for number, of_round in found.items()}
 
 
 def save(document, path):
-    """Write it whole or not at all."""
+    write(path, _text(document))
+
+
+def write(path, text):
+    """Write a file whole or not at all."""
     unfinished = f'{path}.unfinished'
     try:
         with open(unfinished, 'w', encoding='utf-8') as file:
-            file.write(_text(document))
+            file.write(text)
         os.replace(unfinished, path)
     except BaseException:
         if os.path.exists(unfinished):

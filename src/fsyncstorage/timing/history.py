@@ -63,6 +63,74 @@ ZEO_2009 = {
         },
     },
 }
-ZEO_2009_SOURCE = (
+_ZEO_2009_SERVER = (
     '2009: Jim Fulton on zodb-dev, 13 October 2009; ZODB 3.9.1 on Ubuntu 9.04'
-    ' (2.2 GHz Core 2 Duo, SATA disk), unix sockets.')
+    ' (2.2 GHz Core 2 Duo, SATA disk)')
+ZEO_2009_SOURCE = f'{_ZEO_2009_SERVER}, unix sockets.'
+
+#: The same, remote clients, poll interval 2.
+ZEO_2009_REMOTE = {
+    1: {
+        '2009: ZEO, remote': {
+            1: (0.03733, 0.00207, 0.00015, 0.00007),
+            2: (0.01772, 0.00233, 0.00015, 0.00007),
+            4: (0.06634, 0.00236, 0.00015, 0.00007),
+            8: (0.08080, 0.00364, 0.00016, 0.00007),
+            16: (0.09270, 0.00440, 0.00016, 0.00007),
+        },
+        '2009: RelStorage, MySQL, remote': {
+            1: (0.01905, 0.00240, 0.00141, 0.00008),
+            2: (0.01962, 0.00240, 0.00147, 0.00008),
+            4: (0.03471, 0.00262, 0.00162, 0.00008),
+            8: (0.06410, 0.00287, 0.00164, 0.00008),
+            16: (0.13171, 0.00316, 0.00174, 0.00009),
+        },
+    },
+    4: {
+        '2009: ZEO, remote': {
+            1: (0.01809, 0.00683, 0.00034, 0.00007),
+            2: (0.02210, 0.00816, 0.00034, 0.00007),
+            4: (0.07079, 0.00991, 0.00036, 0.00007),
+            8: (0.08739, 0.01388, 0.00035, 0.00007),
+            16: (0.09264, 0.01376, 0.00035, 0.00007),
+        },
+        '2009: RelStorage, MySQL, remote': {
+            1: (0.02432, 0.00597, 0.00480, 0.00008),
+            2: (0.02873, 0.00645, 0.00513, 0.00008),
+            4: (0.03521, 0.00655, 0.00520, 0.00009),
+            8: (0.06754, 0.00706, 0.00557, 0.00009),
+            16: (0.13904, 0.00777, 0.00593, 0.00010),
+        },
+    },
+    334: {
+        '2009: ZEO, remote': {
+            1: (0.17738, 0.57640, 0.01969, 0.00038),
+            2: (0.20881, 0.67896, 0.01973, 0.00038),
+            4: (0.28996, 0.92163, 0.01993, 0.00038),
+            8: (0.41571, 1.25167, 0.02008, 0.00040),
+            16: (0.60316, 1.54352, 0.02033, 0.00039),
+        },
+        '2009: RelStorage, MySQL, remote': {
+            1: (0.61835, 0.47054, 0.39015, 0.00041),
+            2: (0.65081, 0.45832, 0.39691, 0.00043),
+            4: (0.70280, 0.47962, 0.41136, 0.00044),
+            8: (0.81672, 0.50079, 0.50144, 0.00045),
+            16: (1.23906, 0.60130, 0.68200, 0.00049),
+        },
+    },
+}
+ZEO_2009_REMOTE_SOURCE = (
+    f'{_ZEO_2009_SERVER}; remote: clients on another machine (8 cores of'
+    ' 2.33 GHz Xeons), a poll interval of 2 seconds.')
+
+#: Shane Hathaway's weblog, 2009, "The Fastest WSGI Server for Zope".  By
+#: requests at a time, then by processes: requests a second.
+WSGI_2009 = {
+    1: {1: 400, 4: 400},
+    8: {1: 276, 4: 1476},
+}
+WSGI_2009_SOURCE = (
+    '2009: Shane Hathaway, "The Fastest WSGI Server for Zope"; a page of Zope 3'
+    ' over RelStorage 1.1.3 on MySQL, by ab, on a virtual machine with 4 cores:'
+    ' Paste with threads, and mod_wsgi with 4 processes of one thread; "just'
+    ' under 400" both with one request at a time.')

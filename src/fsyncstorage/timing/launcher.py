@@ -1,10 +1,12 @@
 """What a server process runs: a ZEO server, with the driver as its watchman.
 
-It chooses the event loop, slows the syncs, and calls the `main` of the server.
+It chooses the event loop, slows syncs and reads, and calls the `main` of the
+server.
 It speaks with the driver as `served` says.  It ends when nobody can speak to
 it any more, or the driver is gone.
 """
 
+import contextlib
 import functools
 import importlib
 import json
@@ -25,23 +27,33 @@ def main(options):
     os.chdir(options['directory'])
     bond.follow(options['bond'])
     loops.use(options['loop'])
-    with latency.slowed(options['sync_latency']) as syncs:
+    with latency.slowed(options['sync_latency']) as syncs, \
+            _cold_reads(options['read_latency']) as misses:
         # As any subscriber would be told, but without zope.event.
-        ZODB.event.notify = functools.partial(_tell, syncs)
+        ZODB.event.notify = functools.partial(_tell, syncs, misses)
         server = importlib.import_module(options['module'])
         server.main(['-C', options['configuration']])
 
 
-def _tell(syncs, event):
+def _cold_reads(read_latency):
+    if read_latency is None:
+        return contextlib.nullcontext(())
+    return latency.cold_reads(read_latency)
+
+
+def _tell(syncs, misses, event):
     # StorageServer notifies of `Serving` when clients can connect.
     if type(event).__name__ == 'Serving':
-        threading.Thread(target=_answer, args=(syncs,), daemon=True).start()
+        threading.Thread(
+            target=_answer, args=(syncs, misses), daemon=True).start()
         _write(event.address)
 
 
-def _answer(syncs):
+def _answer(syncs, misses):
     for _ in sys.stdin:
-        _write({'cpu_seconds': time.process_time(), 'syncs': len(syncs)})
+        _write({
+            'cpu_seconds': time.process_time(), 'syncs': len(syncs),
+            'misses': len(misses)})
     os._exit(0)
 
 

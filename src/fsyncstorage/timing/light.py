@@ -138,8 +138,8 @@ class Client:
                 self._see(arguments[0])
             elif name == '.reply':
                 if flags:
-                    raise ConnectionError(
-                        f'the server answered {arguments[0]}')
+                    error, its = arguments
+                    raise ConnectionError(f'the server answered {error}{its}')
                 done |= self._replied(message_id, arguments)
         return done
 

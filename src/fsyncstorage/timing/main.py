@@ -8,10 +8,13 @@ import argparse
 import sys
 
 from . import arguments
+from . import blobs
 from . import commits
+from . import disk
+from . import report
 from . import zeo
 
-COMMANDS = (commits, zeo)
+COMMANDS = (disk, commits, zeo, blobs, report)
 
 DESCRIPTION = """\
 Measure, on the machine and the disk that will carry the load, what durability

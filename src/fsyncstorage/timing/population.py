@@ -2,14 +2,22 @@
 
 from persistent.mapping import PersistentMapping
 
+from . import ground
 from . import processes
 
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
 
+#: No read for a small object is longer.
+_SPACE = 'x' * (8 << 10)
 
-def plant(site, **numbers):
-    """Make groups of so many objects; a dict of their oids, by group."""
+
+def plant(site, apart=False, **numbers):
+    """Make groups of so many objects; a dict of their oids, by group.
+
+    When they are apart, no two are on the same page of a data file: that has
+    them in the order in which they are met, and what is between them.
+    """
 
     def job(start):
         with processes.database(site) as db:
@@ -19,7 +27,9 @@ def plant(site, **numbers):
                 for group, number in numbers.items()}
             with db.transaction() as connection:
                 for group, objects in made.items():
-                    connection.root()[group] = PersistentMapping(all=objects)
+                    ground.of(connection)[group] = PersistentMapping(
+                        spaced=[(one, _space()) for one in objects if apart],
+                        all=objects)
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
@@ -27,9 +37,13 @@ def plant(site, **numbers):
     return oids
 
 
+def _space():
+    return PersistentMapping(filling=_SPACE)
+
+
 def ghosts(connection, group):
     """The objects of a group, none of them loaded."""
-    return connection.root()[group]['all']
+    return ground.of(connection)[group]['all']
 
 
 #: How one of them is loaded.

@@ -77,7 +77,7 @@ def main(options):
         account = {'user': ACCOUNT, 'group': ACCOUNT, 'extra_groups': []}
     password = secrets.token_hex()
     cluster = _new_cluster(home, password, account)
-    settings, address = _where(home, options['socket'])
+    settings, address = _where(home, options['host'])
     process = subprocess.Popen(
         [_found('postgres'), '-D', cluster, *settings], cwd=home,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -106,16 +106,23 @@ def _new_cluster(home, password, account):
         **account)
     if made.returncode:
         sys.exit(' '.join(made.stderr.split()))
+    with open(os.path.join(cluster, 'pg_hba.conf'), 'a',
+              encoding='ascii') as rules:
+        # From another network, too.
+        rules.write('host all all samenet scram-sha-256\n')
     return cluster
 
 
-def _where(home, use_socket):
-    """Settings that make it listen there, and how clients find it."""
-    if use_socket:
+def _where(home, host):
+    """Settings that make it listen there, and how clients find it.
+
+    Without a host, it listens at a unix socket.
+    """
+    if host is None:
         settings = {'listen_addresses': '', 'unix_socket_directories': home}
         host, port = home, 5432
     else:
-        host, port = '127.0.0.1', _free_port()
+        port = _free_port(host)
         settings = {'listen_addresses': host, 'unix_socket_directories': ''}
     settings['port'] = port
     return (
@@ -123,8 +130,8 @@ def _where(home, use_socket):
         f'host={host} port={port}')
 
 
-def _free_port():
-    with socket.create_server(('127.0.0.1', 0)) as free:
+def _free_port(host):
+    with socket.create_server((host, 0)) as free:
         return free.getsockname()[1]
 
 

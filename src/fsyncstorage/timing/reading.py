@@ -10,12 +10,19 @@ All of them read the same objects, some in each transaction:
 
 A transaction's time includes its begin, when a storage may ask its server for
 news; an object's does not.  A prefetched object has none of its own.
+
+With a read latency the server is cold, too: the objects are on its disk alone
+before each cold stretch.  Each is far from all others there, and each client
+reads objects of its own: as from a large database, nothing that is read brings
+anything along for another read.
 """
 
 import time
+import typing
 
 import transaction
 
+from . import pagecache
 from . import processes
 from . import statistics
 from .campaign import Race
@@ -23,8 +30,9 @@ from .population import activate
 from .population import ghosts
 from .population import plant
 
-#: Read by each client, as far as they fill transactions.
-OBJECTS = 1002
+#: Read by each client, as far as they fill transactions; and when each is a
+#: read of the disk.
+OBJECTS, COLD_OBJECTS = 1002, 334
 
 ACCESSES = {
     'get': 'Connection.get',
@@ -45,16 +53,54 @@ def race(**settings):
 def measure(contestant, directory, *, clients, objects, access,
             **site_settings):
     """Time the reads of one contestant; the figures of it."""
+    cold_disk = site_settings.get('read_latency') is not None
     figures = {}
     with contestant.running(directory, **site_settings) as site:
-        oids = plant(site, read=max(OBJECTS, objects))['read']
+        plant_groups = _plant_apart if cold_disk else _plant_one
+        groups = plant_groups(site, clients, objects)
         for reader in _one_by_one, _prefetching:
-            job = reader(site, access, oids, objects)
-            found = processes.run(site, [job] * clients)
+            if cold_disk:
+                pagecache.drop(site.data_file)
+            before = site.server.usage()
+            found = processes.run(site, [
+                reader(site, access, group, objects) for group in groups])
             for how in found[0]:
                 figures.update(_figures(
                     how, [stretches[how] for stretches in found], objects))
+            if cold_disk:
+                figures.update(_misses(
+                    before, site.server.usage(), found, objects))
     return figures
+
+
+class Group(typing.NamedTuple):
+    """What a client reads."""
+
+    name: str
+    oids: list
+
+
+def _plant_one(site, clients, objects):
+    """The same for all."""
+    planted = plant(site, read=max(OBJECTS, objects))
+    return [Group('read', planted['read'])] * clients
+
+
+def _plant_apart(site, clients, objects):
+    """One of its own for each."""
+    names = [f'of client {number}' for number in range(clients)]
+    planted = plant(site, apart=True, **dict.fromkeys(
+        names, max(COLD_OBJECTS, objects)))
+    return [Group(name, planted[name]) for name in names]
+
+
+def _misses(before, after, found, objects):
+    """How many reads of the disk an object took in the cold stretch."""
+    cold = next(iter(found[0]))
+    transactions = sum(
+        len(stretches[cold].transactions) for stretches in found)
+    return {f'{cold}_misses': (after['misses'] - before['misses'])
+                              / (transactions * objects)}
 
 
 def _figures(how, stretches, objects):
@@ -71,13 +117,13 @@ def _figures(how, stretches, objects):
     return {f'{how}_{name}': value for name, value in figures.items()}
 
 
-def _one_by_one(site, access, oids, objects):
+def _one_by_one(site, access, group, objects):
 
     def job(start):
         with processes.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
-            read, groups = _work(connection, access, oids, objects)
+            read, groups = _work(connection, access, group, objects)
             found = {}
             for how in ONE_BY_ONE:
                 if how == 'hot':
@@ -90,13 +136,13 @@ def _one_by_one(site, access, oids, objects):
     return job
 
 
-def _prefetching(site, access, oids, objects):
+def _prefetching(site, access, group, objects):
 
     def job(start):
         with processes.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
-            read, groups = _work(connection, access, oids, objects)
+            read, groups = _work(connection, access, group, objects)
 
             def prefetch_and_read(group):
                 connection.prefetch(group)
@@ -110,15 +156,15 @@ def _prefetching(site, access, oids, objects):
     return job
 
 
-def _work(connection, access, oids, objects):
+def _work(connection, access, group, objects):
     """How one is read; and what, by transaction."""
     if access == 'get':
-        what = oids
+        what = group.oids
 
         def read(oid):
             activate(connection.get(oid))
     else:
-        what, read = ghosts(connection, 'read'), activate
+        what, read = ghosts(connection, group.name), activate
     return read, [
         what[first:first + objects]
         for first in range(0, len(what) - objects + 1, objects)]

@@ -17,6 +17,7 @@ import typing
 import ZODB.config
 
 from . import postgresql
+from . import remote
 from . import served
 from .pinning import Pinning
 
@@ -53,13 +54,19 @@ SYNCHRONOUS_FULL = """\
 class RelStorageSite:
     name: str
     summary: str
-    #: Called with the directory, whether to use a unix socket, and how to pin;
-    #: a context manager that yields a server and a section of a configuration.
+    #: Called with the directory, whether to use a unix socket, how to pin, and
+    #: the delay of the network; a context manager that yields a server and a
+    #: section of a configuration.
     database: typing.Callable
     #: Called without arguments: what of it is not installed, or None.
     database_missing: typing.Callable = lambda: None
 
-    can_be_slowed = takes_light_clients = False
+    #: There is a server.
+    can_be_remote: bool = False
+
+    # PostgreSQL keeps what it has read in buffers of its own, SQLite reads by
+    # itself.
+    can_be_slowed = can_be_cold = takes_light_clients = False
 
     def missing(self):
         if importlib.util.find_spec('relstorage') is None:
@@ -67,9 +74,11 @@ class RelStorageSite:
         return self.database_missing()
 
     @contextlib.contextmanager
-    def running(self, directory, *, loop, sync_latency, socket, pin):
+    def running(self, directory, *, loop, sync_latency, socket, pin,
+                network_delay=None):
         """A `Site` on an empty directory."""
-        with self.database(directory, socket, pin) as (server, database):
+        with self.database(directory, socket, pin, network_delay) as (
+                server, database):
             configuration = CONFIGURATION.format(database=database)
             # Clients are forked: none of them has to import it.
             open_storage = functools.partial(
@@ -79,10 +88,10 @@ class RelStorageSite:
 
 
 @contextlib.contextmanager
-def _postgresql(directory, socket, pin):
+def _postgresql(directory, socket, pin, network_delay=None):
     with served.running(
-            'fsyncstorage.timing.postgresql', directory, pin,
-            socket=socket) as server:
+            'fsyncstorage.timing.postgresql', directory, pin, network_delay,
+            host=None if socket else remote.host(network_delay)) as server:
         yield server, POSTGRESQL.format(dsn=server.address)
 
 
@@ -93,7 +102,7 @@ def _postgresql_missing():
 
 
 @contextlib.contextmanager
-def _sqlite(directory, socket, pin, pragmas=''):
+def _sqlite(directory, socket, pin, network_delay=None, pragmas=''):
     Pinning(pin).start_clients()
     yield served.Nobody(), SQLITE.format(
         directory=os.path.join(directory, 'sqlite'), pragmas=pragmas)
@@ -103,7 +112,7 @@ CONTESTANTS = (
     RelStorageSite(
         'relstorage:postgresql',
         'RelStorage, PostgreSQL with its durable defaults',
-        _postgresql, _postgresql_missing),
+        _postgresql, _postgresql_missing, can_be_remote=True),
     RelStorageSite(
         'relstorage:sqlite',
         'RelStorage, SQLite made durable (synchronous FULL)',

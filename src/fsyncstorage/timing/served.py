@@ -18,6 +18,7 @@ import sys
 import typing
 
 from . import bond
+from . import remote
 from .pinning import Pinning
 
 #: Standard error of the program, in the directory of the server; and the log
@@ -43,6 +44,8 @@ class Site:
     address: typing.Any
     #: Called by each client, in a process of its own.
     open: typing.Callable
+    #: Path of the file that holds everything, if it is one.
+    data_file: str | None = None
 
 
 class Nobody:
@@ -55,25 +58,28 @@ class Nobody:
 
 
 @contextlib.contextmanager
-def running(program, directory, pin, **options):
-    """A `Server`; what this process starts meanwhile is pinned as a client.
+def running(program, directory, pin, network_delay=None, **options):
+    """A `Server`; what this process starts meanwhile is placed as a client.
 
     The program is the name of a module; it takes the options, with the
     directory and the bond that it is to follow, as JSON.
     """
     pinning = Pinning(pin)
-    pinning.start_server()
-    server = Server(directory, program, {
-        **options, 'directory': directory, 'bond': bond.number()})
-    pinning.start_clients()
-    try:
-        server.wait_for_address()
-        yield server
-    except Exception as error:
-        server.raise_if_dead(error)
-        raise
-    finally:
-        server.end()
+    with remote.network(network_delay) as network:
+        pinning.start_server()
+        network.enter_server()
+        server = Server(directory, program, {
+            **options, 'directory': directory, 'bond': bond.number()})
+        pinning.start_clients()
+        network.enter_clients()
+        try:
+            server.wait_for_address()
+            yield server
+        except Exception as error:
+            server.raise_if_dead(error)
+            raise
+        finally:
+            server.end()
 
 
 class Server:
@@ -92,7 +98,8 @@ class Server:
         self.address = self._read()
 
     def usage(self):
-        """What it used since its start: `cpu_seconds`, `syncs`, if known."""
+        """Since its start: `cpu_seconds`, `syncs`, and `misses` of the page
+        cache where they are counted; as far as it is known."""
         try:
             print(file=self._process.stdin, flush=True)
         except BrokenPipeError:

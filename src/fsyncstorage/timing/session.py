@@ -14,37 +14,44 @@ import tempfile
 from rich.console import Console
 
 from . import campaign
+from . import child
 from . import document as documents
 from . import machine
+from . import pyperf
 from .progress import CampaignProgress
 
 #: As a shell reports a program that Ctrl-C ended.
 INTERRUPTED = 130
 
 
-def run(options, command, make_races, show):
+def run(options, command, make_races, show, added=lambda options: ()):
     """Measure, write the JSON file, show the tables; returns the exit code.
 
     `make_races` is called with the options and the seconds that one sync
-    takes on this disk, `show` with the finished document and a console.
+    takes on this disk, `show` with the finished document and a console;
+    `added` gives sentences that tell what is added to anything but syncs.
     """
     prefix = f'fsync-time {command}: '
+    document = None
     try:
-        with _termination_as_interrupt(), tempfile.TemporaryDirectory(
+        with _interrupted_once(), tempfile.TemporaryDirectory(
                 prefix='fsync-time-', dir=options.directory) as scratch:
             # A server may run as another user, and has its place in here.
             os.chmod(scratch, 0o711)
             described = machine.describe(scratch)
             races = make_races(options, described['sync_p50_seconds'])
+            also_added = list(added(options))
             document = documents.new(
                 command, races, options.contestants, options.rounds,
-                options.baseline.name, described)
+                options.baseline.name, described, options.repeats)
+            document['added'] = ' '.join([document['added'], *also_added])
             _measure(document, races, options, scratch)
         show(document, Console())
+        _hand_out(document, options)
     except KeyboardInterrupt:
         kept = (
-            f'what was measured so far is in {options.json}' if options.json
-            else 'nothing is kept')
+            f'what was measured so far is in {options.json}'
+            if options.json and document else 'nothing is kept')
         print(f'{prefix}interrupted; {kept}', file=sys.stderr)
         return INTERRUPTED
     except (campaign.SampleFailed, OSError) as error:
@@ -54,7 +61,8 @@ def run(options, command, make_races, show):
 
 
 def _measure(document, races, options, scratch):
-    steps = campaign.schedule(races, options.contestants, options.rounds)
+    steps = campaign.schedule(
+        races, options.contestants, options.rounds, options.repeats)
     try:
         with CampaignProgress(steps, options.rounds) as progress:
             for sample in campaign.run(
@@ -67,11 +75,32 @@ def _measure(document, races, options, scratch):
             documents.save(document, options.json)
 
 
+def _hand_out(document, options):
+    """In the forms that were asked for."""
+    if options.pyperf:
+        pyperf.save(document, options.pyperf)
+    if options.plot:
+        # Not before it is wanted: matplotlib is large, and an extra.
+        from . import drawing
+        drawing.save_all(document, options.plot)
+
+
 @contextlib.contextmanager
-def _termination_as_interrupt():
-    """A plain `kill` is answered like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _interrupted_once():
+    """A plain `kill` is answered like Ctrl-C, and only the first of them: what
+    stops all that was started, and removes it, is not stopped halfway."""
+    interrupted = False
+
+    def interrupt(*ignored):
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            raise KeyboardInterrupt
+
+    before = {
+        each: signal.signal(each, interrupt) for each in child.INTERRUPTS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -20,23 +20,31 @@ WIDTH, FIRST_WIDTH = 10, 8
 
 NOTHING = (None,) * len(COLUMNS)
 
-KEY = ('Seconds: the mean of a sample, and the median of the rounds.'
-       f' {history.ZEO_2009_SOURCE}\n')
+KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
 
 
 def show(document, console):
-    shown = False
+    source = None
     for settings, reads in tables.series(document, 'read', 'clients'):
         writes = _writes(document, settings)
         clients = sorted(writes.keys() & reads.keys())
         if clients:
+            historic, source = _historic(settings)
             console.print(Text(title(settings, 'A transaction'), 'bold'))
             _show(console, clients, {
                 **_measured(document, clients, writes, reads),
-                **history.ZEO_2009.get(settings['objects'], {})})
-            shown = True
-    if shown:
-        console.print(Text(KEY, 'dim'))
+                **historic.get(settings['objects'], {})})
+    if source is not None:
+        console.print(Text(KEY.format(source=source), 'dim'))
+
+
+def _historic(settings):
+    """What was measured then under such settings, and by whom."""
+    if 'read_latency' in settings:  # no disk was read
+        return {}, ''
+    if 'network_delay' in settings:
+        return history.ZEO_2009_REMOTE, history.ZEO_2009_REMOTE_SOURCE
+    return history.ZEO_2009, history.ZEO_2009_SOURCE
 
 
 def _writes(document, settings):
@@ -45,7 +53,7 @@ def _writes(document, settings):
     for race in tables.races_of(document, 'write'):
         theirs = document['races'][race]['settings']
         if all(theirs.get(name) == value for name, value in settings.items()
-               if name != 'access'):
+               if name not in ('access', 'read_latency')):
             found[theirs['clients']] = race
     return found
 

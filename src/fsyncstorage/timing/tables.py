@@ -7,18 +7,26 @@ from rich.text import Text
 from . import history
 from .document import figures
 from .document import result
+from .statistics import CONFIDENCE
+from .statistics import carried
 from .statistics import median
 from .wording import added
 from .wording import count
 from .wording import duration
 from .wording import milliseconds
 from .wording import number
+from .wording import size
 from .wording import times
 
+RATIO_KEY = (
+    'How many times {baseline} that is: the ratio of the medians, below it the'
+    f' interval that holds the true one in {CONFIDENCE:.0%} of such'
+    ' measurements. ~ marks a ratio that the noise does not carry: take it for'
+    ' no difference, or measure more rounds.')
+
 COMMITS_KEY = (
-    'Transactions a second, and how many times {baseline} that is: the median'
-    ' of the rounds, and the ratio of the medians. Below them the range of the'
-    ' rounds, and of the ratios round by round.')
+    'Transactions a second: the median of the rounds, below it their range.'
+    f' {RATIO_KEY}')
 
 TIMES_KEY = 'Milliseconds: the median of the rounds, below it their range.'
 
@@ -50,10 +58,35 @@ def show_machine(document, console):
         f'{machine["python"]}, {packages}\n'
         f'Disk: {machine["file_system"]}; one sync takes'
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
-        f'{count(document["rounds"], "round")} after a warm-up; load average'
-        f' before the start {machine["load_average"]:.1f}'))
+        f'{rounds(document)} after a warm-up; load average before the start'
+        f' {machine["load_average"]:.1f}'))
     console.print(Text(document['added'], 'bold'))
     console.print()
+
+
+def show_figures(document, console):
+    """All that contestants are compared by, of races that are not known."""
+    show_machine(document, console)
+    for position, race in enumerate(document['races']):
+        table = new_table()
+        for figure in race['compared']:
+            table.add_column(figure, justify='right')
+        for contestant in document['contestants']:
+            table.add_row(contestant, *(
+                compared_cell(document, position, contestant, figure, ())
+                for figure in race['compared']))
+        show_table(console, ', '.join([race['workload'], *(
+            f'{name} {value}' for name, value in race['settings'].items())]),
+            table)
+
+
+def rounds(document):
+    repeats = document.get('repeats', 1)
+    measured = max((one['rounds'] for one in document['results']), default=0)
+    return (
+        f'{measured} of ' if measured < document['rounds'] else '') + count(
+            document['rounds'], 'round') + (
+                f' of {repeats} samples each' if repeats > 1 else '')
 
 
 def races_of(document, workload):
@@ -84,7 +117,8 @@ def _commits_groups(document):
     groups = {}
     for race in races_of(document, 'commits'):
         settings = document['races'][race]['settings']
-        key = settings['shared'], settings['sync_latency']
+        key = (settings['shared'], settings.get('size'),
+               settings['sync_latency'])
         groups.setdefault(key, []).append(race)
     return groups.values()
 
@@ -92,9 +126,14 @@ def _commits_groups(document):
 def _commits_title(document, races):
     settings = document['races'][races[0]]['settings']
     tree = 'One shared tree' if settings['shared'] else 'One tree a thread'
+    amount = (
+        count(settings['transactions'], 'transaction')
+        if 'transactions' in settings else duration(settings['seconds']))
+    more = (f', {size(settings["size"])} more a transaction'
+            if 'size' in settings else '')
     return (
-        f'{tree}, {added(settings["sync_latency"])}'
-        f' ({count(settings["transactions"], "transaction")} a sample)')
+        f'{tree}{more}, {added(settings["sync_latency"])}'
+        f' ({amount} a sample)')
 
 
 def _commits_table(document, races):
@@ -107,6 +146,8 @@ def _commits_table(document, races):
         table.add_column('2004', justify='right')
     for contestant in document['contestants']:
         row = [_commits_cell(document, race, contestant) for race in races]
+        if not any(row):
+            continue  # it could not be slowed
         if contestant in historic:
             row.append(number(historic[contestant]))
         table.add_row(contestant, *row)
@@ -129,14 +170,20 @@ def compared_cell(document, race, contestant, figure, remarks):
     cell = Text()
     cell.append(number(found['median']), 'bold')
     if compared:
-        cell.append(f'  {times(ratio["of_medians"])}', 'cyan')
+        cell.append(*_ratio(ratio))
     small = [_range(found, number)]
-    if compared:
-        small.append(_range(ratio, times))
+    if compared and ratio['interval']:
+        small.append('-'.join(map(times, ratio['interval'])))
     small.extend(remarks)
     for line in small:
         cell.append(f'\n{line}', 'dim')
     return cell
+
+
+def _ratio(found):
+    if not carried(found):
+        return f'  ~{times(found["of_medians"])}', 'dim'
+    return f'  {times(found["of_medians"])}', 'cyan'
 
 
 def _range(found, wording):
@@ -146,7 +193,9 @@ def _range(found, wording):
 def _remarks(document, race, contestant):
     """How the syncs were shared, and the conflicts: if there is a point."""
     syncs = median(figures(document, race, contestant, 'syncs'))
-    transactions = document['races'][race]['settings']['transactions']
+    transactions = (
+        document['races'][race]['settings'].get('transactions')
+        or median(figures(document, race, contestant, 'transactions')))
     few, many = ABOUT_ONE
     if syncs and transactions / syncs > many:
         yield f'{transactions / syncs:.1f} txn/sync'
@@ -193,7 +242,7 @@ def show_table(console, title, table):
     console.print()
 
 
-def new_table():
+def new_table(heading='contestant'):
     table = Table(box=box.HORIZONTALS, pad_edge=False)
-    table.add_column('contestant', no_wrap=True)
+    table.add_column(heading, no_wrap=True)
     return table

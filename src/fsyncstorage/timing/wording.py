@@ -27,6 +27,14 @@ def count(how_many, noun):
     return f'{how_many:,.0f} {noun}' + ('' if how_many == 1 else 's')
 
 
+def size(how_many):
+    """Bytes, as a command line takes them: 500 bytes, 100 KB, 1.5 MB."""
+    for unit, scale in (('MB', 1 << 20), ('KB', 1 << 10)):
+        if how_many >= scale:
+            return f'{how_many / scale:.4g} {unit}'
+    return count(how_many, 'byte')
+
+
 def added(sync_latency):
     if not sync_latency:
         return 'nothing added to the syncs'
@@ -40,4 +48,4 @@ def all_added(sync_latencies):
         return f'{added(*different)}.'.capitalize()
     listed = ', '.join(
         duration(latency) if latency else 'nothing' for latency in different)
-    return f'Added to each sync, as each table says: {listed}.'
+    return f'Added to each sync, as each title says: {listed}.'

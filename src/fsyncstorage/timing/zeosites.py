@@ -10,21 +10,24 @@ from ZEO.ClientStorage import ClientStorage
 from fsyncstorage.client.storage import FsyncClient
 
 from . import loops
+from . import remote
 from . import served
 
 STOCK = 'ZEO.runzeo'
 OURS = 'fsyncstorage.server.runzeo'
 
-FILESTORAGE = """\
+DATA_FILE = 'Data.fs'
+
+FILESTORAGE = f"""\
 <filestorage 1>
-  path Data.fs
+  path {DATA_FILE}
 </filestorage>
 """
 
-FSYNCSTORAGE = """\
+FSYNCSTORAGE = f"""\
 %import fsyncstorage
 <fsyncstorage 1>
-  path Data.fs
+  path {DATA_FILE}
   durability group-commit
 </fsyncstorage>
 """
@@ -46,7 +49,7 @@ CONFIGURATION = f"""\
 #: Relative to the directory of the server.
 CONFIGURATION_FILE = 'zeo.conf'
 
-TCP, SOCKET = '127.0.0.1:0', './zeo.sock'
+SOCKET = './zeo.sock'
 
 #: For a client to find its server.
 _CONNECT_SECONDS = 30
@@ -62,8 +65,9 @@ class ZeoSite:
     storage: str
     client: type = ClientStorage
 
-    #: Its syncs can be made slower.
-    can_be_slowed = True
+    #: Its syncs can be made slower; it can be on another network; its data
+    #: can be on the disk alone.
+    can_be_slowed = can_be_remote = can_be_cold = True
 
     @property
     def takes_light_clients(self):
@@ -74,22 +78,32 @@ class ZeoSite:
         return None
 
     @contextlib.contextmanager
-    def running(self, directory, *, loop, sync_latency, socket, pin):
+    def running(self, directory, *, loop, sync_latency, socket, pin,
+                network_delay=None, read_latency=None):
         """A `Site` on an empty directory."""
         path = os.path.join(directory, CONFIGURATION_FILE)
         with open(path, 'w', encoding='utf-8') as file:
             file.write(CONFIGURATION.format(
-                address=SOCKET if socket else TCP, storage=self.storage))
+                address=_address(socket, network_delay),
+                storage=self.storage))
         with served.running(
-                'fsyncstorage.timing.launcher', directory, pin,
+                'fsyncstorage.timing.launcher', directory, pin, network_delay,
                 module=self.server, configuration=CONFIGURATION_FILE,
-                loop=loop, sync_latency=sync_latency) as server:
+                loop=loop, sync_latency=sync_latency,
+                read_latency=read_latency) as server:
             loops.use(loop)  # of the clients
             address = (
                 os.path.join(directory, SOCKET) if socket
                 else tuple(server.address))
-            yield served.Site(server, address, functools.partial(
-                self.client, address, wait_timeout=_CONNECT_SECONDS))
+            open_client = functools.partial(
+                self.client, address, wait_timeout=_CONNECT_SECONDS)
+            yield served.Site(
+                server, address, open_client,
+                os.path.join(directory, DATA_FILE))
+
+
+def _address(socket, network_delay):
+    return SOCKET if socket else f'{remote.host(network_delay)}:0'
 
 
 CONTESTANTS = (

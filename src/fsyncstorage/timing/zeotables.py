@@ -14,11 +14,10 @@ from .wording import duration
 from .zeowording import title
 
 KEY = (
-    'A second, and how many times {baseline} that is: the median of the'
-    ' rounds, and the ratio of the medians. Below them the range of the'
-    ' rounds, and of the ratios round by round; p50 and p99 of a transaction,'
-    ' or of one object that is read. 100 % of CPU is one processor. RelStorage'
-    ' has no event loop.\n')
+    'A second: the median of the rounds, below it their range.'
+    f' {tables.RATIO_KEY} p50 and p99 are of a transaction, or of one object'
+    ' that is read. 100 % of CPU is one processor. RelStorage has no event'
+    ' loop.\n')
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
@@ -53,6 +52,13 @@ def _write_remarks(figure):
     yield from _cpu(figure, 'server', 'clients')
 
 
+def _cold_remarks(figure):
+    yield from _percentiles(figure, 'cold_')
+    misses = figure('cold_misses')
+    if misses is not None:
+        yield f'{misses:.2f} disk reads an object'
+
+
 def _percentiles(figure, prefix=''):
     yield f'p50 {duration(figure(f"{prefix}p50_seconds"))}'
     yield f'p99 {duration(figure(f"{prefix}p99_seconds"))}'
@@ -72,7 +78,7 @@ GRIDS = (
     Grid('write', 'Commits', 'txn_per_second',
          'clients', 'client', _write_remarks),
     Grid('read', 'Cold reads of objects', 'cold_per_second',
-         'clients', 'client', lambda figure: _percentiles(figure, 'cold_')),
+         'clients', 'client', _cold_remarks),
     Grid('read', 'Prefetches and reads of objects', 'prefetch_per_second',
          'clients', 'client', lambda figure: ()),
 )

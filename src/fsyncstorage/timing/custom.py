@@ -1,0 +1,170 @@
+"""Storages of the user's own as contestants: NAME=FILE on the command line.
+
+The file is a ZConfig file with one storage section, like those in a zope.conf;
+it may import what defines the section.  What the storage talks to (a server, a
+database) is the user's, and has to run.
+
+A database that is somebody's own must come to no harm.  So all objects of a
+measurement are below one key of the root, whose name is random; nothing else
+is read, changed or removed.  The key is removed after each sample, and once
+more at the end, whatever ended the run.  What it held is then garbage, as
+after any removal: a pack frees it.
+"""
+
+import contextlib
+import re
+import secrets
+import sys
+
+import transaction
+import ZConfig
+import ZODB
+import ZODB.config
+from persistent.mapping import PersistentMapping
+
+from . import child
+from . import ground
+from . import loops
+from . import served
+from . import session
+from .campaign import SampleFailed
+from .pinning import Pinning
+
+HELP = """\
+NAME=FILE, among the contestants, is a storage of your own: FILE is a ZConfig
+file with one storage section (%import is allowed), NAME what the tables call
+it. Its server or database has to run. Everything that is written there is
+below one new key of the root, fsync-time-..., which is removed at the end;
+nothing else is touched. Pack it afterwards, or better, use an empty database.
+Nothing is added to its syncs.
+"""
+
+#: The root may be changed by others at the same time.
+_ATTEMPTS = 10
+
+
+def read(name, path):
+    """A contestant; ValueError, in one line, if the file is no good."""
+    if not re.fullmatch(r'[\w.:-]+', name):
+        raise ValueError(
+            f'{name!r} is no name: letters, digits and . : - _ make one')
+    try:
+        with open(path, encoding='utf-8') as file:
+            configuration, _ = ZConfig.loadConfigFile(
+                ZODB.config.getStorageSchema(), file)
+    except (OSError, ValueError, ImportError,
+            ZConfig.ConfigurationError) as error:
+        said = ' '.join(str(error).split())
+        raise ValueError(f'{path} cannot be used: {said}') from error
+    if configuration.storage is None:
+        raise ValueError(f'{path} cannot be used: there is no section in it')
+    return CustomStorage(name, configuration.storage)
+
+
+class CustomStorage:
+    """In `fsync-time commits`, or with clients of its own in the others."""
+
+    summary = 'a storage of your own'
+    can_be_slowed = can_be_remote = can_be_cold = takes_light_clients = False
+    # Nobody empties its directory of blobs.
+    ways, alone = ('direct',), False
+
+    def __init__(self, name, section):
+        self.name = name
+        self._section = section
+        self.key = f'fsync-time-{secrets.token_hex(8)}'
+
+    def missing(self):
+        return None
+
+    @contextlib.contextmanager
+    def opened(self, directory):
+        with self._own_ground():
+            yield self._section.open()
+
+    @contextlib.contextmanager
+    def running(self, directory, *, loop, pin, **others):
+        Pinning(pin).start_clients()
+        loops.use(loop)
+        with self._own_ground():
+            yield served.Site(served.Nobody(), None, self._section.open)
+
+    @contextlib.contextmanager
+    def _own_ground(self):
+        self._make_key()
+        try:
+            with ground.below(self.key):
+                yield
+        finally:
+            self.remove_key()
+
+    def try_out(self):
+        self._make_key()
+        if not self.remove_key():
+            raise ValueError('it forgets what it was told when it is closed')
+
+    def _make_key(self):
+        def make(root):
+            root[self.key] = PersistentMapping()
+
+        self._change_root(make)
+
+    def remove_key(self):
+        """Whether it was there."""
+        def remove(root):
+            there = self.key in root
+            if there:
+                del root[self.key]
+            return there
+
+        return self._change_root(remove)
+
+    def _change_root(self, change):
+        manager = transaction.TransactionManager()
+        with contextlib.closing(ZODB.DB(self._section.open())) as db:
+            connection = db.open(manager)
+            for attempt in manager.attempts(_ATTEMPTS):
+                with attempt:
+                    result = change(connection.root())
+            connection.close()
+            return result
+
+
+def run(options, command, make_races, show, **more):
+    """As `session.run`, where storages of the user may take part.
+
+    Each is tried out before the first sample, and left clean after the last.
+    """
+    visited = []
+
+    def try_out_and_make_races(*arguments):
+        for one in options.contestants:
+            if isinstance(one, CustomStorage):
+                _try_out(one)
+                visited.append(one)
+        return make_races(*arguments)
+
+    try:
+        return session.run(
+            options, command, try_out_and_make_races, show, **more)
+    finally:
+        for one in visited:
+            _clean_up(one, command)
+
+
+def _try_out(contestant):
+    try:
+        child.run(contestant.try_out)
+    except child.ChildFailed as error:
+        raise SampleFailed(
+            f'{contestant.name} cannot be used: {error}') from error
+
+
+def _clean_up(contestant, command):
+    """Remove what an interrupted sample may have left."""
+    try:
+        child.run(contestant.remove_key)
+    except (child.ChildFailed, KeyboardInterrupt) as error:
+        print(f'fsync-time {command}: {contestant.name}: remove the key'
+              f' {contestant.key} from its root yourself:'
+              f' {error or "interrupted"}', file=sys.stderr)

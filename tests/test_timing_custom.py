@@ -1,0 +1,346 @@
+"""What `fsync-time commits` can be told: storages of the user's own, sizes,
+durations.
+
+Whatever happens to a measurement, what the user has in a database stays.
+"""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import tempfile
+from unittest import mock
+
+import transaction
+import ZODB
+from ZODB.FileStorage import FileStorage
+from ZODB.POSException import ConflictError
+
+from fsyncstorage.timing import child
+from fsyncstorage.timing import commits
+from fsyncstorage.timing import committing
+from fsyncstorage.timing import custom
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import ground
+from fsyncstorage.timing import population
+from fsyncstorage.timing import processes
+from fsyncstorage.timing.contestants import CONTESTANTS
+
+from .support import PATIENCE
+from .test_timing_disk import Command
+
+FILESTORAGE = """\
+<filestorage>
+  path {path}
+</filestorage>
+"""
+
+
+class OwnStorage(Command):
+    """A database of the user's, with data in it."""
+
+    def setUp(self):
+        super().setUp()
+        self.home = pathlib.Path(
+            self.enterContext(tempfile.TemporaryDirectory()))
+        self.data = str(self.home / 'Data.fs')
+        self.change(lambda root: root.update(mine='valuable', tree0='mine'))
+
+    @contextlib.contextmanager
+    def database(self):
+        with contextlib.closing(ZODB.DB(FileStorage(self.data))) as db:
+            yield db
+
+    def change(self, how):
+        with self.database() as db, db.transaction() as connection:
+            how(connection.root())
+
+    def root(self):
+        with self.database() as db, db.transaction() as connection:
+            return dict(connection.root())
+
+    def assertUntouched(self):
+        self.assertEqual(self.root(), {'mine': 'valuable', 'tree0': 'mine'})
+
+    def configuration(self, text=FILESTORAGE):
+        path = self.home / 'storage.conf'
+        path.write_text(text.format(path=self.data))
+        return str(path)
+
+    def storage(self):
+        return custom.read('mine', self.configuration())
+
+    def commits(self, *arguments):
+        return self.run_main(
+            'commits', '--directory', self.scratch, '--rounds', '1',
+            '--threads', '2', '--transactions', '4', *arguments)
+
+
+class CustomTests(OwnStorage):
+
+    def test_it_takes_part_and_leaves_nothing(self):
+        path = self.json_file()
+        code, out, err = self.commits(
+            'filestorage', f'mine={self.configuration()}', '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        self.assertIn('mine', out)
+        document = documents.load(path)
+        self.assertEqual(
+            [sample['contestant'] for sample in document['samples']],
+            ['filestorage', 'mine', 'mine', 'filestorage'])
+        self.assertNotIn(str(self.home), pathlib.Path(path).read_text())
+        self.assertUntouched()
+
+    def test_all_is_below_one_key(self):
+        storage = self.storage()
+        with storage.opened(self.scratch) as opened, \
+                contextlib.closing(ZODB.DB(opened)) as db:
+            committing.plant(db, 3)
+            with db.transaction() as connection:
+                root = connection.root()
+                self.assertEqual(
+                    set(root), {'mine', 'tree0', storage.key})
+                self.assertEqual(
+                    set(root[storage.key]), {'tree0', 'tree1', 'tree2'})
+                self.assertIs(
+                    ground.of(connection), root[storage.key])
+        self.assertUntouched()
+        with self.database() as db, db.transaction() as connection:
+            self.assertIs(ground.of(connection), connection.root())
+
+    def test_the_key_is_random(self):
+        self.assertNotEqual(self.storage().key, self.storage().key)
+
+    def test_a_failing_sample_leaves_nothing(self):
+        with self.assertRaises(ZeroDivisionError):
+            with self.storage().opened(self.scratch) as opened, \
+                    contextlib.closing(opened):
+                1 / 0
+        self.assertUntouched()
+
+    def test_a_killed_sample_leaves_nothing(self):
+        def killed(*arguments, **settings):
+            with arguments[0].opened(self.scratch):
+                os._exit(3)
+
+        with mock.patch.object(committing, 'measure', killed):
+            code, out, err = self.commits(f'mine={self.configuration()}')
+        self.assertEqual(code, 1)
+        self.assertEqual(len(err.splitlines()), 1)
+        self.assertIn('exit code 3', err)
+        self.assertUntouched()
+
+    def test_what_cannot_be_removed_is_named(self):
+        def spoilt(*arguments, **settings):
+            with arguments[0].opened(self.scratch):
+                os.remove(self.data)
+                os.mkdir(self.data)
+                os._exit(3)
+
+        with mock.patch.object(committing, 'measure', spoilt):
+            code, out, err = self.commits(f'mine={self.configuration()}')
+        self.assertEqual(code, 1)
+        failure, left = err.splitlines()
+        self.assertIn('exit code 3', failure)
+        self.assertRegex(
+            left, 'fsync-time commits: mine: remove the key'
+            ' fsync-time-[0-9a-f]{16} from its root yourself: .*directory')
+
+    def test_others_may_change_the_root(self):
+        storage, commits = self.storage(), []
+        commit = transaction.TransactionManager.commit
+
+        def conflicting(manager):
+            commits.append(manager)
+            if len(commits) == 2:  # the first is made when it is opened
+                raise ConflictError
+            commit(manager)
+
+        with mock.patch.object(
+                transaction.TransactionManager, 'commit', conflicting):
+            storage.try_out()
+        self.assertIs(commits[1], commits[2])
+        self.assertUntouched()
+
+    def test_nothing_is_added_to_its_syncs(self):
+        path = self.json_file()
+        code, out, err = self.commits(
+            'filestorage', f'mine={self.configuration()}', '--sync-latency',
+            '0,1us', '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        document = documents.load(path)
+        self.assertEqual(
+            {(sample['contestant'], document['races'][sample['race']][
+                'settings']['sync_latency']) for sample in
+             document['samples']},
+            {('filestorage', 0), ('filestorage', 1e-6), ('mine', 0)})
+
+    def test_it_can_be_the_baseline(self):
+        path = self.json_file()
+        code, out, err = self.commits(
+            'filestorage', f'mine={self.configuration()}', '--baseline',
+            'mine', '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        self.assertEqual(documents.load(path)['baseline'], 'mine')
+
+    def test_what_is_given_wrong_is_one_line(self):
+        good = self.configuration()
+        for contestants, expected in [
+                (['mine=/no/such/file'], '/no/such/file cannot be used'),
+                ([f'mine={self.home}'], 'Is a directory'),
+                ([f'={good}'], "'' is no name"),
+                ([f'[red]={good}'], "'[red]' is no name"),
+                ([f'filestorage={good}'], "'filestorage' is taken"),
+                ([f'mine={good}', f'mine={good}'], 'the same name'),
+                ([f'mine={good}', '--baseline', 'yours'],
+                 'yours does not take part'),
+                ([f'mine={good}', '--sync-latency', '1ms'],
+                 'nothing that takes part can be slowed'),
+        ]:
+            with self.subTest(contestants):
+                self.assertOneLine(2, expected, *contestants)
+        for text, expected in [
+                ('<filestorage>', 'unclosed'),
+                ('', 'section'),
+                ('<nostorage>\n</nostorage>', 'nostorage'),
+                ('%import no.such.package', 'no.such'),
+        ]:
+            with self.subTest(text):
+                self.assertOneLine(
+                    2, expected, f'mine={self.configuration(text)}')
+        no_text = self.home / 'Data.fs'
+        no_text.write_bytes(b'\xff')
+        self.assertOneLine(2, 'codec', f'mine={no_text}')
+
+    def test_what_cannot_be_opened_is_one_line(self):
+        with self.database():
+            self.assertOneLine(1, 'LockError', f'mine={self.configuration()}')
+        self.assertOneLine(
+            1, 'ReadOnlyError', 'mine=' + self.configuration(
+                FILESTORAGE.replace('\n<', '\n  read-only true\n<')))
+        self.assertOneLine(
+            1, 'it forgets', 'mine=' + self.configuration(
+                '<mappingstorage>\n</mappingstorage>'))
+        self.assertUntouched()
+
+    def assertOneLine(self, expected_code, expected, *contestants):
+        code, out, err = self.commits(*contestants)
+        self.assertEqual((code, out), (expected_code, ''))
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn(expected, err)
+        self.assertEqual(os.listdir(self.scratch), [])
+
+
+class ZeoTests(OwnStorage):
+    """The same file with the storage of a client."""
+
+    def test_clients_of_its_own(self):
+        storage = self.storage()
+
+        def work():
+            with storage.running(
+                    self.scratch, loop='asyncio', sync_latency=0.0,
+                    socket=False, pin='free') as site:
+                oids = population.plant(site, read=2)['read']
+
+                def job(start):
+                    with processes.database(site) as db:
+                        objects = population.ghosts(db.open(), 'read')
+                        return [one._p_oid for one in objects]
+
+                [found] = processes.run(site, [job])
+                return found == oids
+
+        self.assertTrue(child.run(work))
+        self.assertUntouched()
+
+
+class SizeTests(Command):
+
+    def measure(self, **settings):
+        return committing.measure(
+            CONTESTANTS['filestorage'], self.scratch, sync_latency=0,
+            **{'threads': 2, 'shared': False, **settings})
+
+    def stored(self):
+        """Bytes of data of each object, in each transaction."""
+        with contextlib.closing(FileStorage(
+                os.path.join(self.scratch, 'Data.fs'))) as storage:
+            return [sorted(len(record.data) for record in records)
+                    for records in storage.iterator()]
+
+    def test_each_transaction_carries_an_object(self):
+        self.measure(transactions=4, size=5000)
+        for sizes in self.stored()[-4:]:
+            tree, carried = sizes
+            self.assertLess(tree, 1000)
+            self.assertTrue(5000 < carried < 5200, carried)
+
+    def test_and_none_unless_told_so(self):
+        self.measure(transactions=4)
+        self.assertEqual(
+            [len(sizes) for sizes in self.stored()[-4:]], [1] * 4)
+
+    def test_carried_again_after_a_conflict(self):
+        tree, cargo = {}, mock.MagicMock()
+        manager = mock.Mock(
+            spec=transaction.TransactionManager,
+            **{'commit.side_effect': [ConflictError(), None]})
+        self.assertEqual(committing._set_one(manager, tree, 5, cargo), 1)
+        self.assertEqual(cargo.__setitem__.call_count, 2)
+
+    def test_for_so_long(self):
+        figures = self.measure(seconds=0, threads=3)
+        self.assertEqual(figures['transactions'], 3)
+        self.assertGreater(figures['txn_per_second'], 0)
+        self.assertEqual(figures['conflicts'], 0)
+
+    def test_no_two_threads_have_a_key(self):
+        found = [list(committing._keys(number, 3, 8, None))
+                 for number in range(3)]
+        self.assertEqual(sorted(sum(found, [])), list(range(8)))
+        self.assertEqual(
+            [list(itertools.islice(
+                committing._keys(number, 3, None, PATIENCE), 2))
+             for number in range(3)], [[0, 3], [1, 4], [2, 5]])
+
+    def test_tables_say_the_size_and_the_time(self):
+        path = self.json_file()
+        code, out, err = self.run_main(
+            'commits', 'filestorage', '--directory', self.scratch, '--rounds',
+            '1', '--threads', '1,2', '--seconds', '1ms', '--size', '0,10KB',
+            '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        self.assertIn('One tree a thread, nothing added to the syncs (1 ms a'
+                      ' sample)', out)
+        self.assertIn('One tree a thread, 10 KB more a transaction,'
+                      ' nothing added to the syncs (1 ms a sample)',
+                      ' '.join(out.split()))
+        settings = [race['settings'] for race in documents.load(path)['races']]
+        self.assertEqual(
+            [one.get('size') for one in settings],
+            [None, None, 10 << 10, 10 << 10])
+        self.assertNotIn('transactions', settings[0])
+
+    def test_large_transactions_are_fewer(self):
+        options = mock.Mock(transactions=None, quick=False, threads=[1])
+        for size, expected in [
+                (0, 2500), (1 << 10, 2500), (1 << 20, 190), (10 << 20, 19)]:
+            self.assertEqual(
+                commits.transactions(options, 1e-6, size), expected)
+
+    def test_bad_input_is_one_line(self):
+        for arguments, expected in [
+                (['--size', 'large'], 'numbers of bytes'),
+                (['--size', '-5'], 'numbers of bytes'),
+                (['--size', '1KB,'], 'numbers of bytes'),
+                (['--size', '11MB'], 'up to 10MB'),
+                (['--seconds', '0'], 'more than 0'),
+                (['--seconds', 'long'], 'us, ms, s'),
+                (['--seconds', '1s', '--transactions', '5'], 'not allowed'),
+        ]:
+            with self.subTest(arguments):
+                code, out, err = self.run_main('commits', *arguments)
+                self.assertEqual((code, out), (2, ''))
+                self.assertEqual(len(err.splitlines()), 1)
+                self.assertIn(expected, err)

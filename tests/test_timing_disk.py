@@ -1,0 +1,403 @@
+"""The command `fsync-time disk`: what it measures, and what it makes of it.
+
+How long a sync took is nowhere asserted.
+"""
+
+import contextlib
+import dataclasses
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+from rich.console import Console
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.durability import POLICIES
+from fsyncstorage.timing import disk
+from fsyncstorage.timing import disktables
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import machine
+from fsyncstorage.timing import main
+from fsyncstorage.timing import probing
+from fsyncstorage.timing import verdict
+
+from .support import PATIENCE
+from .support import until
+from .test_timing import Scratch
+
+
+class Command(Scratch):
+
+    def run_main(self, *arguments):
+        """Exit code, standard output, standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main.main(list(arguments))
+            except SystemExit as exit:
+                code = exit.code
+        return code, out.getvalue(), err.getvalue()
+
+    def json_file(self):
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        return os.path.join(directory, 'result.json')
+
+
+class WaysTests(unittest.TestCase):
+
+    def test_the_first_is_the_one_of_the_storage(self):
+        first = probing.WAYS[0].name
+        if first == 'F_FULLFSYNC':
+            self.assertEqual(sys.platform, 'darwin')
+        else:
+            self.assertIs(datafile.Disk._sync, getattr(os, first))
+
+
+class ProbingTests(Scratch):
+
+    def setUp(self):
+        super().setUp()
+        self.log = []
+        for name in 'write', 'sync':
+            self.enterContext(mock.patch.object(
+                datafile.disk, name, self.logged(name)))
+        for name in 'fsync', 'fdatasync':
+            self.enterContext(mock.patch.object(os, name, self.logged(name)))
+
+    def logged(self, name):
+        real = getattr(os if name.startswith('f') else datafile.disk, name)
+
+        def call(fd, *arguments):
+            self.log.append((name, *arguments))
+            return real(fd, *arguments)
+
+        return call
+
+    def measure(self, name, place=probing.APPEND):
+        """With ways that see the calls."""
+        for way in probing._ways():
+            if way.name == name:
+                return probing.measure(
+                    way, self.scratch, place=place, seconds=0)
+        self.skipTest(f'{name} is not known here')
+
+    def size(self):
+        return os.path.getsize(os.path.join(self.scratch, 'Data.fs'))
+
+    def test_one_sync_after_each_write(self):
+        for name in 'fsync', 'fdatasync':
+            del self.log[:]
+            figures = self.measure(name)
+            self.assertEqual(figures['syncs'], 1)
+            self.assertEqual(
+                self.log, [('write', probing.RECORD, 0), (name,)])
+
+    def test_no_sync_where_the_write_is_one(self):
+        opened = []
+        real = datafile.disk.open
+        with mock.patch.object(
+                datafile.disk, 'open', lambda path, flags: (
+                    opened.append(flags), real(path, flags))[1]):
+            self.measure('O_DSYNC')
+        self.assertEqual(self.log, [('write', probing.RECORD, 0)])
+        self.assertEqual(opened[1] & os.O_DSYNC, os.O_DSYNC)
+        self.assertEqual(opened[0] & os.O_DSYNC, 0)
+
+    def test_two_syncs_with_a_byte_between(self):
+        self.measure('two syncs')
+        self.assertEqual(self.log, [
+            ('write', probing.RECORD, 0), ('sync',), ('write', b'x', 0),
+            ('sync',)])
+
+    def test_overwriting_leaves_the_size_alone(self):
+        self.measure('fsync', probing.OVERWRITE)
+        self.assertEqual(self.log[2:], [('write', probing.RECORD, 0),
+                                        ('fsync',)])
+        self.assertEqual(self.size(), 1000 * len(probing.RECORD))
+
+    def test_another_thread_appends_meanwhile(self):
+        figures = self.measure('fsync', probing.BESIDE)
+        writes = [call for call in self.log if call[0] == 'write']
+        self.assertGreater(len(writes), figures['syncs'])
+        # Each at a place of its own, none left out.
+        self.assertEqual(
+            sorted(position for _, _, position in writes),
+            [n * len(probing.RECORD) for n in range(len(writes))])
+        self.assertIn('write_p50_seconds', figures)
+        self.assertNotIn('write_p50_seconds', self.measure('fsync'))
+
+    def test_what_is_no_disk_is_not_written_full(self):
+        way = dataclasses.replace(probing.WAYS[0], write=lambda *args: None)
+        with mock.patch.object(probing, 'MOST_SYNCS', 5):
+            figures = probing.measure(
+                way, self.scratch, place=probing.APPEND, seconds=PATIENCE)
+        self.assertEqual(figures['syncs'], 5)
+
+    def test_a_failing_write_ends_both(self):
+        with mock.patch.object(datafile.disk, 'write',
+                               side_effect=OSError('disk full')):
+            with self.assertRaisesRegex(OSError, 'disk full'):
+                self.measure('fsync', probing.BESIDE)
+
+
+def figures(sync=0.003, file_system='ext4', **others):
+    return verdict.Figures(**{
+        'file_system': file_system, 'load': 0.5, 'sync': sync,
+        'two_syncs': 2 * sync,
+        'sync_beside': sync, 'append_beside': 4e-6,
+        'commits': commits(), **others})
+
+
+def commits(**others):
+    """Of one committer; with 4 times as many for 16."""
+    rates = {'none': 600, 'interval': 500, 'group_commit': 400,
+             'per_commit': 300, 'two_sync': 200, **others}
+    return {
+        policy: {1: rate, 4: 2 * rate, 16: 4 * rate}
+        for policy, rate in zip(POLICIES, rates.values())}
+
+
+class VerdictTests(unittest.TestCase):
+
+    def test_borders(self):
+        for microseconds, no_disk, needs_cache, expected in [
+                (19, True, False, 'This is no disk: none keeps data within'
+                                  ' 19 us.'),
+                (20, False, True, 'honest only with a cache'),
+                (21, False, True, 'honest only with a cache'),
+                (199, False, True, 'honest only with a cache'),
+                (200, False, False, 'as with a disk that waits'),
+                (201, False, False, 'as with a disk that waits'),
+        ]:
+            with self.subTest(microseconds):
+                found = figures(microseconds / 1e6)
+                self.assertEqual(verdict.is_no_disk(found), no_disk)
+                self.assertEqual(verdict.needs_cache(found), needs_cache)
+                self.assertIn(expected, verdict.of_disk(found))
+
+    def test_a_busy_disk_is_no_proof_of_a_slow_one(self):
+        self.assertIn('says nothing', verdict.of_disk(figures(load=2)))
+        self.assertIn('honest only', verdict.of_disk(figures(1e-4, load=2)))
+
+    def test_memory_is_no_disk_however_slow(self):
+        for sync in 1e-6, 0.003:
+            found = figures(sync, 'tmpfs')
+            self.assertTrue(verdict.is_no_disk(found))
+            self.assertFalse(verdict.needs_cache(found))
+            self.assertIn('tmpfs is memory', verdict.of_disk(found))
+
+    def test_appends_that_wait_for_a_sync(self):
+        self.assertIn('it does not wait', verdict.of_company(figures()))
+        self.assertIn('it waits', verdict.of_company(
+            figures(append_beside=0.0015)))
+
+    def test_settings_come_with_their_price(self):
+        found = verdict.settings(figures())
+        self.assertEqual(list(found), [
+            'durability group-commit', 'group-commit-delay auto',
+            'checksums on'])
+        why = found['durability group-commit']
+        for expected in (
+                'at 67% with 1 committer and 67% with 16 committers',
+                'two-sync has 50%', 'interval has 500 in place of 400'):
+            self.assertIn(expected, why)
+        self.assertIn('6 ms in place of 3 ms', found['checksums on'])
+
+    def test_nothing_is_promised_where_there_is_no_disk(self):
+        why = verdict.settings(figures(1e-6))['durability group-commit']
+        self.assertIn('promises nothing', why)
+        self.assertNotIn('interval', why)
+
+    def test_figures_of_a_busy_machine(self):
+        self.assertIsNone(verdict.of_noise(figures(load=1)))
+        self.assertIn('than there are processors',
+                      verdict.of_noise(figures(load=1.01)))
+
+    def test_figures_that_contradict_each_other(self):
+        for group, believed in (600, True), (900, True), (901, False):
+            found = verdict.of_noise(
+                figures(commits=commits(group_commit=group)))
+            self.assertEqual(found is None, believed, group)
+        self.assertIn('contradict', found)
+        # What is not synced may be as fast as it likes.
+        self.assertIsNone(
+            verdict.of_noise(figures(commits=commits(interval=2000))))
+
+    def test_each_setting_is_one_of_the_section(self):
+        options = dict(
+            setting.split() for setting in verdict.settings(figures()))
+        with tempfile.TemporaryDirectory() as directory:
+            FsyncStorage(os.path.join(directory, 'Data.fs'), **{
+                key.replace('-', '_'): value == 'on' if key == 'checksums'
+                else value for key, value in options.items()}).close()
+
+
+class TablesTests(Scratch):
+
+    def shown(self, complete=True, **others):
+        """A document with the figures of these tests."""
+        found = figures(**others)
+        document = documents.new(
+            'disk', disk.races(mock.Mock(quick=True), 0.0),
+            [*probing.WAYS, *disk.STORAGES], 1, probing.WAYS[0].name, {
+                **machine.describe(self.scratch), 'cpus': 2,
+                'load_average': 2 * found.load,
+                'file_system': found.file_system})
+        document['complete'] = complete
+        document['samples'] = [
+            {'race': race, 'contestant': contestant, 'round': 1,
+             'figures': measured}
+            for race, contestant, measured in self.samples(found)]
+        documents.summarise(document)
+        self.assertEqual(disktables.figures(document), found)
+        console = Console(file=io.StringIO(), width=80)
+        disktables.show(document, console)
+        text = console.file.getvalue()
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        return ' '.join(text.split())
+
+    def samples(self, found):
+        own, two = probing.WAYS[0].name, probing.TWO_SYNCS.name
+        for race, way, p50 in (
+                (0, own, found.sync), (0, two, found.two_syncs),
+                (2, own, found.sync_beside)):
+            yield race, way, {
+                'p50_seconds': p50, 'p90_seconds': 0.01, 'p99_seconds': 0.02,
+                'max_seconds': 0.5, 'write_p50_seconds': found.append_beside}
+        for race, committers in enumerate(disk.COMMITTERS, 3):
+            for policy, rates in found.commits.items():
+                yield race, f'fsync:{policy}', {
+                    'txn_per_second': rates[committers]}
+
+    def test_everything_has_its_place(self):
+        text = self.shown()
+        for expected in (
+                f'{probing.WAYS[0].name} 3 ms 10 ms 20 ms 500 ms',
+                'A sync takes 3 ms', 'appends to the file, a sync takes 3 ms',
+                'fsync:none 600 1,200 2,400 anything since the last pack',
+                'fsync:per-commit 300 600 1,200 nothing that was',
+                'Settings to choose', 'durability group-commit Nothing'):
+            self.assertIn(expected, text)
+
+    def test_no_policy_promises_anything_where_there_is_no_disk(self):
+        text = self.shown(file_system='tmpfs')
+        self.assertIn('1,200 anything: this is no disk', text)
+        self.assertNotIn('nothing that was', text)
+        self.assertNotIn('While another', text)
+
+    def test_nothing_is_made_of_noise(self):
+        text = self.shown(load=3)
+        self.assertIn('That says nothing about the disk', text)
+        self.assertNotIn('While another', text)
+        self.assertIn('Do not go by these figures', text)
+        self.assertNotIn('Settings to choose', text)
+
+    def test_what_was_not_measured_is_not_judged(self):
+        text = self.shown(complete=False)
+        self.assertIn('3 ms 10 ms', text)
+        self.assertNotIn('A sync takes', text)
+        self.assertNotIn('Settings to choose', text)
+
+
+class CommandTests(Command):
+
+    def test_everything_for_real(self):
+        path = self.json_file()
+        with mock.patch.object(disk, 'COMMITTERS', (1, 2)), \
+                mock.patch.object(disk, 'QUICK_SYNC_SECONDS', 0.001), \
+                mock.patch.object(disk, 'QUICK_COMMITS_SECONDS', 0.001):
+            code, out, err = self.run_main(
+                'disk', self.scratch, '--quick', '--json', path)
+        self.assertEqual((code, err), (0, ''))
+        self.assertEqual(os.listdir(self.scratch), [])
+        document = documents.load(path)
+        self.assertTrue(document['complete'])
+        # Each way at each place, and each storage with so many committers.
+        measured = {(document['races'][sample['race']]['workload'],
+                     sample['race'], sample['contestant'])
+                    for sample in document['samples'] if sample['round']}
+        self.assertEqual(measured, {
+            *(('sync', race, way.name)
+              for race in range(3) for way in probing.WAYS),
+            *(('commits', race, storage.name)
+              for race in range(3, 5) for storage in disk.STORAGES)})
+        text = ' '.join(out.split())
+        for expected in (
+                'append beside a writer', 'two syncs', 'p90',
+                'policy 1 2 a power cut may take back',
+                'filestorage', 'fsync:per-commit',
+                'durability group-commit',
+                f'FsyncStorage takes {probing.WAYS[0].name}'):
+            self.assertIn(expected, text)
+
+    def test_quick_is_quick(self):
+        """As far as that can be said without a clock."""
+        def seconds(quick):
+            rounds = disk.QUICK_ROUNDS if quick else disk.ROUNDS
+            races = disk.races(mock.Mock(quick=quick), 0.0)
+            return (rounds + 1) * sum(
+                race.settings['seconds'] * sum(map(
+                    race.suits, (*probing.WAYS, *disk.STORAGES)))
+                for race in races)
+
+        # What comes on top is the begin and the end of each sample.
+        self.assertLess(seconds(quick=True), 12)
+        self.assertLess(seconds(quick=False), 75)
+
+    def test_bad_input_is_one_line(self):
+        for arguments, expected in [
+                (['/no/such/place'], 'no directory'),
+                ([__file__], 'no directory'),
+                (['--json', '/no/such/place/file'], 'no directory'),
+                (['--threads=3'], 'unrecognized'),
+        ]:
+            with self.subTest(arguments):
+                code, out, err = self.run_main('disk', *arguments)
+                self.assertEqual((code, out), (2, ''))
+                self.assertEqual(len(err.splitlines()), 1)
+                self.assertIn(expected, err)
+
+    def test_a_disk_that_fails(self):
+        broken = dataclasses.replace(
+            probing.WAYS[0], write=mock.Mock(side_effect=OSError('disk full')))
+        with mock.patch.object(probing, 'WAYS', (broken,)):
+            code, out, err = self.run_main('disk', self.scratch, '--quick')
+        self.assertEqual((code, out), (1, ''))
+        self.assertEqual(len(err.splitlines()), 1)
+        self.assertIn('disk full', err)
+        self.assertEqual(os.listdir(self.scratch), [])
+
+    def stopped(self, number):
+        """A run in a process of its own that gets a signal in a sample."""
+        with subprocess.Popen(
+                [sys.executable, '-m', 'fsyncstorage.timing.main', 'disk',
+                 self.scratch],
+                env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True) as process:
+            try:
+                until(self.measuring, 'a sample')
+                process.send_signal(number)
+                out, err = process.communicate(timeout=PATIENCE)
+            finally:
+                process.kill()
+        self.assertEqual(err, 'fsync-time disk: interrupted; nothing is'
+                         ' kept\n')
+        self.assertEqual((process.returncode, out), (130, ''))
+        self.assertEqual(os.listdir(self.scratch), [])
+
+    def measuring(self):
+        return any('Data.fs' in files
+                   for _, _, files in os.walk(self.scratch))
+
+    def test_ctrl_c(self):
+        self.stopped(signal.SIGINT)
+
+    def test_kill(self):
+        self.stopped(signal.SIGTERM)

@@ -1,0 +1,225 @@
+"""Results for others: the page of `fsync-time report`, and pyperf's JSON."""
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from unittest import mock
+from xml.etree import ElementTree
+
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import main
+from fsyncstorage.timing import pyperf
+from fsyncstorage.timing import reading
+from fsyncstorage.timing import report
+from fsyncstorage.timing import writing
+from tests.test_timing_plots import SITE
+from tests.test_timing_plots import commits
+from tests.test_timing_plots import document_of
+from tests.test_timing_results import made_document
+from tests.test_timing_results import txn
+
+BROWSER = shutil.which('chromium')
+
+
+class ReportTestCase(unittest.TestCase):
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.page = os.path.join(self.directory, 'report.html')
+
+    def save(self, **found):
+        for name, document in found.items():
+            documents.save(
+                document, os.path.join(self.directory, f'{name}.json'))
+
+    def report(self, *arguments):
+        """Exit code, and what was said on standard error."""
+        with contextlib.redirect_stdout(io.StringIO()), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            code = main.main(['report', self.directory, *arguments])
+        return code, said.getvalue()
+
+    def html(self):
+        with open(self.page, encoding='utf-8') as file:
+            return file.read()
+
+    def text(self):
+        """What the page shows; fails when it is not well-formed."""
+        body = ElementTree.fromstring(self.html()).find('body')
+        return ' '.join(' '.join(body.itertext()).split())
+
+
+class ReportTests(ReportTestCase):
+
+    def test_tables_and_the_historic_figures(self):
+        self.save(disk_a=commits(), zeo_b=document_of(*(
+            race(clients=clients, objects=4, **more, **SITE)
+            for race, more in ((writing.race, {'seconds': 1}),
+                               (reading.race, {'access': 'get'}))
+            for clients in (1, 16))))
+        self.assertEqual(self.report()[0], 0)
+        text = self.text()
+        for expected in ('disk_a: commits', 'zeo_b', '5 ms added to each sync',
+                         'fsync:none', '150-290', '~2.00x', '30.9',
+                         'Tim Peters', 'Jim Fulton', '2009: ZEO'):
+            self.assertIn(expected, text)
+
+    def test_of_races_that_are_not_known(self):
+        document = commits()
+        document['races'][0]['workload'] = 'own'
+        self.save(own=document)
+        self.report()
+        self.assertIn('txn_per_second', self.text())
+
+    def test_needs_nothing_besides(self):
+        self.save(some=commits())
+        self.report()
+        html = self.html()
+        for reference in re.findall(r'(?:href|src)="([^"]*)"', html):
+            self.assertRegex(reference, '^(data:|#)')
+        self.assertNotIn('<script', html)
+        self.assertNotIn('url(', html)
+        self.assertNotIn('@import', html)
+
+    def test_escapes_all(self):
+        document = commits()
+        name = '<b>&"mine'
+        document['contestants'][name] = '<script>alert(1)</script>'
+        document['samples'] += [
+            {'race': 0, 'contestant': name, 'round': number,
+             'figures': txn(1)} for number in (1, 2)]
+        document['machine']['cpu_model'] = '<i>'
+        self.save(**{'a<b': document})
+        self.report()
+        self.assertIn(name, self.text())
+        self.assertNotIn('<script>', self.html())
+        self.assertNotIn('<i>', self.html())
+
+    def test_says_what_was_interrupted(self):
+        self.save(some=commits())
+        self.report()
+        self.assertIn('interrupted', self.text())
+
+    def test_what_is_no_result_is_left_out_by_name(self):
+        self.save(some=commits(), other={'format': 'another'})
+        with open(os.path.join(self.directory, 'bad.json'), 'w') as file:
+            file.write('{')
+        code, said = self.report()
+        self.assertEqual(code, 0)
+        self.assertIn('bad.json is left out', said)
+        self.assertIn('other.json is left out', said)
+
+    def test_nothing_to_report(self):
+        code, said = self.report()
+        self.assertEqual(code, 1)
+        self.assertIn('there are no results', said)
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_another_place(self):
+        self.save(some=commits())
+        self.page = os.path.join(self.directory, 'other.html')
+        self.report('--output', self.page)
+        self.assertIn('some', self.text())
+
+    def test_without_matplotlib(self):
+        self.save(some=commits())
+        with mock.patch.object(report, '_can_draw', lambda: False):
+            code, said = self.report()
+        self.assertEqual(code, 0)
+        self.assertIn('fsyncstorage[plots]', said)
+        self.assertNotIn('<img', self.html())
+
+    @unittest.skipUnless(
+        importlib.util.find_spec('matplotlib'), 'matplotlib is not installed')
+    def test_pictures(self):
+        self.save(some=commits())
+        self.report()
+        self.assertIn(
+            '<img alt="How many commits a second? IIBTree, one tree a thread"'
+            ' src="data:image/svg+xml;base64,', self.html())
+
+
+@unittest.skipUnless(BROWSER, 'chromium is not installed')
+class BrowserTests(ReportTestCase):
+
+    level = 2
+
+    def browse(self, width):
+        """What the console says, and how wide the page is."""
+        probe = ('<script>addEventListener("load", () => console.log("width",'
+                 ' document.documentElement.scrollWidth, innerWidth))'
+                 '</script></body>')
+        page = os.path.join(self.directory, 'probe.html')
+        with open(page, 'w', encoding='utf-8') as file:
+            file.write(self.html().replace('</body>', probe))
+        ended = subprocess.run(
+            [BROWSER, '--headless=new', '--no-sandbox', '--disable-gpu',
+             '--enable-logging=stderr', f'--window-size={width},900',
+             f'--user-data-dir={self.directory}/profile',
+             f'--screenshot={self.directory}/page.png', f'file://{page}'],
+            capture_output=True, text=True, timeout=120)
+        return re.findall(r'CONSOLE.*?\] "(.*)", source', ended.stderr)
+
+    def test_no_error_and_no_scrolling_sideways(self):
+        self.save(some=commits())
+        self.report()
+        for width in 1280, 390:
+            said, = self.browse(width)
+            _, page, window = said.split()
+            self.assertLessEqual(int(page), int(window))
+
+
+class PyperfTests(unittest.TestCase):
+
+    def converted(self):
+        return pyperf.converted(made_document([
+            ('filestorage', 0, txn(50)), ('filestorage', 1, txn(100)),
+            ('filestorage', 2, txn(200)), ('fsync:none', 0, txn(1))]))
+
+    def test_times_in_the_place_of_rates(self):
+        benchmark, = self.converted()['benchmarks']
+        self.assertEqual(
+            [run.get('values') for run in benchmark['runs']],
+            [None, [0.01], [0.005]])
+        self.assertEqual(benchmark['runs'][0]['warmups'], [[1, 0.02]])
+
+    def test_the_same_race_of_another_run_has_the_same_name(self):
+        names = {
+            benchmark['metadata']['name']
+            for transactions in (100, 200)
+            for benchmark in pyperf.converted(made_document(
+                [('filestorage', 1, txn(1))],
+                transactions=transactions))['benchmarks']}
+        self.assertEqual(names, {
+            'filestorage: commits txn'
+            ' (threads=8 sync_latency=0.005 shared=False)'})
+
+    def test_what_is_no_time_is_left_out(self):
+        document = commits()
+        document['races'][0]['compared'] = ['syncs']
+        self.assertEqual(pyperf.converted(document)['benchmarks'], [])
+
+    @unittest.skipUnless(
+        importlib.util.find_spec('pyperf'), 'pyperf is not installed')
+    def test_pyperf_reads_it(self):
+        suite = importlib.import_module('pyperf').BenchmarkSuite
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, 'some.json')
+            pyperf.save(commits(), path)
+            first, second = suite.load(path).get_benchmarks()
+        self.assertEqual(first.get_nvalue(), 2)
+        self.assertEqual(first.get_unit(), 'second')
+        self.assertIn('fsync:none', second.get_name())
+
+    def test_is_json(self):
+        json.dumps(self.converted(), allow_nan=False)
