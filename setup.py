@@ -54,9 +54,20 @@ setup(
         'zope.interface >= 8.0',
     ],
     extras_require={
+        'files': [
+            'WebOb >= 1.8',
+        ],
+        'plots': [
+            'matplotlib >= 3.8',
+        ],
         'test': [
+            'gunicorn >= 21.2',
             'hypothesis >= 6.100',
             'manuel >= 1.13',
+            'matplotlib >= 3.8',
+            'PasteDeploy >= 3.0',
+            'waitress >= 3.0',
+            'WebOb >= 1.8',
             'ZEO[test] >= 6.2',
             'ZODB[test] >= 6.4',
             'zodburi >= 3.0',
@@ -75,6 +86,12 @@ setup(
             'fsync-check = fsyncstorage.check:main',
             'fsync-runzeo = fsyncstorage.server.runzeo:main',
             'fsync-time = fsyncstorage.timing.main:main',
+        ],
+        'paste.app_factory': [
+            'files = fsyncstorage.files.application:make_application',
+        ],
+        'paste.filter_app_factory': [
+            'files = fsyncstorage.files.filter:make_filter',
         ],
     },
 )

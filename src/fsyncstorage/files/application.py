@@ -1,0 +1,124 @@
+"""A WSGI application that serves the blobs of a database, by their paths.
+
+A path names mapping objects (BTrees, PersistentMapping) from the root of the
+database on, and a blob at the end; its last name is the name of the file.  Two
+hooks say it otherwise:
+
+- `find(root, names)` returns the blob of a path, or a `File`, or raises
+  KeyError;
+- `publish(request, names)` says whether the request may have it: it returns
+  something true, or false, or raises an error of `webob.exc`.  Without it,
+  only what `traverse` names is public: what another `find` finds is not, for
+  nobody has said so.
+
+It only reads.  Each request is a transaction, which is over before the file is
+sent.
+"""
+
+import atexit
+import dataclasses
+import importlib
+from collections.abc import Mapping
+
+import transaction
+from transaction.interfaces import TransientError
+from webob import Request
+from webob import exc
+from ZODB.blob import Blob
+from ZODB.config import databaseFromURL
+
+from .handover import configured
+from .response import BlobResponse
+
+
+@dataclasses.dataclass
+class File:
+    """A blob, and what a browser is told of it."""
+
+    blob: Blob
+    filename: str | None = None
+    content_type: str | None = None
+
+
+def traverse(root, names):
+    """What the names lead to, through mapping objects and nothing else."""
+    found = root
+    for name in names:
+        if not isinstance(found, Mapping):
+            raise KeyError(name)
+        try:
+            found = found[name]
+        except TypeError:  # its keys are no names
+            raise KeyError(name) from None
+    return found
+
+
+class Application:
+
+    def __init__(self, db, find=traverse, publish=None, hand_over=None):
+        self._db = db
+        self._find = find
+        self._publish = publish or (lambda *args: find is traverse)
+        self._hand_over = hand_over
+
+    def __call__(self, environ, start_response):
+        try:
+            answer = self._answer(Request(environ))
+        except exc.HTTPException as error:
+            answer = error
+        except (KeyError, FileNotFoundError):
+            # Of a blob that a pack has removed meanwhile, too.
+            answer = exc.HTTPNotFound()
+        except TransientError:
+            answer = exc.HTTPServiceUnavailable()
+        return answer(environ, start_response)
+
+    def _answer(self, request):
+        if request.method not in ('GET', 'HEAD'):
+            raise exc.HTTPMethodNotAllowed(headers=[('Allow', 'GET, HEAD')])
+        names = _names(request)
+        if not self._publish(request, names):
+            raise exc.HTTPForbidden()
+        manager = transaction.TransactionManager(explicit=True)
+        manager.begin()
+        connection = self._db.open(manager)
+        try:
+            file = self._find(connection.root(), names)
+            if isinstance(file, Blob):
+                file = File(file, names[-1])
+            if not isinstance(file, File):
+                raise exc.HTTPNotFound()
+            return BlobResponse(
+                request, file.blob, file.content_type, file.filename,
+                hand_over=self._hand_over)
+        finally:
+            manager.abort()
+            connection.close()
+
+
+def make_application(global_conf, database, find=None, publish=None,
+                     **hand_over):
+    """For paste.
+
+    :param database: the path or URL of a ZConfig file with a ``<zodb>``.
+    :param find: the hook, as ``module:name``, and so is `publish`.
+    :param hand_over: what `handover.configured` takes.
+    """
+    hand_over = configured(**hand_over)
+    find = _named(find) if find else traverse
+    publish = _named(publish) if publish else None
+    db = databaseFromURL(database)
+    atexit.register(db.close)
+    return Application(db, find, publish, hand_over)
+
+
+def _names(request):
+    try:
+        return request.path_info.lstrip('/').split('/')
+    except UnicodeDecodeError:
+        raise exc.HTTPBadRequest('The path is not UTF-8.') from None
+
+
+def _named(name):
+    module, _, attribute = name.partition(':')
+    return getattr(importlib.import_module(module), attribute)

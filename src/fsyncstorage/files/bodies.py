@@ -1,0 +1,58 @@
+"""The body of a response: pieces of a file, in bounded memory.
+
+Each closes its file when it is closed, as WSGI servers do, whether it was read
+or not.  A file that ends too early is an error: the server then cuts the
+connection, and nobody takes what came for the whole.
+"""
+
+import secrets
+
+from .ranges import content_range
+
+PIECE = 1 << 16
+
+
+class Body:
+    """The ranges of a file, each behind what is to be said before it."""
+
+    def __init__(self, file, ranges, heads=None, tail=b''):
+        self._file = file
+        heads = heads or [b''] * len(ranges)
+        self._pieces = _pieces(file, ranges, heads, tail)
+
+    def __iter__(self):
+        return self._pieces
+
+    def close(self):
+        self._pieces.close()
+        self._file.close()
+
+
+class Multipart:
+    """What there is to say of `multipart/byteranges`."""
+
+    def __init__(self, ranges, size, type_):
+        boundary = secrets.token_hex(16)
+        self.content_type = f'multipart/byteranges; boundary={boundary}'
+        self.heads = [
+            f'\r\n--{boundary}\r\nContent-Type: {type_}\r\nContent-Range:'
+            f' {content_range(*each, size)}\r\n\r\n'.encode()
+            for each in ranges]
+        self.tail = f'\r\n--{boundary}--\r\n'.encode()
+        self.length = (sum(stop - start for start, stop in ranges)
+                       + sum(map(len, self.heads)) + len(self.tail))
+
+
+def _pieces(file, ranges, heads, tail):
+    for head, (start, stop) in zip(heads, ranges):
+        if head:
+            yield head
+        file.seek(start)
+        while start < stop:
+            piece = file.read(min(PIECE, stop - start))
+            if not piece:
+                raise OSError(f'{file!r} ends at {start}, not at {stop}')
+            yield piece
+            start += len(piece)
+    if tail:
+        yield tail

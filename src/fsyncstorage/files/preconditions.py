@@ -1,0 +1,67 @@
+"""Whether a request is to be answered at all (RFC 9110, section 13).
+
+Pure functions of the headers of a request, the entity tag of what would be
+sent (quoted, and strong), and its time in seconds.
+
+A date says less than a tag: two commits of one second have the same.  It is
+looked at only if there is no tag, and If-Range takes it only if it is exactly
+the one that was sent.  What cannot be read as a date is ignored.
+"""
+
+import re
+from datetime import timezone
+from email.utils import formatdate
+from email.utils import parsedate_to_datetime
+
+_TAG = re.compile(r'(W/)?("[^"]*")')
+
+
+def refusal(method, headers, tag, modified):
+    """304 or 412, as the RFC's order of precedence has it; None: answer it."""
+    reading = method in ('GET', 'HEAD')
+    if not _holds_still(headers, tag, modified):
+        return 412
+    known = headers.get('If-None-Match')
+    if known is not None:
+        if _names(known, tag, weakly=True):
+            return 304 if reading else 412
+    elif reading:
+        since = _seconds(headers.get('If-Modified-Since'))
+        if since is not None and modified <= since:
+            return 304
+    return None
+
+
+def range_counts(headers, tag, modified):
+    """Whether If-Range allows for a part: what the client has is the same."""
+    validator = headers.get('If-Range')
+    return validator is None or validator.strip() in (tag, http_date(modified))
+
+
+def http_date(seconds):
+    return formatdate(seconds, usegmt=True)
+
+
+def _holds_still(headers, tag, modified):
+    wanted = headers.get('If-Match')
+    if wanted is not None:
+        return _names(wanted, tag, weakly=False)
+    since = _seconds(headers.get('If-Unmodified-Since'))
+    return since is None or modified <= since
+
+
+def _names(listed, tag, weakly):
+    if listed.strip() == '*':
+        return True
+    return any(each == tag and (weakly or not weak)
+               for weak, each in _TAG.findall(listed))
+
+
+def _seconds(date):
+    try:
+        parsed = parsedate_to_datetime(date or '')
+    except (ValueError, OverflowError):
+        return None
+    # In the oldest of the three forms GMT is not said.
+    return (parsed if parsed.tzinfo else parsed.replace(
+        tzinfo=timezone.utc)).timestamp()

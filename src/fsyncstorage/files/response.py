@@ -1,0 +1,140 @@
+"""A WSGI response (WebOb) that sends a committed blob.
+
+Whatever is needed of the database is asked for when the response is made; it
+can be sent when the connection is closed, or used for something else.  In
+turn: may it be answered (`preconditions`), does the front server do it
+(`handover`), which bytes (`ranges`), and who sends them: the WSGI server, if
+it has a `wsgi.file_wrapper`, or `bodies`.
+
+The entity tag is strong: it names the object and its transaction.
+"""
+
+import contextlib
+
+from webob import Response
+
+from . import preconditions
+from .bodies import PIECE
+from .bodies import Body
+from .bodies import Multipart
+from .disposition import content_disposition
+from .disposition import content_type as checked_type
+from .ranges import Unsatisfiable
+from .ranges import content_range
+from .ranges import select
+from .source import Source
+from .source import is_complete
+
+# Servers whose file_wrapper begins where the file stands, and ends with the
+# Content-Length, as PEP 3333 has it.  Others begin at 0, or go on to the end.
+EXACT = 'waitress', 'gunicorn'
+
+
+class BlobResponse(Response):
+
+    def __init__(self, request, blob, content_type=None, filename=None,
+                 attachment=False, hand_over=None):
+        """The answer to a GET or HEAD.
+
+        :param request: of WebOb, or of a framework that builds on it.
+        :param blob: a committed ZODB.blob.Blob.
+        :param content_type: None: as the file name has it.
+        :param filename: what a browser calls the file when it saves it.
+        :param attachment: it shall be saved, even if it could be shown.
+        :param hand_over: a `handover.HandOver`, if a front server can send.
+        """
+        super().__init__(headerlist=[], app_iter=())
+        source = Source.of(blob)
+        self.headers['ETag'] = source.tag
+        self.headers['Last-Modified'] = preconditions.http_date(
+            source.modified)
+        refusal = preconditions.refusal(
+            request.method, request.headers, source.tag, source.modified)
+        if refusal:
+            self._say(refusal)
+            return
+        self._describe(content_type, filename, attachment)
+        self._send(request, source, hand_over)
+
+    def _describe(self, content_type, filename, attachment):
+        type_ = checked_type(content_type, filename)
+        self.headers['Content-Type'] = type_
+        self.headers['Content-Disposition'] = content_disposition(
+            filename, type_, attachment)
+        self.headers['X-Content-Type-Options'] = 'nosniff'
+        self.headers['Accept-Ranges'] = 'bytes'
+
+    def _say(self, status):
+        """Without a body."""
+        self.status = status
+        if status != 304:
+            self.content_length = 0
+
+    # The body
+
+    def _send(self, request, source, hand_over):
+        file, size = source.open()
+        with contextlib.ExitStack() as unless_taken:
+            unless_taken.callback(file.close)
+            if hand_over and is_complete(file):
+                header = hand_over.offer(request.environ, source)
+                if header:
+                    self._say(200)
+                    self.headers.update([header])
+                    return
+            try:
+                ranges = _ranges(request, source, size)
+            except Unsatisfiable:
+                self._refuse(size)
+                return
+            self._take(request, file, size, ranges)
+            unless_taken.pop_all()
+
+    def _refuse(self, size):
+        self._say(416)
+        del self.headers['Content-Type']
+        del self.headers['Content-Disposition']
+        self.headers['Content-Range'] = f'bytes */{size}'
+
+    def _take(self, request, file, size, ranges):
+        if ranges is None:
+            self.app_iter = _body(request, file, 0, size, size)
+            self.content_length = size
+        elif len(ranges) == 1:
+            [(start, stop)] = ranges
+            self.status = 206
+            self.headers['Content-Range'] = content_range(start, stop, size)
+            self.app_iter = _body(request, file, start, stop, size)
+            self.content_length = stop - start
+        else:
+            parts = Multipart(ranges, size, self.headers['Content-Type'])
+            self.status = 206
+            self.headers['Content-Type'] = parts.content_type
+            self.app_iter = Body(file, ranges, parts.heads, parts.tail)
+            self.content_length = parts.length
+
+    def __call__(self, environ, start_response):
+        try:
+            return super().__call__(environ, start_response)
+        except BaseException:
+            # The server has nothing yet that it could close.
+            getattr(self.app_iter, 'close', tuple)()
+            raise
+
+
+def _ranges(request, source, size):
+    if request.method != 'GET' or not preconditions.range_counts(
+            request.headers, source.tag, source.modified):
+        return None
+    return select(request.headers.get('Range'), size)
+
+
+def _body(request, file, start, stop, size):
+    """The server's own way to send a file, if it has one."""
+    wrapper = request.environ.get('wsgi.file_wrapper')
+    software = request.environ.get('SERVER_SOFTWARE', '')
+    whole = stop - start == size
+    if wrapper and is_complete(file) and (whole or software.startswith(EXACT)):
+        file.seek(start)
+        return wrapper(file, PIECE)
+    return Body(file, [(start, stop)])

@@ -1,0 +1,75 @@
+"""A committed blob, and where its bytes come from.
+
+`Source` is taken from a blob while its connection is open, and needs no
+connection after that.  It asks the storage for no more than what is wanted:
+
+- `openArriving(oid, serial)`, of our client: the bytes of a blob as they come
+  from the server, without waiting for the last one;
+- `leaseBlob(oid, serial, seconds)`, of our client: the path of a file that the
+  blob cache keeps for that long, for another program to read.
+
+Of a storage that has neither, it takes what every storage with blobs has:
+`openCommittedBlobFile` and `loadBlob`.
+"""
+
+import os
+
+from ZODB.interfaces import BlobError
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import z64
+
+#: Seconds for another program to open a file that it was told of.
+LEASE = 60
+
+
+class Source:
+
+    def __init__(self, storage, oid, serial):
+        self._storage = storage
+        self._oid = oid
+        self._serial = serial
+        #: The entity tag: a blob of one serial never changes.
+        self.tag = f'"{oid.hex()}-{serial.hex()}"'
+        #: Seconds, as a file system or HTTP has them.
+        self.modified = int(TimeStamp(serial).timeTime())
+
+    @classmethod
+    def of(cls, blob):
+        serial = _serial(blob)
+        return cls(blob._p_jar.db().storage, blob._p_oid, serial)
+
+    def open(self):
+        """The file, or what there is of it yet, and its size."""
+        open_ = getattr(self._storage, 'openArriving',
+                        self._storage.openCommittedBlobFile)
+        file = open_(self._oid, self._serial)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        return file, size
+
+    def lease(self):
+        """The path of the file, for another program to open."""
+        lease = getattr(self._storage, 'leaseBlob', None)
+        if lease is None:
+            return self._storage.loadBlob(self._oid, self._serial)
+        return lease(self._oid, self._serial, LEASE)
+
+
+def is_complete(file):
+    """It is a file with a descriptor; what arrives yet has none."""
+    try:
+        file.fileno()
+    except OSError:
+        return False
+    return True
+
+
+def _serial(blob):
+    """A ghost stays one: to activate it would fetch the whole file."""
+    changed = blob._p_changed
+    if blob._p_jar is not None and changed is None:
+        # What Connection.setstate does in ZODB 6.4 before it loads the blob.
+        return blob._p_jar._storage.load(blob._p_oid)[1]
+    if changed or blob._p_serial == z64:
+        raise BlobError('the blob is not committed, or was changed since')
+    return blob._p_serial

@@ -1,0 +1,147 @@
+"""Ranges and preconditions, case by case."""
+
+import unittest
+
+from fsyncstorage.files.preconditions import http_date
+from fsyncstorage.files.preconditions import range_counts
+from fsyncstorage.files.preconditions import refusal
+from fsyncstorage.files.ranges import MOST
+from fsyncstorage.files.ranges import Unsatisfiable
+from fsyncstorage.files.ranges import select
+
+TAG = '"1-2"'
+TIME = 784111777  # the example of the RFC
+DATE = 'Sun, 06 Nov 1994 08:49:37 GMT'
+BEFORE, AFTER = http_date(TIME - 1), http_date(TIME + 1)
+
+
+class Selection(unittest.TestCase):
+
+    def check(self, asked, *expected, size=1000):
+        self.assertEqual(select(f'bytes={asked}', size), list(expected))
+
+    def whole(self, header, size=1000):
+        self.assertIsNone(select(header, size), header)
+
+    def test_one(self):
+        self.check('0-499', (0, 500))
+        self.check('500-', (500, 1000))
+        self.check('999-999', (999, 1000))
+        self.check(' 1-2 ', (1, 3))
+        self.check('0-0,', (0, 1))
+
+    def test_at_the_end(self):
+        self.check('-1', (999, 1000))
+        self.check('-1000', (0, 1000))
+        self.check('-2000', (0, 1000))
+
+    def test_beyond_the_end(self):
+        self.check('900-5000', (900, 1000))
+        self.check(f'5-{10**19}', (5, 1000))
+
+    def test_of_nothing(self):
+        for asked in '1000-', '1000-1001', '-0', '-0,2000-':
+            with self.assertRaises(Unsatisfiable):
+                select(f'bytes={asked}', 1000)
+        for asked in '0-', '0-0', '-1':
+            with self.assertRaises(Unsatisfiable):
+                select(f'bytes={asked}', 0)
+
+    def test_several_in_their_order(self):
+        self.check('500-599, 0-99', (500, 600), (0, 100))
+        self.check('0-0,-1', (0, 1), (999, 1000))
+
+    def test_what_has_no_bytes_is_left_out(self):
+        self.check('0-9,1000-,-0', (0, 10))
+
+    def test_overlapping(self):
+        self.check('0-99,50-149', (0, 100), (50, 150))
+        self.whole('bytes=0-,0-')
+        self.whole('bytes=0-599,400-999')
+
+    def test_too_many(self):
+        pairs = ','.join(f'{n}-{n}' for n in range(MOST))
+        self.assertEqual(len(select(f'bytes={pairs}', 1000)), MOST)
+        self.whole(f'bytes={pairs},999-999')
+        self.whole('bytes=' + '0-0,' * 1000)
+
+    def test_what_is_ignored(self):
+        for header in (None, '', 'bytes', 'bytes=', 'bytes=,', 'bytes=-',
+                       'bytes=a-b', 'bytes=5-4', 'bytes=1-2,x', 'bytes=1 -2',
+                       'bytes=+1-2', 'bytes=1-2-3', 'bytes=--1', 'lines=1-2',
+                       'bytes=\u0661-', f'bytes={10**30}-'):
+            self.whole(header)
+
+    def test_the_unit_is_written_in_any_case(self):
+        self.assertEqual(select('Bytes=0-0', 9), [(0, 1)])
+
+
+class Refusal(unittest.TestCase):
+
+    def check(self, expected, method='GET', **headers):
+        headers = {name.replace('_', '-'): value
+                   for name, value in headers.items()}
+        self.assertEqual(refusal(method, headers, TAG, TIME), expected)
+
+    def test_no_condition(self):
+        self.check(None)
+
+    def test_if_match(self):
+        for value in TAG, '*', f'"x", {TAG}', f'"x",{TAG}':
+            self.check(None, If_Match=value)
+        for value in '"x"', f'W/{TAG}', '', '1-2', '"1-2':
+            self.check(412, If_Match=value)
+
+    def test_if_none_match(self):
+        for value in TAG, '*', f'W/{TAG}', f'"x",W/{TAG}':
+            self.check(304, If_None_Match=value)
+            self.check(304, 'HEAD', If_None_Match=value)
+            self.check(412, 'PUT', If_None_Match=value)
+        for value in '"x"', '', 'W/"x"':
+            self.check(None, If_None_Match=value)
+
+    def test_if_modified_since(self):
+        self.check(304, If_Modified_Since=DATE)
+        self.check(304, 'HEAD', If_Modified_Since=AFTER)
+        self.check(None, If_Modified_Since=BEFORE)
+        self.check(None, 'PUT', If_Modified_Since=AFTER)
+
+    def test_if_unmodified_since(self):
+        self.check(None, If_Unmodified_Since=DATE)
+        self.check(None, If_Unmodified_Since=AFTER)
+        self.check(412, If_Unmodified_Since=BEFORE)
+
+    def test_a_tag_says_more_than_a_date(self):
+        self.check(None, If_Match=TAG, If_Unmodified_Since=BEFORE)
+        self.check(None, If_None_Match='"x"', If_Modified_Since=AFTER)
+
+    def test_first_what_must_not_be_changed(self):
+        self.check(412, If_Match='"x"', If_None_Match=TAG)
+        self.check(412, If_Unmodified_Since=BEFORE, If_None_Match=TAG)
+        self.check(304, If_Match=TAG, If_None_Match=TAG)
+
+    def test_the_three_forms_of_a_date(self):
+        for date in (DATE, 'Sunday, 06-Nov-94 08:49:37 GMT',
+                     'Sun Nov  6 08:49:37 1994'):
+            self.check(304, If_Modified_Since=date)
+            self.check(None, If_Unmodified_Since=date)
+
+    def test_what_is_no_date_is_ignored(self):
+        for date in ('', 'yesterday', '0', 'Sun, 99 Nov 1994 08:49:37 GMT',
+                     'Sun, 06 Nov 99999999999 08:49:37 GMT', ',', '1 2 3'):
+            self.check(None, If_Modified_Since=date)
+            self.check(None, If_Unmodified_Since=date)
+
+
+class IfRange(unittest.TestCase):
+
+    def check(self, expected, value):
+        self.assertIs(range_counts({'If-Range': value}, TAG, TIME), expected)
+
+    def test_only_the_very_same(self):
+        self.assertTrue(range_counts({}, TAG, TIME))
+        for value in TAG, f' {TAG} ', DATE:
+            self.check(True, value)
+        for value in (f'W/{TAG}', '"x"', '', '*', f'{TAG}, "x"', AFTER, BEFORE,
+                      'Sunday, 06-Nov-94 08:49:37 GMT'):
+            self.check(False, value)
