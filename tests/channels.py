@@ -58,7 +58,14 @@ class Peer:
         self.close = self.socket.close
 
     def next(self):
-        """The next event; EOFError when the server has closed."""
+        """The next event, a chunk as a whole; EOFError when the server has
+        closed."""
+        event = self._next()
+        while self.client.left:
+            event = wire.Chunk(event.number, event.data + self._next().data)
+        return event
+
+    def _next(self):
         while (event := self.client.next()) is None:
             try:
                 data = self.socket.recv(1 << 16)

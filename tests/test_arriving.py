@@ -412,24 +412,25 @@ class OverZEO(ConnectedTestCase):
         self.content = os.urandom(20 * PIECE)
         self.serial = self.store_blob(1, self.content)
         self.client = self.connect(blob_dir=self.path('cache'))
-        self.chunk, self.go_on = threading.Event(), threading.Event()
+        self.go_on = threading.Event()
         self.addCleanup(self.go_on.set)
 
-    def hold_after_the_first_chunk(self):
+    def hold_after_the_first_piece(self):
         blob = ReadChannel.blob
 
         def held(*args):
+            came = 0
             for event in blob(*args):
-                if event.__class__ is wire.Chunk and self.chunk.is_set():
+                if came >= PIECE:
                     self.go_on.wait(PATIENCE)
-                yield event
                 if event.__class__ is wire.Chunk:
-                    self.chunk.set()
+                    came += len(event.data)
+                yield event
 
         self.patch(ReadChannel, 'blob', held)
 
     def begun(self):
-        self.hold_after_the_first_chunk()
+        self.hold_after_the_first_piece()
         file = self.client.openArriving(oid(1), self.serial)
         self.addCleanup(file.close)
         self.assertEqual(file.size, len(self.content))

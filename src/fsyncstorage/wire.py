@@ -268,6 +268,7 @@ class Size(typing.NamedTuple):
 
 
 class Chunk(typing.NamedTuple):
+    """What came of a chunk: all of it, or a part."""
     number: int
     data: bytes
 
@@ -297,6 +298,9 @@ class Client(_Inbox):
         #: What is not answered: number -> Load, Blob, or bytes still to come.
         self._open = {}
         self._ended = None
+        self._coming = None  # the number of the chunk that is coming
+        #: Bytes of it that were not given yet.
+        self.left = 0
 
     # Requests
 
@@ -330,20 +334,27 @@ class Client(_Inbox):
         if self._ended is not None:
             ended, self._ended = self._ended, None
             return ended
+        if self.left:
+            return self._pass(self._part())
         length = self._length()
         if length is None:
             return None
         if length > LONGEST_REPLY:
             raise PeerError(f'a reply of {length} bytes')
         end = self._start + _LENGTH.size + length
-        if len(self._buffer) < end:
+        if len(self._buffer) < end and not self._is_chunk():
             return None
         if self._state is ANNOUNCING:
             self._take_announcement(end)
             return self.next()
         event = self._take(end)
-        self._start = end
+        self._start = min(end, len(self._buffer))
         return event
+
+    def _is_chunk(self):
+        """Has one begun?  What is there of it is taken."""
+        return (self._state is OPEN and self.waiting >= _HEAD.size
+                and self._buffer[self._start + _LENGTH.size] == CHUNK)
 
     def _take_announcement(self, end):
         announcement = self._rest(_LENGTH, end)
@@ -402,10 +413,36 @@ class Client(_Inbox):
         return Size(number, size)
 
     def _chunk(self, number, expected, data):
-        if not 0 < len(data) <= expected:
-            raise PeerError(f'a chunk of {len(data)} bytes of {expected}')
-        self._expect(number, expected - len(data))
+        length = _LENGTH.unpack_from(self._buffer, self._start)[0] - (
+            _HEAD.size - _LENGTH.size)
+        if not 0 < length <= expected:
+            raise PeerError(f'a chunk of {length} bytes of {expected}')
+        self._coming, self.left = number, length
+        return self._pass(data)
+
+    def _part(self):
+        """What is there of the chunk that is coming."""
+        end = min(self._start + self.left, len(self._buffer))
+        part = bytes(memoryview(self._buffer)[self._start:end])
+        self._start = end
+        return part
+
+    def _pass(self, data):
+        if not data:
+            return None
+        number = self._coming
+        self.left -= len(data)
+        self._expect(number, self._open[number] - len(data))
         return Chunk(number, data)
+
+    @property
+    def coming(self):
+        """So many of the bytes that come next are a blob's own."""
+        return 0 if self.waiting else self.left
+
+    def came(self, data):
+        """The Chunk of such bytes: they need not be added."""
+        return self._pass(data)
 
     def _expect(self, number, more):
         """So many bytes of a blob are still to come."""

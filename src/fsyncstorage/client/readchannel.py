@@ -27,6 +27,8 @@ LOOK = 300e-6
 # that this happens again, twice as many, up to these.
 FEWEST_SLEEPS, MOST_SLEEPS = 4, 256
 
+CLOSED = 'the server has closed a read channel'
+
 
 class Lost(Exception):
     """There is no answer, and this channel will not give one."""
@@ -45,12 +47,14 @@ def failure(reply, oid):
 
 class ReadChannel:
 
+    # For pieces of blobs: made once, and by no channel that needs none.
+    _buffer = None
+
     def __init__(self, address, instance, storage, ssl, hostname):
         self._frames = wire.Client(instance, storage)
         self._socket = _connect(address, ssl, hostname)
         self._looks = ssl is None  # with TLS, a socket cannot be asked so
         self._sleeps = 0
-        self._piece = PIECE
         self._next_sleeps = FEWEST_SLEEPS
         self._send = self._socket.sendall
         try:
@@ -70,7 +74,7 @@ class ReadChannel:
             while (event := frames.next()) is None:
                 data = self._receive()
                 if not data:
-                    raise Lost('the server has closed a read channel')
+                    raise Lost(CLOSED)
                 frames.add(data)
         except (OSError, wire.PeerError) as error:
             raise Lost(str(error)) from error
@@ -86,14 +90,14 @@ class ReadChannel:
                 return data
             self._sleeps = self._next_sleeps
             self._next_sleeps = min(2 * self._next_sleeps, MOST_SLEEPS)
-        return self._socket.recv(self._piece)
+        return self._socket.recv(PIECE)
 
     def _look(self):
         """What has come while we looked; None: nothing."""
         end = time.perf_counter() + LOOK
         while time.perf_counter() < end:
             try:
-                return self._socket.recv(self._piece, socket.MSG_DONTWAIT)
+                return self._socket.recv(PIECE, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 os.sched_yield()  # to whoever has something to do
 
@@ -120,15 +124,33 @@ class ReadChannel:
         return numbers
 
     def blob(self, oid, serial, offset):
-        """Yield what the server says about this blob, from `offset` on."""
-        self._piece = BLOB_PIECE  # here nobody asks for objects
+        """Yield what the server says about this blob, from `offset` on.
+
+        The data of a Chunk is good until the next one is asked for.
+        """
         _, request = self._frames.blob(oid, serial, offset)
         self._say(request)
         while True:
-            event = self.next()
+            event = self._piece_of_blob() or self.next()
             yield event
             if event.__class__ not in (wire.Size, wire.Chunk):
                 return
+
+    def _piece_of_blob(self):
+        """What comes of a chunk; None: something else is to come."""
+        coming = self._frames.coming
+        if not coming:
+            return None
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(BLOB_PIECE))
+        buffer = self._buffer[:coming]
+        try:
+            count = self._socket.recv_into(buffer)
+        except OSError as error:
+            raise Lost(str(error)) from error
+        if not count:
+            raise Lost(CLOSED)
+        return self._frames.came(buffer[:count])
 
     def interrupt(self):
         """Wake a thread that waits for a reply.  Any thread may call it."""
