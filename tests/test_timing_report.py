@@ -76,7 +76,7 @@ class ReportTests(ReportTestCase):
 
     def test_of_races_that_are_not_known(self):
         document = commits()
-        document['races'][0]['workload'] = 'own'
+        document['command'] = 'own'
         self.save(own=document)
         self.report()
         self.assertIn('txn_per_second', self.text())

@@ -25,7 +25,7 @@ WIDTH, PIXELS = 6.5, 1200
 
 #: Colours that can be told apart by the colour-blind, stock in grey.
 _LOOKS = {
-    'filestorage': ('#444444', 'o'),
+    'filestorage': ('#555555', 'o'),
     'filestorage:no-fsync': ('#9a9a9a', 's'),
     'filestorage:vote-fsync': ('#777777', 'v'),
     'fsync:group-commit': ('#d55e00', 'o'),
@@ -33,13 +33,15 @@ _LOOKS = {
     'fsync:two-sync': ('#cc79a7', '^'),
     'fsync:interval': ('#4aa3dc', 'P'),
     'fsync:none': ('#0072b2', 's'),
-    'zeo': ('#444444', 'o'),
-    'zeo:fsyncstorage': ('#9a9a9a', 's'),
-    'fsync-zeo': ('#b8860b', 'D'),
-    'fsync-client': ('#d55e00', 'o'),
-    'fsync-client:zeo': ('#4aa3dc', 'P'),
-    'relstorage:postgresql': ('#0072b2', '^'),
+    'zeo': ('#000000', 'X'),
+    'zeo:shared': ('#8a8a8a', 'X'),
+    'zeo:fsyncstorage': ('#8a8a8a', 'D'),
+    'fsync-zeo': ('#b8860b', '>'),
+    'fsync-client': ('#c4161c', 'p'),
+    'fsync-client:zeo': ('#e377c2', '<'),
+    'relstorage:postgresql': ('#1f4e9c', '^'),
     'relstorage:sqlite': ('#009e73', 'v'),
+    'relstorage:sqlite-normal': ('#66c2a5', 'd'),
 }
 _SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
     '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
@@ -77,12 +79,12 @@ _FINE = 500
 _IN_LEGEND = 3
 
 
-def save_all(document, directory):
+def save_all(document, directory, formats=FORMATS):
     """Each picture in each format; the directory is made."""
     os.makedirs(directory, exist_ok=True)
     for picture in pictures.of(document):
         path = os.path.join(directory, picture.name)
-        save(picture, {form: f'{path}.{form}' for form in FORMATS})
+        save(picture, {form: f'{path}.{form}' for form in formats})
 
 
 def save(picture, targets):

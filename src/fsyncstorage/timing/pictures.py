@@ -71,7 +71,7 @@ class Question:
 
 
 def _of_commits(settings):
-    tree = 'one shared tree' if settings['shared'] else 'one tree a thread'
+    tree = 'one shared tree' if settings.get('shared') else 'one tree a thread'
     more = (f', {wording.size(settings["size"])} more a transaction'
             if 'size' in settings else '')
     return f'IIBTree, {tree}{more}'
@@ -95,6 +95,12 @@ def _of_blobs(settings):
         settings)
 
 
+def _of_wsgi(settings):
+    return (f'{settings["server"]}, {settings["processes"]} x'
+            f' {settings["threads"]}, {settings["write"]} % writes, '
+            + _of_zeo(settings))
+
+
 def _of_reads_beside(settings):
     return f'{_of_zeo(settings)}, {wording.added(settings["sync_latency"])}'
 
@@ -106,6 +112,7 @@ _TIMES = {
 }
 _READS = 'cold', 'hot', 'steamin', 'prefetch'
 _BLOBS = 'cold', 'cached', 'direct'
+_MB = 1 << 20
 
 QUESTIONS = (
     Question(
@@ -156,12 +163,16 @@ QUESTIONS = (
     Question(
         'blob-read-speeds', 'How fast are blobs read?', 'blob-read',
         'size', 'size of a blob', 'MB a second, all clients',
-        {how: f'{how}_bytes_per_second' for how in _BLOBS}, 1e-6, _of_blobs,
+        {how: f'{how}_bytes_per_second' for how in _BLOBS}, 1 / _MB, _of_blobs,
         wording.size),
     Question(
         'blob-writes', 'How fast are blobs written?', 'blob-write',
         'size', 'size of a blob', 'MB a second, all clients',
-        {'': 'write_bytes_per_second'}, 1e-6, _of_blobs, wording.size),
+        {'': 'write_bytes_per_second'}, 1 / _MB, _of_blobs, wording.size),
+    Question(
+        'requests', 'How many requests a second does an application answer?',
+        'wsgi', 'concurrency', 'requests at a time', 'requests a second',
+        {'': 'requests_per_second'}, conditions=_of_wsgi),
     Question(
         'reads-beside-commits',
         'How long does a cold read take while another client commits?',

@@ -15,9 +15,11 @@ from . import arguments
 from . import blobtables
 from . import disktables
 from . import document as documents
+from . import filestables
 from . import page
 from . import pictures
 from . import tables
+from . import wsgitables
 from . import zeo
 from . import zeotables
 
@@ -34,12 +36,20 @@ INTRODUCTION = (
     ' with the cost of a sync. A ratio with ~ is not carried by what was'
     ' measured: the noise alone may have made it.')
 
-#: By the command that measured; what a script measured is found by its races.
+#: By the command that measured.
 _SHOWS = {
     'blobs': blobtables.show,
     'commits': tables.show_commits,
     'disk': disktables.show,
+    'wsgi': wsgitables.show,
     'zeo': zeotables.show,
+}
+#: By workload, when that was a script.
+_SHOWS_OF_SCRIPTS = {
+    'blob-read': blobtables.show,
+    'blob-write': blobtables.show,
+    'files': filestables.show,
+    **dict.fromkeys(zeo.WORKLOADS, zeotables.show),
 }
 
 
@@ -127,14 +137,9 @@ def _show(document, sheet):
             drawing.save(picture, {'svg': file})
             sheet.picture(
                 file.getvalue(), f'{picture.question} {picture.conditions}')
-    _tables(document)(document, sheet)
-
-
-def _tables(document):
-    workloads = {race['workload'] for race in document['races']}
-    if workloads & set(zeo.WORKLOADS):
-        return zeotables.show
-    return _SHOWS.get(document['command'], tables.show_figures)
+    show = _SHOWS.get(document['command']) or _SHOWS_OF_SCRIPTS.get(
+        document['races'][0]['workload'], tables.show_figures)
+    show(document, sheet)
 
 
 def _can_draw():

@@ -1,0 +1,32 @@
+"""Draws the recorded results, and makes a page of them; measures nothing.
+
+The pictures go to `pictures/` below the results, each named after the JSON
+file that it was made from; the page is `report.html`.  Needs matplotlib.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import running
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import drawing
+from fsyncstorage.timing import main
+
+
+def draw(results):
+    for path in sorted(results.glob('*.json')):
+        document = documents.load(path)
+        documents.summarise(document)
+        drawing.save_all(
+            document, results / 'pictures' / path.stem, ['png'])
+
+
+if __name__ == '__main__':
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        'results', nargs='?', default=running.RESULTS, type=pathlib.Path,
+        metavar='DIR', help='where the JSON files are (default: perf/results)')
+    options = parser.parse_args()
+    draw(options.results)
+    sys.exit(main.main(['report', str(options.results)]))
