@@ -1,7 +1,8 @@
 """Draws the recorded results, and makes a page of them; measures nothing.
 
-The pictures go to `pictures/` below the results, each named after the JSON
-file that it was made from; the page is `report.html`.  Needs matplotlib.
+The pictures go to `pictures/` below the results, into a directory named after
+the JSON file that they were made from; the page, which has all of the results,
+is `report.html`.  Needs matplotlib.
 """
 
 import argparse
@@ -14,8 +15,15 @@ from fsyncstorage.timing import drawing
 from fsyncstorage.timing import main
 
 
+#: Campaigns with something to compare over threads, clients or sizes.
+DRAWN = 'blobs_2004', 'claims', 'fsync_2004', 'zeo_2009', 'zeo_server'
+
+
 def draw(results):
-    for path in sorted(results.glob('*.json')):
+    for name in DRAWN:
+        path = results / f'{name}.json'
+        if not path.exists():
+            continue
         document = documents.load(path)
         documents.summarise(document)
         drawing.save_all(
