@@ -9,6 +9,12 @@ From the outside in:
 - zeo           the command `zeo`: the same
 - blobs         the command `blobs`; blobsites: who takes part; blobwork: what is
                 timed; blobtables
+- files         the command `files`; filesites: who takes part; filesapp,
+                filesnginx: programs that send; fileswork: what is timed;
+                filesload: who asks; filesmemory; filestables
+- wsgi          the command `wsgi`; wsgiapp: the application; wsgiservers: who
+                serves it; wsgiload: who asks; wsgitables
+- report        the command `report`: results as one page; page: its HTML
 - arguments     options that measuring commands share
 - session       what every measuring run does, whatever it measures
 - campaign      who runs when: rounds of races between contestants
@@ -29,7 +35,8 @@ From the outside in:
 - pagecache     a data file that is on the disk alone
 - machine       what the measurements were made on
 - statistics, document, tables, zeotables, table2009, wording, zeowording,
-  progress, history    what is made of samples
+  progress, history    what is made of samples; pictures: what is in pictures;
+                drawing: how they are drawn; pyperf: the results in its format
 
 A new measurement is a module like `commits`, with workloads like
 `committing`; the rest does not change.  A new peer over a network is a module

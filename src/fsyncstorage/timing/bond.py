@@ -52,6 +52,12 @@ def number():
     return _held.fileno()
 
 
+def inherit(descriptor):
+    """In that program: from now on it and its children hold the end."""
+    global _held
+    _held = socket.socket(fileno=descriptor)
+
+
 def follow(descriptor=None):
     """End this process, at once, when the driver is gone or lets go."""
     descriptor = number() if descriptor is None else descriptor

@@ -130,7 +130,47 @@ WSGI_2009 = {
     8: {1: 276, 4: 1476},
 }
 WSGI_2009_SOURCE = (
-    '2009: Shane Hathaway, "The Fastest WSGI Server for Zope"; a page of Zope 3'
-    ' over RelStorage 1.1.3 on MySQL, by ab, on a virtual machine with 4 cores:'
-    ' Paste with threads, and mod_wsgi with 4 processes of one thread; "just'
-    ' under 400" both with one request at a time.')
+    '2009: Shane Hathaway, "The Fastest WSGI Server for Zope"; a page of Zope'
+    ' 3 over RelStorage 1.1.3 on MySQL, by ab, on a virtual machine with 4'
+    ' cores: Paste with threads, and mod_wsgi with 4 processes of one thread;'
+    ' "just under 400" both with one request at a time.')
+
+#: Requests for files a second: by whom, sizes in KB, and who sent them.
+FILES = (
+    (
+        '2004',
+        (5, 50, 500, 5000, 50000),
+        {
+            'Apache 2': (2083.33, 1818.18, 561.80, 85.32, 8.05),
+            'Zope, File': (174.52, 156.49, 38.36, 7.70, 0.07),
+            'Zope, ExtFile': (151.75, 137.93, 35.57, 5.66, 0.09),
+            'Zope, File, iterator': (155.52, 148.59, 82.03, 17.52, 2.01),
+            'Zope, ExtFile, iterator': (162.34, 135.50, 57.08, 10.31, 1.68),
+        },
+        '2004: SlinkP, "Zope Serving Binary Large Objects from the'
+        ' Filesystem"; ten requests at a time, Zope 2.7 on a 1.2 GHz'
+        ' Pentium III.',
+    ),
+    (
+        '2008, cold',
+        (32, 256, 32000),
+        {
+            'Zope, FileStorage': (111.11, 93.62, 1.33),
+            'Zope, ZEO': (121.12, 49.61, 0.27),
+        },
+        '2008: the same notes; one request at a time, Zope 2.11, nothing'
+        ' cached.',
+    ),
+    (
+        '2010',
+        (31,),
+        {
+            'Apache 2.2': (2625.37,),
+            'nginx 0.8': (6559.31,),
+            'GridFS, module of nginx': (1083.88,),
+            'GridFS, Rails Metal': (53.81,),
+        },
+        '2010: Chris Heald, "Serving files out of GridFS", 17 February 2010;'
+        ' ten requests at a time, the last row four.',
+    ),
+)

@@ -11,10 +11,12 @@ from . import arguments
 from . import blobs
 from . import commits
 from . import disk
+from . import files
 from . import report
+from . import wsgi
 from . import zeo
 
-COMMANDS = (disk, commits, zeo, blobs, report)
+COMMANDS = (disk, commits, zeo, blobs, files, wsgi, report)
 
 DESCRIPTION = """\
 Measure, on the machine and the disk that will carry the load, what durability

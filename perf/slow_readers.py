@@ -1,0 +1,198 @@
+"""Many readers at once who take their time, and what others wait meanwhile.
+
+500 readers ask for files of 2 MB, in turn for each of 40, and read them bit by
+bit: none comes to an end.  Meanwhile somebody else asks for a small file,
+again and again, each time on a new connection.  The blob cache has room for
+half of the files.
+
+Counted are the readers who got a first byte within half a minute: so many a
+server holds at once.  Timed are the requests for the small file; one that is
+not answered in half a minute counts as that.  When all readers are gone, the
+files in the blob cache are added up.  Claimed is what goes through nginx;
+waitress and gunicorn without it are there to show their own limits.  Writes
+`slow_readers.json` and `slow_readers.txt`.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+
+import claims
+import running
+from ZODB.blob import BLOB_SUFFIX
+
+from fsyncstorage.timing import files
+from fsyncstorage.timing import filesapp
+from fsyncstorage.timing import filesites
+from fsyncstorage.timing import filesload
+from fsyncstorage.timing import statistics
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.campaign import Race
+
+ROUNDS = 3
+
+READERS, QUICK_READERS = 500, 200
+SECONDS, QUICK_SECONDS = 10, 3
+
+SIZE, NUMBER = 2 << 20, 40
+CACHE = NUMBER * SIZE // 2
+
+#: For a first byte, and for the small file.
+PATIENCE = 30
+
+#: A reader takes so much, so often.
+BIT, PAUSE = 512, 0.5
+
+#: Between two requests for the small file.
+STEP = 0.01
+
+THROUGH_NGINX = 'x-accel:fsync-client'
+NAMES = THROUGH_NGINX, 'waitress:fsync-client', 'gunicorn:fsync-client'
+
+
+def contestants():
+    """Those that are installed."""
+    for name in NAMES:
+        contestant = filesites.CONTESTANTS[name]
+        if reason := contestant.missing():
+            print(f'{name} is left out: {reason}', file=sys.stderr)
+        else:
+            yield contestant
+
+
+def races(quick):
+    return [Race('slow-readers', {
+        'readers': QUICK_READERS if quick else READERS,
+        'seconds': QUICK_SECONDS if quick else SECONDS,
+        'loop': files.common(quick)['loop'],
+        'pin': files.common(quick)['pin'],
+    }, measure, ('served', 'others_p50_seconds', 'others_p99_seconds',
+                 'cache_bytes'))]
+
+
+def measure(contestant, directory, *, readers, seconds, loop, pin):
+    with contestant.running(
+            directory, size=SIZE, number=NUMBER, loop=loop, pin=pin,
+            cache_size=CACHE) as address:
+        filesload.fetch(address, filesapp.SMALL, len(b'small'))
+        with Readers(address, readers) as crowd:
+            served = crowd.served()
+            times = list(_others(address, seconds))
+        # One more, for which room has to be made.
+        filesload.fetch(address, filesapp.COLD, SIZE)
+        return {
+            'readers': readers,
+            'served': served,
+            'others_p50_seconds': statistics.percentile(times, 50),
+            'others_p99_seconds': statistics.percentile(times, 99),
+            'cache_bytes': _bytes_in(
+                os.path.join(directory, filesites.CACHE)),
+            'cache_limit': CACHE,
+        }
+
+
+class Readers:
+    """They read as long as the `with` lasts, in a thread."""
+
+    def __init__(self, address, number):
+        self._selector = selectors.DefaultSelector()
+        self._waiting = number
+        self._served = threading.Condition()
+        self._ended = threading.Event()
+        self._readers = [_reader(address) for _ in range(number)]
+        for reader in self._readers:
+            self._selector.register(reader, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._ended.set()
+        self._thread.join()
+        self._selector.close()
+        for reader in self._readers:
+            reader.close()
+
+    def served(self):
+        """How many got something, when all did or the time is over."""
+        with self._served:
+            self._served.wait_for(lambda: not self._waiting, PATIENCE)
+            return len(self._readers) - self._waiting
+
+    def _read(self):
+        known = set()
+        while not self._ended.wait(PAUSE):
+            for key, _ in self._selector.select(0):
+                if not _taken(key.fileobj):
+                    self._selector.unregister(key.fileobj)
+                elif key.fd not in known:
+                    known.add(key.fd)
+                    with self._served:
+                        self._waiting -= 1
+                        self._served.notify()
+
+
+def _reader(address):
+    reader = socket.socket()
+    # Else the system would read for it.
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BIT)
+    reader.connect(address)
+    reader.sendall(
+        f'GET {filesapp.COLD} HTTP/1.0\r\nHost: localhost\r\n\r\n'.encode())
+    return reader
+
+
+def _taken(reader):
+    try:
+        return reader.recv(BIT)
+    except OSError:
+        return b''
+
+
+def _others(address, seconds):
+    """The times of requests for the small file."""
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        with contextlib.suppress(TimeoutError):
+            filesload.fetch(
+                address, filesapp.SMALL, len(b'small'), timeout=PATIENCE)
+        yield time.perf_counter() - began
+        time.sleep(STEP)
+
+
+def _bytes_in(directory):
+    return sum(
+        os.path.getsize(os.path.join(path, name))
+        for path, _, names in os.walk(directory)
+        for name in names if name.endswith(BLOB_SUFFIX))
+
+
+def claim(words, figure, **options):
+    return claims.Claim(
+        words, 'slow-readers', {}, THROUGH_NGINX, figure, **options)
+
+
+CLAIMS = [
+    claim('others wait for a small file, p99', 'others_p99_seconds',
+          under=0.05),
+    claim('readers with a first byte, of all', 'served',
+          against=THROUGH_NGINX, against_figure='readers', at_least=1),
+    claim('limit of the blob cache, against what is in it', 'cache_limit',
+          against=THROUGH_NGINX, against_figure='cache_bytes', at_least=1),
+]
+
+
+def show_claims(document, console):
+    return claims.show(CLAIMS, document, console)
+
+
+if __name__ == '__main__':
+    sys.exit(running.measure(
+        'slow_readers', __doc__, list(contestants()), races, ROUNDS,
+        tables.show_figures, show_claims))
