@@ -43,8 +43,12 @@ def main(options):
     _write(listener.getsockname())
     application = APPLICATIONS[options['application']](
         options['storage'], options['files'])
-    wsgiservers.SERVERS[options['server']](
-        listener, application, application.open, 1, THREADS)
+
+    def make():
+        application.open()
+        return application
+
+    wsgiservers.SERVERS[options['server']](listener, make, 1, THREADS)
 
 
 class Blobs:
