@@ -16,6 +16,7 @@ from wsgiref.simple_server import make_server
 
 from webob import Request
 from webob import Response
+from ZODB.POSException import POSKeyError
 
 from fsyncstorage.files.filter import Filter
 from fsyncstorage.files.filter import make_filter
@@ -264,10 +265,18 @@ class Filtered(FilesTest):
             Request.blank('/').environ, start_response)
         self.assertEqual((written, rest), ([b'1'], [b'2']))
 
+    def test_a_file_that_gets_no_lease_is_sent_as_it_is(self):
+        for error in ConnectionError, POSKeyError:
+            self.open = self.blob.open
+            self.storage.leaseBlob = mock.Mock(side_effect=error(b''))
+            answer = self.filtered()
+            self.assertEqual((answer.status, answer.body), (200, DATA))
+            self.assertNotIn('X-Accel-Redirect', answer.headers)
+
     def test_an_error_on_the_way(self):
         self.open = self.blob.open
-        self.storage.leaseBlob = mock.Mock(side_effect=ConnectionError)
-        with self.assertRaises(ConnectionError):
+        self.storage.leaseBlob = mock.Mock(side_effect=ValueError)
+        with self.assertRaises(ValueError):
             self.filtered()
         self.assertTrue(self.file.closed)
 

@@ -43,6 +43,8 @@ class Described(unittest.TestCase):
                  'text/plain; charset=utf-8'),
                 ('text/plain\r\nX: y', 'a.png', 'application/octet-stream'),
                 ('text/plain; \xe9', None, 'application/octet-stream'),
+                # Of a list, a browser takes the last one.
+                ('text/plain;,text/html', None, 'application/octet-stream'),
                 ('nonsense', 'a.png', 'application/octet-stream')):
             self.assertEqual(content_type(given, filename), expected)
 
@@ -50,6 +52,7 @@ class Described(unittest.TestCase):
         for type_ in ('text/html', 'image/svg+xml', 'text/xml', 'TEXT/HTML',
                       'application/xhtml+xml', 'text/javascript', 'text/css',
                       'application/octet-stream', 'text/plainer',
+                      'image/x+xml', 'video/x+xml',
                       'multipart/x-mixed-replace; boundary=image/png'):
             self.assertEqual(content_disposition(None, type_), 'attachment')
 

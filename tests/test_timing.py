@@ -271,6 +271,19 @@ class ChildTests(unittest.TestCase):
                 side_effect=KeyboardInterrupt))
         self.assertNoChildLeft()
 
+    def test_an_interrupt_during_the_fork_ends_the_child(self):
+        process = child._FORK.Process
+        start = process.start
+
+        def interrupted(self):
+            start(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with mock.patch.object(process, 'start', interrupted), \
+                self.assertRaises(KeyboardInterrupt):
+            child.run(signal.pause)
+        self.assertNoChildLeft()
+
     def test_ctrl_c_is_for_the_parent(self):
         def interrupt_myself():
             os.kill(os.getpid(), signal.SIGINT)

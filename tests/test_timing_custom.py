@@ -8,7 +8,9 @@ import contextlib
 import itertools
 import os
 import pathlib
+import sys
 import tempfile
+import types
 from unittest import mock
 
 import transaction
@@ -222,6 +224,22 @@ class CustomTests(OwnStorage):
             1, 'it forgets', 'mine=' + self.configuration(
                 '<mappingstorage>\n</mappingstorage>'))
         self.assertUntouched()
+
+    def test_a_root_of_classes_that_are_not_here_is_left_alone(self):
+        """ZODB would store what stands for them."""
+        module = types.ModuleType('theirs')
+        exec('import persistent\n'
+             'class Site(persistent.Persistent): pass\n'
+             'class Value: pass\n', vars(module))
+        for name in 'Site', 'Value':
+            with mock.patch.dict(sys.modules, theirs=module):
+                self.change(lambda root: root.update(
+                    site=getattr(module, name)()))
+            data = pathlib.Path(self.data).read_bytes()
+            self.assertOneLine(
+                1, f'in its root is a theirs.{name}; run fsync-time where',
+                f'mine={self.configuration()}')
+            self.assertEqual(pathlib.Path(self.data).read_bytes(), data)
 
     def assertOneLine(self, expected_code, expected, *contestants):
         code, out, err = self.commits(*contestants)

@@ -509,7 +509,8 @@ class TablesTests(unittest.TestCase):
                 (warm, ('5 KB 5,000 KB', '2,000', '0.50x', '1,000 MB/s')),
                 (cold, ('50.0', '50.0 MB/s')),
                 (first, ('4 ms',)),
-                (memory, ('nginx 4.00 MB', 'application 33.0 MB')),
+                (memory, ('nginx, nginx 4.00 MB 4.00 MB',
+                      'x-accel:fsync-client, application 33.0 MB')),
                 (history, ('Apache 2 2,083', '0.0700'))]:
             for each in expected:
                 self.assertIn(each, part)

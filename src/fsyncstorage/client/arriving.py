@@ -110,11 +110,13 @@ class Arrivals:
                         self.directory.use(name)
         except BaseException as raised:
             error = raised
-        # Nobody may be left who reads a guest.
-        self.books.dismiss_guests()
-        with self._lock:
-            del self._under_way[name]
-        arrival.end(error)
+        try:
+            # Nobody may be left who reads a guest.
+            self.books.dismiss_guests()
+        finally:
+            with self._lock:
+                del self._under_way[name]
+            arrival.end(error)
 
 
 class Arrival:

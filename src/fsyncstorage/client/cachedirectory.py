@@ -119,9 +119,11 @@ class CacheDirectory:
         """Note that a blob is used, for so long, and return its size."""
         path = self.blob(name)
         found = os.stat(path)
-        _permit(path, found, self.mode)
         until = time.time_ns() + seconds * SECOND
-        os.utime(path, ns=(max(until, found.st_atime_ns), found.st_mtime_ns))
+        with contextlib.suppress(PermissionError):  # another user's file
+            _permit(path, found, self.mode)
+            os.utime(
+                path, ns=(max(until, found.st_atime_ns), found.st_mtime_ns))
         return found.st_size
 
     def last_use(self, name):

@@ -15,9 +15,11 @@ from urllib.parse import quote
 
 UNKNOWN = 'application/octet-stream'
 
-_TYPE = re.compile(r'[\w.+-]+/[\w.+-]+( *;[ -~]*)?', re.ASCII)
+# Without a comma: of a list, browsers take the last one.
+_TYPE = re.compile(r'[\w.+-]+/[\w.+-]+( *;[ -+\--~]*)?', re.ASCII)
 _SHOWN = re.compile(
-    r'(image/(?!svg)|audio/|video/|(text/plain|application/pdf)$)')
+    # What ends in +xml could be a page.
+    r'((image|audio|video)/(?!svg)[^+]*|text/plain|application/pdf)$')
 
 # What separates directories, could end the quotes, or is not ASCII.
 _UNSAFE = re.compile(r'[^ !#$&-.0-9:-\[\]-~]')

@@ -15,6 +15,7 @@ from wsgiref.util import FileWrapper
 from ZODB.blob import BLOB_SUFFIX
 from ZODB.blob import BlobFile
 from ZODB.interfaces import BlobError
+from ZODB.POSException import POSError
 
 from .handover import configured
 from .source import Source
@@ -119,8 +120,8 @@ def _path(file):
     if isinstance(file, BlobFile):
         try:
             path = Source.of(file.blob).lease()
-        except BlobError:
-            return None
+        except (BlobError, OSError, POSError):
+            return None  # the file is there: it is sent as it is
         return path if path == file.name else None
     name = getattr(file, 'name', None)
     if isinstance(name, str) and name.endswith(BLOB_SUFFIX):

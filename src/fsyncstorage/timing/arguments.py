@@ -239,5 +239,8 @@ def _pictures(path):
 def new_file(path):
     if os.path.isdir(path):
         raise argparse.ArgumentTypeError(f'{path!r} is a directory')
+    if os.path.islink(path) or os.path.exists(path) and (
+            not os.path.isfile(path)):
+        raise argparse.ArgumentTypeError(f'{path!r} is no plain file')
     directory(os.path.dirname(path) or os.curdir)
     return path

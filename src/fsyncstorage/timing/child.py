@@ -40,27 +40,30 @@ def run(function, *arguments, meanwhile=lambda: None):
     bond = Bond()
     process = _FORK.Process(
         target=_report, args=(bond, sender, function, arguments))
-    with _interrupts_held():
+    with contextlib.ExitStack() as held:
+        held.enter_context(_interrupts_held())
         process.start()
-    sender.close()
-    bond.fork()
-    try:
-        while not receiver.poll(_TICK):
-            # What it forked holds the pipe, too: its end may be no EOF.
-            if not process.is_alive() and not receiver.poll():
-                raise EOFError
-            meanwhile()
-        result, failure = receiver.recv()
-        process.join(_GRACE)
-    except EOFError:
-        process.join()
-        raise ChildFailed(
-            f'its process died with exit code {process.exitcode}') from None
-    finally:
-        process.kill()
-        process.join()
-        receiver.close()
-        all_ended = bond.end(_GRACE)
+        sender.close()
+        bond.fork()
+        try:
+            held.close()  # one that came meanwhile is raised here
+            while not receiver.poll(_TICK):
+                # What it forked holds the pipe, too: its end may be no EOF.
+                if not process.is_alive() and not receiver.poll():
+                    raise EOFError
+                meanwhile()
+            result, failure = receiver.recv()
+            process.join(_GRACE)
+        except EOFError:
+            process.join()
+            raise ChildFailed(
+                'its process died with exit code'
+                f' {process.exitcode}') from None
+        finally:
+            process.kill()
+            process.join()
+            receiver.close()
+            all_ended = bond.end(_GRACE)
     if not all_ended:
         raise ChildFailed('a process that it started does not end')
     if failure is not None:

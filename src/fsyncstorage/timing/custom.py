@@ -21,6 +21,8 @@ import ZConfig
 import ZODB
 import ZODB.config
 from persistent.mapping import PersistentMapping
+from ZODB.broken import Broken
+from ZODB.POSException import POSError
 
 from . import child
 from . import ground
@@ -100,7 +102,13 @@ class CustomStorage:
 
     def try_out(self):
         self._make_key()
-        if not self.remove_key():
+        try:
+            was_kept = self.remove_key()
+        except Exception as error:
+            raise ValueError(
+                f'{error}; remove the key {self.key} from its root yourself'
+            ) from error
+        if not was_kept:
             raise ValueError('it forgets what it was told when it is closed')
 
     def _make_key(self):
@@ -121,13 +129,25 @@ class CustomStorage:
 
     def _change_root(self, change):
         manager = transaction.TransactionManager()
-        with contextlib.closing(ZODB.DB(self._section.open())) as db:
+        with contextlib.closing(_Whole(self._section.open())) as db:
             connection = db.open(manager)
             for attempt in manager.attempts(_ATTEMPTS):
                 with attempt:
                     result = change(connection.root())
             connection.close()
             return result
+
+
+class _Whole(ZODB.DB):
+    """Refuses what it cannot load as it is: it would be stored otherwise."""
+
+    def classFactory(self, connection, module, name):
+        found = super().classFactory(connection, module, name)
+        if isinstance(found, type) and issubclass(found, Broken):
+            raise POSError(
+                f'in its root is a {module}.{name}; run fsync-time where that'
+                ' can be imported')
+        return found
 
 
 def run(options, command, make_races, show, **more):
@@ -140,8 +160,12 @@ def run(options, command, make_races, show, **more):
     def try_out_and_make_races(*arguments):
         for one in options.contestants:
             if isinstance(one, CustomStorage):
-                _try_out(one)
-                visited.append(one)
+                visited.append(one)  # before: it may be interrupted
+                try:
+                    _try_out(one)
+                except SampleFailed:
+                    visited.remove(one)
+                    raise
         return make_races(*arguments)
 
     try:
@@ -167,4 +191,4 @@ def _clean_up(contestant, command):
     except (child.ChildFailed, KeyboardInterrupt) as error:
         print(f'fsync-time {command}: {contestant.name}: remove the key'
               f' {contestant.key} from its root yourself:'
-              f' {error or "interrupted"}', file=sys.stderr)
+              f' {str(error) or "interrupted"}', file=sys.stderr)

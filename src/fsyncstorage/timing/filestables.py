@@ -38,10 +38,10 @@ def show(document, console):
         _show(document, console, races,
               'Until the first byte of a cold file', _first_byte)
         console.print(Text(TIMES_KEY, 'dim'))
-        _show(document, console, races, 'Memory', _memory)
+        _show_memory(document, console, races)
         console.print(Text(MEMORY_KEY, 'dim'))
     for heading, sizes, rows, source in history.FILES:
-        table = _table(sizes, heading)
+        table = _table([size << 10 for size in sizes], heading)
         for name, values in rows.items():
             table.add_row(name, *map(number, values))
         console.print(table)
@@ -49,7 +49,7 @@ def show(document, console):
 
 
 def _show(document, console, races, title, cell):
-    table = _table([size >> 10 for size in races])
+    table = _table(races)
     for name in document['contestants']:
         cells = [cell(document, race, name) for race in races.values()]
         if any(cells):  # it takes part
@@ -58,10 +58,10 @@ def _show(document, console, races, title, cell):
         tables.show_table(console, title, table)
 
 
-def _table(kilobytes, heading='contestant'):
+def _table(sizes, heading='contestant'):
     table = tables.new_table(heading)
-    for each in kilobytes:
-        table.add_column(f'{each:,} KB', justify='right')
+    for size in sizes:
+        table.add_column(f'{size >> 10:,} KB', justify='right')
     return table
 
 
@@ -88,12 +88,21 @@ def _first_byte(document, race, contestant):
             f'{duration(found["min"])}-{duration(found["max"])}')
 
 
-def _memory(document, race, contestant):
-    peaks = {
-        role: figures(document, race, contestant, filesmemory.figure(role))
-        for role in filesmemory.ROLES}
-    return '\n'.join(f'{role} {_megabytes(median(values))}'
-                     for role, values in peaks.items() if values)
+def _show_memory(document, console, races):
+    table = _table(races, 'process')
+    for contestant in document['contestants']:
+        for role in filesmemory.ROLES:
+            cells = [_memory(document, race, contestant, role)
+                     for race in races.values()]
+            if any(cells):
+                table.add_row(f'{contestant}, {role}', *cells)
+    if table.row_count:
+        tables.show_table(console, 'Memory', table)
+
+
+def _memory(document, race, contestant, role):
+    found = figures(document, race, contestant, filesmemory.figure(role))
+    return _megabytes(median(found)) if found else ''
 
 
 def _megabytes(bytes_):
