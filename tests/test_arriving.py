@@ -210,6 +210,20 @@ class Trouble(ArrivingTest):
         self.until_over(cache)
         self.assertEqual(self.check(), set())
 
+    def test_a_failure_behind_its_end_leaves_nobody_waiting(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        [arrival] = cache._arrivals._under_way.values()
+        with mock.patch.object(cache._books, 'dismiss_guests',
+                               side_effect=MemoryError), \
+                mock.patch.object(threading, 'excepthook'):
+            rest = Thread(self.check_rest, file)
+            self.go_on.set()
+            rest.result()
+            arrival.thread.join(PATIENCE)
+        self.assertEqual(cache._arrivals._under_way, {})
+        self.assertTrue(arrival.over)
+
     def test_it_goes_on_after_an_interruption(self):
         cache = self.cache()
         file = self.begun(cache)

@@ -34,6 +34,14 @@ class Leases(BlobCacheTest):
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 4, 5))
 
+    def test_a_file_of_another_user(self):
+        """It can be read; when it was used, nobody learns."""
+        cache = self.cache()
+        self.load(cache, 1)
+        with mock.patch.object(os, 'utime', side_effect=PermissionError):
+            self.lease(cache, 1)
+            self.load(cache, 1)
+
     def test_others_know_of_it(self):
         self.lease(self.cache(), 1)
         cache = self.cache()
