@@ -42,9 +42,9 @@ threads in Python:
          ZEO
 
 The tables also have the time until the first byte of a cold file, and the
-memory of each process. Cold files come to {COLD_VOLUME >> 20} MB, or are three\
- at least; the disk
-needs room for them three times.
+memory of each process. Cold files come to {COLD_VOLUME >> 20} MB, or are\
+ three at least; the
+disk needs room for them three times.
 """
 
 EPILOG = """\
