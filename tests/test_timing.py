@@ -43,6 +43,30 @@ class Scratch(unittest.TestCase):
         return value
 
 
+class Command(Scratch):
+    """What `fsync-time` does with a command line."""
+
+    #: A command, always in the scratch directory; None: each test says all.
+    command = None
+
+    def run_main(self, *arguments):
+        """Exit code, standard output, standard error."""
+        if self.command:
+            arguments = (
+                self.command, '--directory', self.scratch, *arguments)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main.main(list(arguments))
+            except SystemExit as exit:
+                code = exit.code
+        return code, out.getvalue(), err.getvalue()
+
+    def json_file(self):
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        return os.path.join(directory, 'result.json')
+
+
 class LatencyTests(Scratch):
     """What is added is added to each sync, to nothing else, and goes again."""
 
@@ -297,19 +321,11 @@ def in_process(work, *arguments, meanwhile):
     return work(*arguments)
 
 
-class CommandTests(Scratch):
+class CommandTests(Command):
 
     def run_main(self, *arguments, in_child=in_process):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with mock.patch.object(child, 'run', in_child), \
-                contextlib.redirect_stdout(out), \
-                contextlib.redirect_stderr(err):
-            try:
-                code = main.main(list(arguments))
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
+        with mock.patch.object(child, 'run', in_child):
+            return super().run_main(*arguments)
 
     def commits(self, *arguments, **options):
         return self.run_main(

@@ -24,10 +24,10 @@ from fsyncstorage.timing import blobwork
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 from fsyncstorage.timing import processes
 from fsyncstorage.timing import served
 
+from .test_timing import Command
 from .test_timing import Scratch
 
 SETTINGS = {
@@ -212,18 +212,9 @@ class SuitsTests(unittest.TestCase):
             'relstorage:postgresql', self.suit(clients=1, sync_latency=1))
 
 
-class CommandTests(WithoutSync):
+class CommandTests(WithoutSync, Command):
 
-    def run_main(self, *arguments):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main([
-                    'blobs', '--directory', self.scratch, *arguments])
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
+    command = 'blobs'
 
     def test_everything_for_real(self):
         with tempfile.TemporaryDirectory() as directory, \

@@ -29,7 +29,7 @@ from fsyncstorage.timing import processes
 from fsyncstorage.timing.contestants import CONTESTANTS
 
 from .support import PATIENCE
-from .test_timing_disk import Command
+from .test_timing import Command
 
 FILESTORAGE = """\
 <filestorage>

@@ -3,7 +3,6 @@
 How long a sync took is nowhere asserted.
 """
 
-import contextlib
 import dataclasses
 import io
 import os
@@ -23,30 +22,13 @@ from fsyncstorage.timing import disk
 from fsyncstorage.timing import disktables
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 from fsyncstorage.timing import probing
 from fsyncstorage.timing import verdict
 
 from .support import PATIENCE
 from .support import until
+from .test_timing import Command
 from .test_timing import Scratch
-
-
-class Command(Scratch):
-
-    def run_main(self, *arguments):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main(list(arguments))
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
-
-    def json_file(self):
-        directory = self.enterContext(tempfile.TemporaryDirectory())
-        return os.path.join(directory, 'result.json')
 
 
 class WaysTests(unittest.TestCase):

@@ -44,7 +44,9 @@ from fsyncstorage.timing import main
 
 from .support import PATIENCE
 from .support import until
+from .test_timing import Command
 from .test_timing import Scratch
+from .test_timing_blobs import WithoutSync
 from .test_timing_faults import processes_of
 
 SITE = {'loop': 'asyncio', 'pin': 'free'}
@@ -277,14 +279,6 @@ class MissingTests(unittest.TestCase):
         self.assertRegex(filesnginx.version(), r'^\d+\.\d+')
 
 
-class WithoutSync(Scratch):
-    """Others keep the disk busy; nothing depends on it here."""
-
-    def setUp(self):
-        super().setUp()
-        self.enterContext(mock.patch.object(os, 'sync'))
-
-
 class ContestantTests(WithoutSync):
     """Processes for real, short."""
 
@@ -412,18 +406,9 @@ class InterruptTests(Scratch):
                'the server died with exit code -9: ')
 
 
-class CommandTests(WithoutSync):
+class CommandTests(WithoutSync, Command):
 
-    def run_main(self, *arguments):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main([
-                    'files', '--directory', self.scratch, *arguments])
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
+    command = 'files'
 
     def test_everything_for_real(self):
         with tempfile.TemporaryDirectory() as directory, \

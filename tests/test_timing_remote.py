@@ -28,7 +28,6 @@ from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
 from fsyncstorage.timing import light
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 from fsyncstorage.timing import pagecache
 from fsyncstorage.timing import reading
 from fsyncstorage.timing import remote
@@ -38,6 +37,7 @@ from fsyncstorage.timing import tunnel
 from fsyncstorage.timing import writing
 
 from .support import PATIENCE
+from .test_timing import Command
 from .test_timing import Scratch
 from .test_timing_zeo import SETTINGS
 from .test_timing_zeo import STOCK
@@ -245,18 +245,9 @@ class StorageTests(Scratch):
                 self.assertLess(figures['hot_p50_seconds'], DELAY)
 
 
-class CommandTests(Scratch):
+class CommandTests(Command):
 
-    def run_main(self, *arguments):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main([
-                    'zeo', '--directory', self.scratch, *arguments])
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
+    command = 'zeo'
 
     def refused(self, *arguments):
         code, out, err = self.run_main(*arguments)

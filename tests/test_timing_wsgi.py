@@ -17,7 +17,6 @@ from ZODB.FileStorage import FileStorage
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 from fsyncstorage.timing import pictures
 from fsyncstorage.timing import served
 from fsyncstorage.timing import wsgi
@@ -26,6 +25,7 @@ from fsyncstorage.timing import wsgiload
 from fsyncstorage.timing import wsgiservers
 from fsyncstorage.timing import wsgitables
 
+from .test_timing import Command
 from .test_timing import Scratch
 
 SETTINGS = {
@@ -175,18 +175,9 @@ class ServerTests(Scratch):
         self.assertEqual(os.listdir(self.scratch), [])
 
 
-class CommandTests(Scratch):
+class CommandTests(Command):
 
-    def run_main(self, *arguments):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main([
-                    'wsgi', '--directory', self.scratch, *arguments])
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
+    command = 'wsgi'
 
     @unittest.skipUnless('waitress' in INSTALLED, 'needs waitress')
     def test_everything_for_real(self):

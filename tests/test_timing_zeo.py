@@ -31,7 +31,6 @@ from fsyncstorage.timing import launcher
 from fsyncstorage.timing import light
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
@@ -45,6 +44,7 @@ from fsyncstorage.timing import zeotables
 from fsyncstorage.timing import zeowire
 
 from .fakezeo import FakeServer
+from .test_timing import Command
 from .test_timing import Scratch
 
 STOCK = sites.CONTESTANTS['zeo']
@@ -545,22 +545,9 @@ class NothingLeftTests(Scratch):
             child.run(work)
 
 
-class CommandTests(Scratch):
+class CommandTests(Command):
 
-    def run_main(self, *arguments):
-        """Exit code, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main([
-                    'zeo', '--directory', self.scratch, *arguments])
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
-
-    def json_file(self):
-        directory = self.enterContext(tempfile.TemporaryDirectory())
-        return os.path.join(directory, 'result.json')
+    command = 'zeo'
 
     def test_everything_for_real(self):
         path = self.json_file()

@@ -75,8 +75,11 @@ class Site:
             until(zope.is_up, f'{name} that is up')
 
     def stop(self):
-        while self._started:
-            self.run(self._started.pop(), 'stop')
+        """All of them, also when one cannot be stopped."""
+        with contextlib.ExitStack() as stack:
+            for script in self._started:
+                stack.callback(self.run, script, 'stop')
+            self._started.clear()
 
     def restart_server(self):
         """As kill_server, by the control script."""

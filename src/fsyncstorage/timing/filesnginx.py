@@ -12,11 +12,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 
+from . import foreign
 from .filesapp import BACKLOG
 from .filesapp import LOCATION
 
@@ -97,19 +96,15 @@ def _found():
 def main(options):
     """With the options of `served.running`; returns when nginx ends."""
     home = options['directory']
-    port = _free_port()
+    port = foreign.free_port(_HOST)
     path = os.path.join(home, 'nginx.conf')
     with open(path, 'w', encoding='utf-8') as file:
         file.write(configuration(
             home, port, options['files'], options['application']))
-    process = subprocess.Popen(
-        [_found(), '-p', home, '-c', path, '-e', 'stderr'],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True)
-    for watch in (_answer, process), (_follow, process, options['bond']):
-        threading.Thread(target=watch[0], args=watch[1:], daemon=True).start()
-    _listen(process, port)
-    return process.wait()
+    return foreign.serve(
+        [_found(), '-p', home, '-c', path, '-e', 'stderr'], options['bond'],
+        [_HOST, port], ready=_READY, chatter='[notice]',
+        end=signal.SIGTERM)  # at once, whatever is being sent
 
 
 def configuration(home, port, files, application):
@@ -122,40 +117,6 @@ def configuration(home, port, files, application):
         application=_APPLICATION.format(
             address='{}:{}'.format(*application), location=LOCATION,
             files=files) if application else '')
-
-
-def _free_port():
-    with socket.create_server((_HOST, 0)) as free:
-        return free.getsockname()[1]
-
-
-def _listen(process, port):
-    """Tell the address when clients can connect, and pass on errors."""
-    for line in process.stderr:
-        if _READY in line and '[notice]' in line:
-            _write([_HOST, port])
-        elif '[notice]' not in line:
-            sys.stderr.write(line)
-
-
-def _answer(process):
-    for _ in sys.stdin:
-        _write({})
-    _end(process)
-
-
-def _follow(process, bond):
-    os.read(bond, 1)
-    _end(process)
-
-
-def _end(process):
-    # At once, whatever is being sent.
-    process.send_signal(signal.SIGTERM)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
 
 
 if __name__ == '__main__':

@@ -18,10 +18,10 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
+
+from . import foreign
 
 PROGRAMS = 'initdb', 'postgres'
 
@@ -78,15 +78,12 @@ def main(options):
     password = secrets.token_hex()
     cluster = _new_cluster(home, password, account)
     settings, address = _where(home, options['host'])
-    process = subprocess.Popen(
-        [_found('postgres'), '-D', cluster, *settings], cwd=home,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True, **account)
-    for watch in (_answer, process), (_follow, process, options['bond']):
-        threading.Thread(target=watch[0], args=watch[1:], daemon=True).start()
-    _listen(process, f'{address} user={USER} password={password}'
-                     f' dbname={DATABASE}')
-    return process.wait()
+    return foreign.serve(
+        [_found('postgres'), '-D', cluster, *settings], options['bond'],
+        f'{address} user={USER} password={password} dbname={DATABASE}',
+        ready=_READY, chatter='LOG:',
+        end=signal.SIGQUIT,  # at once: nobody will start it again
+        cwd=home, **account)
 
 
 def _new_cluster(home, password, account):
@@ -122,46 +119,12 @@ def _where(home, host):
         settings = {'listen_addresses': '', 'unix_socket_directories': home}
         host, port = home, 5432
     else:
-        port = _free_port(host)
+        port = foreign.free_port(host)
         settings = {'listen_addresses': host, 'unix_socket_directories': ''}
     settings['port'] = port
     return (
         [f'--{name}={value}' for name, value in settings.items()],
         f'host={host} port={port}')
-
-
-def _free_port(host):
-    with socket.create_server((host, 0)) as free:
-        return free.getsockname()[1]
-
-
-def _listen(process, dsn):
-    """Tell the address when clients can connect, and pass on errors."""
-    for line in process.stderr:
-        if _READY in line:
-            _write(dsn)
-        elif 'LOG:' not in line:
-            sys.stderr.write(line)
-
-
-def _answer(process):
-    for _ in sys.stdin:
-        _write({})
-    _end(process)
-
-
-def _follow(process, bond):
-    os.read(bond, 1)
-    _end(process)
-
-
-def _end(process):
-    # At once: nobody will start it again.
-    process.send_signal(signal.SIGQUIT)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
 
 
 if __name__ == '__main__':

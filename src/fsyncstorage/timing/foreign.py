@@ -1,0 +1,54 @@
+"""A server that others wrote, in the place of one of ours, for `served`.
+
+It speaks no JSON.  A program of ours starts it and speaks for it: tells the
+address when clients can connect, passes on errors, and ends it when its own
+standard input is closed, or the driver is gone.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+
+def free_port(host):
+    """For servers that cannot find one and say which."""
+    with socket.create_server((host, 0)) as free:
+        return free.getsockname()[1]
+
+
+def serve(command, bond, address, *, ready, chatter, end, **options):
+    """Return its exit code, when it has ended.
+
+    On standard error, a line with `chatter` is no error, and one of those with
+    `ready` says that clients can connect.  It is ended by the signal `end`.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, **options)
+    for watch, what in (_answer, sys.stdin), (_follow, bond):
+        threading.Thread(
+            target=watch, args=(what, process, end), daemon=True).start()
+    for line in process.stderr:
+        if chatter not in line:
+            sys.stderr.write(line)
+        elif ready in line:
+            _write(address)
+    return process.wait()
+
+
+def _answer(questions, process, end):
+    for _ in questions:
+        _write({})
+    process.send_signal(end)
+
+
+def _follow(bond, process, end):
+    os.read(bond, 1)
+    process.send_signal(end)
+
+
+def _write(value):
+    print(json.dumps(value), flush=True)
