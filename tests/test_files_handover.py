@@ -111,6 +111,7 @@ class Headers(FilesTest):
     def test_what_arrives_yet_is_streamed(self):
         arriving = mock.Mock(wraps=open(self.blob.committed(), 'rb'))
         arriving.fileno.side_effect = OSError
+        self.storage.leaseBlob = lambda *args: None
         self.storage.openArriving = lambda oid, serial: arriving
         wrapper = mock.Mock()
         answer = self.streams(environ={'wsgi.file_wrapper': wrapper})

@@ -23,7 +23,8 @@ class Leases(BlobCacheTest):
             self.server.put(number, 3000)
 
     def lease(self, cache, number, seconds=60):
-        path = cache.load(oid(number), SERIAL, seconds)
+        cache.load(oid(number), SERIAL)
+        path = cache.lease(oid(number), SERIAL, seconds)
         with open(path, 'rb') as file:
             self.assertEqual(file.read(), self.server.blobs[number])
 
@@ -33,6 +34,11 @@ class Leases(BlobCacheTest):
         for number in 2, 3, 4, 5:
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 4, 5))
+
+    def test_what_is_not_there(self):
+        cache = self.cache()
+        self.assertIsNone(cache.lease(oid(1), SERIAL, 60))
+        self.assertEqual(self.server.asked, [])
 
     def test_a_file_of_another_user(self):
         """It can be read; when it was used, nobody learns."""
@@ -113,6 +119,7 @@ class Client(ConnectedTestCase):
 
     def test_a_minute_or_more(self):
         client = self.connect(blob_dir=self.path('cache'))
+        client.loadBlob(oid(1), self.serial)
         for options, seconds in ((), 60), ((100,), 100):
             before = time.time()
             path = client.leaseBlob(oid(1), self.serial, *options)

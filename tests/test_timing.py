@@ -409,6 +409,19 @@ class CommandTests(Command):
             'filestorage', 'fsync:none', '--threads', '1', *arguments,
             in_child=run)
 
+    def test_a_server_may_run_in_another_directory(self):
+        given = []
+
+        def run(work, contestant, directory, meanwhile):
+            given.append(directory)
+            return {'txn_per_second': 1}
+
+        code, out, err = self.commits(
+            'filestorage', '--threads', '1',
+            '--directory', os.path.relpath(self.scratch), in_child=run)
+        self.assertEqual((code, err), (0, ''))
+        self.assertEqual(given, list(map(os.path.abspath, given)))
+
     def test_interrupt(self):
         path = self.json_file()
         code, out, err = self.stopped_by(KeyboardInterrupt(), '--json', path)

@@ -77,17 +77,29 @@ class BlobCache:
 
     # Reading
 
-    def load(self, oid, serial, lease=0):
-        """The path of the file, which is leased for so many seconds."""
+    def load(self, oid, serial):
+        """The path of the file."""
         name = self._directory.name(oid, serial)
         path = self._directory.blob(name)
         while True:
             try:
-                if self._directory.use(name, lease) > self._limit:
-                    self._hold(name)
+                self._use(name)
                 return path
             except FileNotFoundError:
                 self._get(oid, serial, name)
+
+    def lease(self, oid, serial, seconds):
+        """The path of the file, leased for so long; None: it is not here."""
+        name = self._directory.name(oid, serial)
+        try:
+            self._use(name, seconds)
+        except FileNotFoundError:
+            return None
+        return self._directory.blob(name)
+
+    def _use(self, name, seconds=0):
+        if self._directory.use(name, seconds) > self._limit:
+            self._hold(name)
 
     def open(self, oid, serial, blob=None):
         """The open file; a BlobFile of the blob, if one is given."""

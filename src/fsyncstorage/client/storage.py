@@ -106,10 +106,13 @@ class FsyncClient(ClientStorage):
         return self._blobs.open(oid, serial, blob)
 
     def leaseBlob(self, oid, serial, seconds=60):
-        """loadBlob; for so long, others leave the cache before this file."""
+        """The path of a file in the cache; for so long, others leave first.
+
+        None: it is not in the cache (`loadBlob` brings it there).
+        """
         if self._blobs is None:
             return super().loadBlob(oid, serial)
-        return self._blobs.load(oid, serial, seconds)
+        return self._blobs.lease(oid, serial, seconds)
 
     def openArriving(self, oid, serial):
         """openCommittedBlobFile, without a wait for all of the blob.

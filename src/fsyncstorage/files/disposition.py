@@ -27,8 +27,8 @@ _UNSAFE = re.compile(r'[^ !#$&-.0-9:-\[\]-~]')
 
 def content_type(given, filename):
     """What was given, if it is a type at all, or as the name has it."""
-    if given is None:
-        guessed, encoding = mimetypes.guess_type(filename or '')
+    if given is None and filename:
+        guessed, encoding = mimetypes.guess_type(filename)
         given = None if encoding else guessed
     return given if given and _TYPE.fullmatch(given) else UNKNOWN
 

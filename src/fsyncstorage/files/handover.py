@@ -28,7 +28,8 @@ class HandOver:
     def offer(self, environ, source):
         """Name and value of a header; None: the application has to send."""
         if self.allows(environ):
-            return self.header(source.lease())
+            path = source.lease()
+            return path and self.header(path)
         return None
 
     def allows(self, environ):

@@ -58,8 +58,10 @@ def _names(listed, tag, weakly):
 
 
 def _seconds(date):
+    if date is None:
+        return None
     try:
-        parsed = parsedate_to_datetime(date or '')
+        parsed = parsedate_to_datetime(date)
     except (ValueError, OverflowError):
         return None
     # In the oldest of the three forms GMT is not said.

@@ -43,11 +43,11 @@ class BlobResponse(Response):
         :param attachment: it shall be saved, even if it could be shown.
         :param hand_over: a `handover.HandOver`, if a front server can send.
         """
-        super().__init__(headerlist=[], app_iter=())
         source = Source.of(blob)
-        self.headers['ETag'] = source.tag
-        self.headers['Last-Modified'] = preconditions.http_date(
-            source.modified)
+        super().__init__(app_iter=(), headerlist=[
+            ('ETag', source.tag),
+            ('Last-Modified', preconditions.http_date(source.modified)),
+        ])
         refusal = preconditions.refusal(
             request.method, request.headers, source.tag, source.modified)
         if refusal:
@@ -58,11 +58,13 @@ class BlobResponse(Response):
 
     def _describe(self, content_type, filename, attachment):
         type_ = checked_type(content_type, filename)
-        self.headers['Content-Type'] = type_
-        self.headers['Content-Disposition'] = content_disposition(
-            filename, type_, attachment)
-        self.headers['X-Content-Type-Options'] = 'nosniff'
-        self.headers['Accept-Ranges'] = 'bytes'
+        self.headerlist += [
+            ('Content-Type', type_),
+            ('Content-Disposition', content_disposition(
+                filename, type_, attachment)),
+            ('X-Content-Type-Options', 'nosniff'),
+            ('Accept-Ranges', 'bytes'),
+        ]
 
     def _say(self, status):
         """Without a body."""
@@ -73,15 +75,13 @@ class BlobResponse(Response):
     # The body
 
     def _send(self, request, source, hand_over):
+        header = hand_over and hand_over.offer(request.environ, source)
+        if header:
+            self.headerlist += [header, ('Content-Length', '0')]
+            return
         file, size = source.open()
         with contextlib.ExitStack() as unless_taken:
             unless_taken.callback(file.close)
-            if hand_over and is_complete(file):
-                header = hand_over.offer(request.environ, source)
-                if header:
-                    self._say(200)
-                    self.headers.update([header])
-                    return
             try:
                 ranges = _ranges(request, source, size)
             except Unsatisfiable:

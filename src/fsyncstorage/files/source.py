@@ -6,7 +6,7 @@ connection after that.  It asks the storage for no more than what is wanted:
 - `openArriving(oid, serial)`, of our client: the bytes of a blob as they come
   from the server, without waiting for the last one;
 - `leaseBlob(oid, serial, seconds)`, of our client: the path of a file that the
-  blob cache keeps for that long, for another program to read.
+  blob cache has, and keeps for that long, for another program to read.
 
 Of a storage that has neither, it takes what every storage with blobs has:
 `openCommittedBlobFile` and `loadBlob`.
@@ -48,7 +48,10 @@ class Source:
         return file, size
 
     def lease(self):
-        """The path of the file, for another program to open."""
+        """The path of the file, for another program to open.
+
+        None: it is not here yet, and `open` has the first byte sooner.
+        """
         lease = getattr(self._storage, 'leaseBlob', None)
         if lease is None:
             return self._storage.loadBlob(self._oid, self._serial)

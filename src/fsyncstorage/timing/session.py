@@ -35,7 +35,9 @@ def run(options, command, make_races, show, added=lambda options: ()):
     document = None
     try:
         with _interrupted_once(), tempfile.TemporaryDirectory(
-                prefix='fsync-time-', dir=options.directory) as scratch:
+                prefix='fsync-time-',
+                # Not every server runs in the directory of this process.
+                dir=os.path.abspath(options.directory)) as scratch:
             # A server may run as another user, and has its place in here.
             os.chmod(scratch, 0o711)
             described = machine.describe(scratch)
