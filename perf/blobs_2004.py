@@ -14,10 +14,10 @@ import sys
 
 import claims
 import running
-from fsyncstorage.timing import blobs
-from fsyncstorage.timing import blobsites
-from fsyncstorage.timing import blobtables
-from fsyncstorage.timing import blobwork
+from fsyncstorage.timing.blobs import command as blobs
+from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import tables as blobtables
+from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.wording import size as put
 
 STOCK, OURS = 'zeo', 'fsync-client'

@@ -20,7 +20,7 @@ from persistent.mapping import PersistentMapping
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.durability import DEFAULT_INDEX_CHECKPOINT
-from fsyncstorage.timing import committing
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant

@@ -11,11 +11,11 @@ import sys
 
 import claims
 import running
-from fsyncstorage.timing import files
-from fsyncstorage.timing import filesites
-from fsyncstorage.timing import filesmemory
-from fsyncstorage.timing import filestables
-from fsyncstorage.timing import fileswork
+from fsyncstorage.timing.files import command as files
+from fsyncstorage.timing.files import sites as filesites
+from fsyncstorage.timing.files import memory as filesmemory
+from fsyncstorage.timing.files import tables as filestables
+from fsyncstorage.timing.files import work as fileswork
 
 ROUNDS = 7
 

@@ -11,7 +11,7 @@ import sys
 
 import running
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import drawing
+from fsyncstorage.timing.reports import drawing
 from fsyncstorage.timing import main
 
 

@@ -15,7 +15,7 @@ import time
 import running
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.timing import committing
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.crew import Crew

@@ -25,10 +25,10 @@ import claims
 import running
 from ZODB.blob import BLOB_SUFFIX
 
-from fsyncstorage.timing import files
-from fsyncstorage.timing import filesapp
-from fsyncstorage.timing import filesites
-from fsyncstorage.timing import filesload
+from fsyncstorage.timing.files import command as files
+from fsyncstorage.timing.files import app as filesapp
+from fsyncstorage.timing.files import sites as filesites
+from fsyncstorage.timing.files import loader as filesload
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race

@@ -10,7 +10,7 @@ import sys
 
 import running
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import zeotables
+from fsyncstorage.timing.zeo import tables as zeotables
 
 PARAMETERS = [
     'zeo', 'zeo', 'fsync-client', 'relstorage:postgresql', 'relstorage:sqlite',

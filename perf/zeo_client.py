@@ -18,10 +18,10 @@ import claims
 import running
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
-from fsyncstorage.timing import reading
-from fsyncstorage.timing import sites
-from fsyncstorage.timing import writing
-from fsyncstorage.timing import zeotables
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.zeo import sites
+from fsyncstorage.timing.zeo import writing
+from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.wording import count
 
 STOCK, OURS = 'zeo', 'fsync-client'

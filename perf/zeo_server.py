@@ -10,8 +10,8 @@ import sys
 
 import claims
 import running
-from fsyncstorage.timing import zeo
-from fsyncstorage.timing import zeotables
+from fsyncstorage.timing.zeo import command as zeo
+from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
 

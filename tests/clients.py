@@ -18,8 +18,8 @@ from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.tests.StorageTestBase import zodb_pickle
 
-from fsyncstorage.timing import light
-from fsyncstorage.timing import zeowire
+from fsyncstorage.timing.zeo import light
+from fsyncstorage.timing.zeo import wire as zeowire
 
 from .support import PATIENCE
 from .support import oid

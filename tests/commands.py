@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from fsyncstorage.timing import light
+from fsyncstorage.timing.zeo import light
 
 from .support import TestCase
 from .support import until

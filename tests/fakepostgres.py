@@ -10,7 +10,7 @@ import pathlib
 import sys
 from unittest import mock
 
-from fsyncstorage.timing import postgresql
+from fsyncstorage.timing.servers import postgresql
 
 INITDB = """\
 import os, sys

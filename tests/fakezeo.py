@@ -12,7 +12,7 @@ import threading
 
 from ZODB.utils import p64
 
-from fsyncstorage.timing import zeowire
+from fsyncstorage.timing.zeo import wire as zeowire
 
 
 class FakeServer:

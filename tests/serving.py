@@ -18,7 +18,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.server.server import Server
-from fsyncstorage.timing import zeowire
+from fsyncstorage.timing.zeo import wire as zeowire
 
 from .support import PATIENCE
 from .support import TestCase

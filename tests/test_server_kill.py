@@ -22,7 +22,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.durability import POLICIES
-from fsyncstorage.timing import light
+from fsyncstorage.timing.zeo import light
 
 from .clients import BlobClient
 from .clients import LightClient

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 
-from fsyncstorage.timing import zeowire
+from fsyncstorage.timing.zeo import wire as zeowire
 
 from .serving import Served
 from .support import until

@@ -21,11 +21,11 @@ from ZODB.POSException import ConflictError
 from fsyncstorage import datafile
 from fsyncstorage.timing import campaign
 from fsyncstorage.timing import child
-from fsyncstorage.timing import commits
-from fsyncstorage.timing import committing
+from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
-from fsyncstorage.timing import loading
+from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
 from fsyncstorage.timing.contestants import CONTESTANTS

@@ -19,8 +19,8 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
 from fsyncstorage.timing import child
-from fsyncstorage.timing import commits
-from fsyncstorage.timing import committing
+from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import ground

@@ -105,7 +105,7 @@ class FaultTests(Scratch):
             found[:] = [
                 number
                 for number, its in processes_of(self.driver.pid).items()
-                if 'fsyncstorage.timing.launcher' in its]
+                if 'fsyncstorage.timing.servers.launcher' in its]
             return found
 
         until(there, 'a server')

@@ -28,17 +28,17 @@ from persistent.mapping import PersistentMapping
 from rich.console import Console
 from webob import Request
 
-from fsyncstorage.timing import blobwork
+from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import files
-from fsyncstorage.timing import filesapp
-from fsyncstorage.timing import filesites
-from fsyncstorage.timing import filesload
-from fsyncstorage.timing import filesmemory
-from fsyncstorage.timing import filesnginx
-from fsyncstorage.timing import filestables
-from fsyncstorage.timing import fileswork
+from fsyncstorage.timing.files import command as files
+from fsyncstorage.timing.files import app as filesapp
+from fsyncstorage.timing.files import sites as filesites
+from fsyncstorage.timing.files import loader as filesload
+from fsyncstorage.timing.files import memory as filesmemory
+from fsyncstorage.timing.files import nginx as filesnginx
+from fsyncstorage.timing.files import tables as filestables
+from fsyncstorage.timing.files import work as fileswork
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
 
@@ -163,7 +163,7 @@ class MemoryTests(Scratch):
         (path / 'clear_refs').write_text('')
 
     def test_the_largest_of_a_role_counts(self):
-        application = 'python -m fsyncstorage.timing.filesapp {}'
+        application = 'python -m fsyncstorage.timing.files.app {}'
         self.make(os.getpid(), 'python', 7000, 11, 12, 99)
         self.make(11, application, 600, 13)
         self.make(12, 'nginx: master process nginx', 800, 14)

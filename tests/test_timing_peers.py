@@ -19,11 +19,11 @@ from unittest import mock
 
 from fsyncstorage.timing import child
 from fsyncstorage.timing import main
-from fsyncstorage.timing import postgresql
-from fsyncstorage.timing import reading
-from fsyncstorage.timing import relstorages
-from fsyncstorage.timing import served
-from fsyncstorage.timing import writing
+from fsyncstorage.timing.servers import postgresql
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.servers import relstorages
+from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.zeo import writing
 
 from . import fakepostgres
 from .support import PATIENCE

@@ -9,13 +9,13 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from fsyncstorage.timing import arguments
-from fsyncstorage.timing import beside
+from fsyncstorage.timing.zeo import beside
 from fsyncstorage.timing import contestants
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import pictures
-from fsyncstorage.timing import probing
-from fsyncstorage.timing import reading
-from fsyncstorage.timing import sites
+from fsyncstorage.timing.reports import pictures
+from fsyncstorage.timing.disk import probing
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.zeo import sites
 from tests.test_timing_results import made_document
 from tests.test_timing_results import txn
 
@@ -130,7 +130,8 @@ class DrawingTests(unittest.TestCase):
 
     def setUp(self):
         # It needs matplotlib.
-        self.drawing = importlib.import_module('fsyncstorage.timing.drawing')
+        self.drawing = importlib.import_module(
+            'fsyncstorage.timing.reports.drawing')
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.directory = os.path.join(directory.name, 'pictures')

@@ -26,15 +26,15 @@ from fsyncstorage.reading import View
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
-from fsyncstorage.timing import light
+from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import pagecache
-from fsyncstorage.timing import reading
-from fsyncstorage.timing import remote
-from fsyncstorage.timing import sites
-from fsyncstorage.timing import table2009
-from fsyncstorage.timing import tunnel
-from fsyncstorage.timing import writing
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.servers import remote
+from fsyncstorage.timing.zeo import sites
+from fsyncstorage.timing.zeo import table2009
+from fsyncstorage.timing.servers import tunnel
+from fsyncstorage.timing.zeo import writing
 
 from .support import PATIENCE
 from .test_timing import Command

@@ -14,20 +14,20 @@ from unittest import mock
 from rich.console import Console
 
 from fsyncstorage.timing import campaign
-from fsyncstorage.timing import committing
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import loading
+from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
-from fsyncstorage.timing import reading
-from fsyncstorage.timing import relstorages
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.servers import relstorages
 from fsyncstorage.timing import session
-from fsyncstorage.timing import sites
-from fsyncstorage.timing import table2009
+from fsyncstorage.timing.zeo import sites
+from fsyncstorage.timing.zeo import table2009
 from fsyncstorage.timing import tables
 from fsyncstorage.timing import wording
-from fsyncstorage.timing import writing
+from fsyncstorage.timing.zeo import writing
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.progress import CampaignProgress
 from fsyncstorage.timing.progress import Forecast

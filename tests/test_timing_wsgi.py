@@ -17,13 +17,13 @@ from ZODB.FileStorage import FileStorage
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import pictures
-from fsyncstorage.timing import served
-from fsyncstorage.timing import wsgi
-from fsyncstorage.timing import wsgiapp
-from fsyncstorage.timing import wsgiload
-from fsyncstorage.timing import wsgiservers
-from fsyncstorage.timing import wsgitables
+from fsyncstorage.timing.reports import pictures
+from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.wsgi import command as wsgi
+from fsyncstorage.timing.wsgi import app as wsgiapp
+from fsyncstorage.timing.wsgi import loader as wsgiload
+from fsyncstorage.timing.wsgi import servers as wsgiservers
+from fsyncstorage.timing.wsgi import tables as wsgitables
 
 from .test_timing import Command
 from .test_timing import Scratch

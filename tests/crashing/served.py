@@ -23,8 +23,8 @@ from unittest import mock
 from ZODB.utils import p64
 
 from fsyncstorage.server.server import Server
-from fsyncstorage.timing import light
-from fsyncstorage.timing import zeowire
+from fsyncstorage.timing.zeo import light
+from fsyncstorage.timing.zeo import wire as zeowire
 
 from ..support import PATIENCE
 from ..support import Thread

@@ -27,10 +27,10 @@ from ZODB.POSException import POSError
 from . import child
 from . import ground
 from . import loops
-from . import served
 from . import session
 from .campaign import SampleFailed
 from .pinning import Pinning
+from .servers import served
 
 HELP = """\
 NAME=FILE, among the contestants, is a storage of your own: FILE is a ZConfig

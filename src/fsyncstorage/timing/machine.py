@@ -11,8 +11,8 @@ import time
 
 from fsyncstorage.datafile import disk
 
-from . import postgresql
 from . import statistics
+from .servers import postgresql
 
 PACKAGES = (
     'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',

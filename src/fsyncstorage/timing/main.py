@@ -8,13 +8,13 @@ import argparse
 import sys
 
 from . import arguments
-from . import blobs
-from . import commits
-from . import disk
-from . import files
-from . import report
-from . import wsgi
-from . import zeo
+from .blobs import command as blobs
+from .commits import command as commits
+from .disk import command as disk
+from .files import command as files
+from .reports import command as report
+from .wsgi import command as wsgi
+from .zeo import command as zeo
 
 COMMANDS = (disk, commits, zeo, blobs, files, wsgi, report)
 

@@ -83,7 +83,7 @@ def _hand_out(document, options):
         pyperf.save(document, options.pyperf)
     if options.plot:
         # Not before it is wanted: matplotlib is large, and an extra.
-        from . import drawing
+        from .reports import drawing
         drawing.save_all(document, options.plot)
 
 

@@ -1,0 +1,194 @@
+"""Client processes that read and write blobs of one size.
+
+A request is a transaction with one blob.  A read loads its object, opens the
+committed file and reads it to the end; a write makes a blob, writes its file
+and commits it.
+
+Reads come in three ways:
+
+- cold: the caches of ZODB, of the storage and of blobs are empty;
+- cached: then, with ZODB's cache emptied; the file is in the blob cache;
+- direct: there is no blob cache, the file is where the storage has it.
+
+All clients read the same blobs, each its own copy.  A request before the first
+one opens what is opened only then, and does not count.
+"""
+
+import os
+import time
+
+import transaction
+from persistent.mapping import PersistentMapping
+from ZODB.blob import Blob
+
+from .. import ground
+from .. import population
+from .. import processes
+from .. import statistics
+from ..campaign import Race
+
+READS, WRITE = ('cold', 'cached', 'direct'), 'write'
+
+#: Requests of each client, if these do not come to too many bytes.
+REQUESTS, QUICK_REQUESTS = 500, 50
+VOLUME, QUICK_VOLUME = 150 << 20, 15 << 20
+LEAST_REQUESTS = 3
+
+#: A file is read in pieces, as who sends it on would.
+PIECE = 1 << 18
+
+FIGURES = 'per_second', 'bytes_per_second', 'p50_seconds'
+
+
+def read_race(**settings):
+    return _race('blob-read', settings, read, READS)
+
+
+def write_race(**settings):
+    return _race('blob-write', settings, write, [WRITE])
+
+
+def _race(workload, settings, measure, ways):
+
+    def suits(contestant):
+        return ((settings['clients'] == 1 or not contestant.alone)
+                and (contestant.can_be_slowed or not settings['sync_latency']))
+
+    return Race(workload, settings, measure, tuple(
+        f'{way}_{figure}' for way in ways for figure in FIGURES), suits)
+
+
+def number(size, requests, volume):
+    """How many requests a client makes."""
+    return max(LEAST_REQUESTS, min(requests, volume // size))
+
+
+def read(contestant, directory, *, clients, size, requests, volume,
+         **site_settings):
+    """Time the reads of one contestant; the figures of it."""
+    with contestant.running(directory, **site_settings) as site:
+        plant(site, number(size, requests, volume), size)
+        found = processes.run(
+            site, [_reader(site, contestant.ways, size)] * clients)
+    figures = {}
+    for way in contestant.ways:
+        figures.update(
+            _figures(way, size, [stretches[way] for stretches in found]))
+    return figures
+
+
+def plant(site, number, size):
+    """So many blobs, and a small one before them."""
+
+    def job(start):
+        data = os.urandom(size)
+        with processes.database(site) as db:
+            with db.transaction() as connection:
+                ground.of(connection)['blobs'] = PersistentMapping(all=[
+                    new_blob(connection, b'small'),
+                    *(new_blob(connection, data) for _ in range(number))])
+
+    processes.run(site, [job])
+    # Else that would go to the disk while others are timed.
+    os.sync()
+
+
+def new_blob(connection, data):
+    blob = Blob()
+    # One that belongs to a connection is written where its storage wants it,
+    # not where the system has its temporary files.
+    connection.add(blob)
+    with blob.open('w') as file:
+        file.write(data)
+    return blob
+
+
+def _reader(site, ways, size):
+    """A job that returns a stretch for each of the ways."""
+
+    def job(start):
+        with processes.database(site) as db:
+            manager = transaction.TransactionManager()
+            connection = db.open(manager)
+            small, *blobs = population.ghosts(connection, 'blobs')
+            read_file(small)
+            found = {}
+            for way in ways:
+                connection.cacheMinimize()
+                start()
+                found[way] = _stretch(manager, [
+                    lambda blob=blob: _read_whole(blob, size)
+                    for blob in blobs])
+            return found
+
+    return job
+
+
+def _read_whole(blob, size):
+    if (found := read_file(blob)) != size:
+        raise EOFError(f'a blob of {size} bytes was read as one of {found}')
+
+
+def read_file(blob):
+    """Return how many bytes it has."""
+    buffer = bytearray(PIECE)
+    total = 0
+    with blob.open() as file:
+        while length := file.readinto(buffer):
+            total += length
+    return total
+
+
+def write(contestant, directory, *, clients, size, requests, volume,
+          **site_settings):
+    """Time the commits of one contestant; the figures of it."""
+    groups = [f'of client {number}' for number in range(clients)]
+    with contestant.running(directory, **site_settings) as site:
+        population.plant(site, **dict.fromkeys(groups, 1))
+        times = number(size, requests, volume)
+        stretches = processes.run(
+            site, [_writer(site, group, times, size) for group in groups])
+    return _figures(WRITE, size, stretches)
+
+
+def _writer(site, group, times, size):
+    """A job that returns a stretch."""
+
+    def job(start):
+        data = os.urandom(size)
+        with processes.database(site) as db:
+            manager = transaction.TransactionManager()
+            connection = db.open(manager)
+            [holder] = population.ghosts(connection, group)
+
+            def commit(data):
+                holder['blob'] = new_blob(connection, data)
+                manager.commit()
+
+            commit(b'small')
+            start()
+            return _stretch(manager, [lambda: commit(data)] * times)
+
+    return job
+
+
+def _stretch(manager, requests):
+    durations = []
+    began = time.perf_counter()
+    for request in requests:
+        begin = time.perf_counter()
+        manager.begin()
+        request()
+        durations.append(time.perf_counter() - begin)
+    return processes.Stretch(began, time.perf_counter(), durations)
+
+
+def _figures(way, size, stretches):
+    durations = [one for each in stretches for one in each.transactions]
+    per_second = len(durations) / processes.seconds(stretches)
+    return {
+        f'{way}_per_second': per_second,
+        f'{way}_bytes_per_second': per_second * size,
+        f'{way}_p50_seconds': statistics.percentile(durations, 50),
+        f'{way}_p99_seconds': statistics.percentile(durations, 99),
+    }

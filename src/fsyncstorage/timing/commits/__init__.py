@@ -1,0 +1,4 @@
+"""The command `fsync-time commits`.
+
+What is timed is `committing`, and `loading` meanwhile.
+"""

@@ -1,0 +1,84 @@
+"""How long a `loadBefore` takes while other threads commit.
+
+Some threads commit as fast as they can.  One more loads current objects of
+theirs, one after the other, straight from the storage (so that no cache
+answers), with a short pause in between.  Each load is timed by itself.  The
+pause keeps the reader from slipping many loads into the instant between two
+commits, and from taking the processor away from the committers.
+"""
+
+import itertools
+import random
+import threading
+import time
+
+from ZODB.utils import maxtid
+
+from .. import latency
+from .. import statistics
+from ..campaign import Race
+from ..crew import Crew
+from .committing import database
+from .committing import plant
+from .committing import setter
+from .committing import stats_of
+
+COMMITTERS = 4
+KEYS = range(1000)
+PAUSE = 0.001
+
+
+def race(**settings):
+    return Race(
+        'loads', settings, measure,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'),
+        suits=lambda contestant: contestant.can_be_slowed)
+
+
+def measure(contestant, directory, *, committers, seconds, sync_latency):
+    """Time the loads of one contestant; the figures of it."""
+    with latency.slowed(sync_latency) as syncs, \
+            database(contestant, directory, committers) as db:
+        trees = plant(db, committers, KEYS)
+        done = threading.Event()
+        jobs = [setter(db, tree, _new_keys_until(done)) for tree in trees]
+        jobs.append(_reader(db.storage, seconds, done))
+        crew = Crew(jobs, at_start=syncs.clear)
+        loads = crew.run()[-1]
+        return {
+            'loads': len(loads),
+            'p50_seconds': statistics.percentile(loads, 50),
+            'p99_seconds': statistics.percentile(loads, 99),
+            'max_seconds': max(loads),
+            'syncs': len(syncs),
+            'storage_stats': stats_of(db.storage),
+        }
+
+
+def _new_keys_until(done):
+    keys = itertools.count(len(KEYS))
+    while not done.is_set():
+        yield next(keys)
+
+
+def _reader(storage, seconds, done):
+    oids = [record.oid
+            for transaction in storage.iterator()
+            for record in transaction]
+
+    def job(start):
+        start()
+        durations = []
+        end = time.perf_counter() + seconds
+        try:
+            while not durations or time.perf_counter() < end:
+                oid = random.choice(oids)
+                began = time.perf_counter()
+                storage.loadBefore(oid, maxtid)
+                durations.append(time.perf_counter() - began)
+                time.sleep(PAUSE)
+            return durations
+        finally:
+            done.set()
+
+    return job

@@ -1,0 +1,89 @@
+"""The command `fsync-time disk`: what one sync costs here, and what follows.
+
+Ways to sync are measured by themselves, and the policies with the storages:
+how syncs are shared, and what the rest of a commit takes, is not guessed.
+"""
+
+import argparse
+import dataclasses
+import os
+
+from .. import arguments
+from .. import contestants
+from .. import session
+from ..commits import committing
+from . import probing
+from . import tables
+
+ROUNDS, QUICK_ROUNDS = 3, 1
+SYNC_SECONDS, QUICK_SYNC_SECONDS = 0.3, 0.1
+COMMITS_SECONDS, QUICK_COMMITS_SECONDS = 0.6, 0.2
+
+COMMITTERS = 1, 4, 16
+
+#: What the policies are compared with is what most sites run now.
+STORAGES = tuple(
+    one for one in contestants.CONTESTANTS.values()
+    if one.name == 'filestorage' or one.name.startswith('fsync:'))
+
+DESCRIPTION = """\
+Measure what one sync costs on this disk, and say what that means.
+
+A file in a new directory at PATH is written and synced in each way that the
+system has: at its end, in its middle, and while another thread writes to it.
+Then small transactions are committed with each policy, for less than a second
+each. The verdict says whether this can be a disk at all, how many commits a
+second to expect, and which settings to choose.
+"""
+
+EPILOG = """\
+examples:
+  fsync-time disk --quick
+  fsync-time disk /srv/zeo --json disk.json
+"""
+
+
+def add_to(commands):
+    parser = commands.add_parser(
+        'disk',
+        help='what one sync costs here, and which policy to choose',
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'directory', nargs='?', default=os.curdir, type=arguments.directory,
+        metavar='PATH',
+        help='a directory on the disk (default: the current one); what is'
+             ' made in it is always removed')
+    parser.add_argument(
+        '--quick', action='store_true',
+        help='a rough answer in some twenty seconds, not in a minute or two')
+    arguments.add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options):
+    options.contestants = [*probing.WAYS, *STORAGES]
+    options.baseline = probing.WAYS[0]
+    options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    options.repeats = 1
+    return session.run(options, 'disk', races, tables.show)
+
+
+def races(options, sync_seconds):
+    if options.quick:
+        sync_time, commits_time = QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS
+    else:
+        sync_time, commits_time = SYNC_SECONDS, COMMITS_SECONDS
+    return [
+        *(probing.race(place=place, seconds=sync_time)
+          for place in probing.PLACES),
+        *(_commits(committers, commits_time) for committers in COMMITTERS),
+    ]
+
+
+def _commits(committers, seconds):
+    race = committing.race(
+        threads=committers, seconds=seconds, sync_latency=0.0, shared=False)
+    return dataclasses.replace(race, suits=STORAGES.__contains__)

@@ -1,0 +1,171 @@
+"""What the figures of a disk mean, in plain words.
+
+Figures in, words out: nothing is measured here.  No figure proves that a disk
+keeps what it confirms; only a power cut does.  But some figures show that it
+cannot.
+"""
+
+import dataclasses
+
+from fsyncstorage.durability import POLICIES
+
+from ..wording import count
+from ..wording import duration
+from ..wording import number
+
+#: Of one sync, in seconds: nothing that keeps data is faster than this,
+NO_DISK = 20e-6
+#: and nothing without a cache in front of it than this.
+NEEDS_CACHE = 200e-6
+
+MEMORY = 'tmpfs', 'ramfs'
+
+#: A sync costs something.  So many times as many commits with it as without,
+#: in short samples, are no chance.
+_CONTRADICTION = 1.5
+
+#: An append that takes more than this part of a sync has waited for it.
+_WAITS = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Medians, in seconds, of the way in which FsyncStorage syncs."""
+
+    file_system: str
+    #: Before the start: processes that wanted to run, for each processor.
+    load: float
+    sync: float
+    two_syncs: float
+    #: While another thread appends to the file; and such an append.
+    sync_beside: float
+    append_beside: float
+    #: Commits a second, by policy and by number of committers.
+    commits: dict
+
+
+def is_no_disk(figures):
+    return figures.file_system in MEMORY or figures.sync < NO_DISK
+
+
+def needs_cache(figures):
+    return not is_no_disk(figures) and figures.sync < NEEDS_CACHE
+
+
+def of_disk(figures):
+    """Can it be believed?"""
+    took = duration(figures.sync)
+    if figures.file_system in MEMORY:
+        return (
+            f'This is no disk: {figures.file_system} is memory. A power cut'
+            ' takes back everything, whatever the policy. Measure the'
+            ' directory that will hold Data.fs.')
+    if is_no_disk(figures):
+        return (
+            f'This is no disk: none keeps data within {took}. Something'
+            ' confirms syncs that it does not make: the settings of a virtual'
+            ' machine, a mount option, a library. A power cut takes back'
+            ' acknowledged commits, whatever the policy. Find out what it is,'
+            ' or keep nothing here that matters.')
+    if needs_cache(figures):
+        return (
+            f'A sync takes {took}. That is honest only with a cache that a'
+            ' power cut does not empty: capacitors in a server SSD, a battery'
+            ' on a RAID controller, here or at the host of a virtual machine.'
+            ' Without one, a power cut takes back acknowledged commits,'
+            ' whatever the policy. Ask who runs the machine.')
+    if of_noise(figures):
+        return (
+            f'A sync took {took} while something else kept the machine busy.'
+            ' That says nothing about the disk.')
+    return (
+        f'A sync takes {took}, as with a disk that waits until the data are'
+        ' safe. Whether it tells the truth, only a power cut shows.')
+
+
+def of_noise(figures):
+    """Why the other figures are worth nothing; or None."""
+    if figures.load > 1:
+        reason = 'More wanted to run here than there are processors.'
+    elif _contradictory(figures):
+        reason = (
+            'They contradict each other: commits that are synced were faster'
+            ' than commits that are not.')
+    else:
+        return None
+    return (
+        f'Do not go by these figures. {reason} Measure again when nothing else'
+        ' keeps the machine and the disk busy. Until then choose the default,'
+        ' durability group-commit.')
+
+
+def _contradictory(figures):
+    unsynced = figures.commits['none']
+    return any(
+        commits > _CONTRADICTION * unsynced[committers]
+        for name, policy in POLICIES.items() if policy.promises
+        for committers, commits in figures.commits[name].items())
+
+
+def of_company(figures):
+    """Can commits go into the file while it is synced?"""
+    took, append = map(duration, (figures.sync_beside, figures.append_beside))
+    said = (f'While another thread appends to the file, a sync takes {took},'
+            f' and an append {append}: ')
+    if figures.append_beside > _WAITS * figures.sync_beside:
+        return said + (
+            'it waits for the sync. The next commits do not go into the file'
+            ' meanwhile, and group-commit gains less than elsewhere.')
+    return said + (
+        'it does not wait for the sync. The next commits go into the file'
+        ' meanwhile.')
+
+
+def settings(figures):
+    """What to write into the section <fsyncstorage>, and why."""
+    return {
+        'durability group-commit': _of_group_commit(figures),
+        'group-commit-delay auto': (
+            'A lone committer does not wait, and several wait only where it'
+            ' pays. A fixed time would be added to every commit.'),
+        'checksums on': (
+            f'Without them a commit takes two syncs, {_both(figures)}, and'
+            ' damage is found late.'),
+    }
+
+
+def _of_group_commit(figures):
+    few, *_, many = figures.commits['none']
+    shares = ' and '.join(
+        f'{_share(figures, "group-commit", "none", committers)} with'
+        f' {count(committers, "committer")}' for committers in (few, many))
+    said = (
+        f'Nothing that was acknowledged is lost, at {shares} of what none'
+        ' reaches. ')
+    if is_no_disk(figures):
+        return said + (
+            'Here that promises nothing; it is right as soon as the file is'
+            ' on a disk.')
+    return said + (
+        'two-sync has'
+        f' {_share(figures, "two-sync", "group-commit", few)} of the commits'
+        ' of a lone committer: only where a stock FileStorage may have to'
+        ' open the file after a crash. interval has'
+        f' {_rate(figures, "interval", few)} in place of'
+        f' {_rate(figures, "group-commit", few)} a second: only for data that'
+        ' may lose the last sync-interval.')
+
+
+def _both(figures):
+    two, one = map(duration, (figures.two_syncs, figures.sync))
+    return f'{two} in place of {one}'
+
+
+def _share(figures, policy, of, committers):
+    share = (figures.commits[policy][committers]
+             / figures.commits[of][committers])
+    return f'{share:.0%}'
+
+
+def _rate(figures, policy, committers):
+    return number(figures.commits[policy][committers])

@@ -1,0 +1,150 @@
+"""A program: an application that sends blobs, in waitress or in gunicorn.
+
+Its paths are `/small`, a blob before all others; `/warm`, always the same one
+of them; and `/cold`, with each request the next one: so who measures can ask
+for one path, and get another file each time.
+
+It speaks with the driver as `served` says.  It ends when nobody can speak to
+it any more, or the driver is gone.
+"""
+
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+
+import ZODB
+import ZODB.config
+
+from .. import bond
+from .. import population
+from ..wsgi import servers as wsgiservers
+
+#: As many as ask at a time; and who wants to connect meanwhile.
+THREADS, BACKLOG = 10, 1024
+
+#: Where nginx has the files that it is told to send.
+LOCATION = '/blob-files/'
+
+SMALL, WARM, COLD = '/small', '/warm', '/cold'
+
+
+def main(options):
+    """With the options of `served.running`; returns when the server ends."""
+    os.chdir(options['directory'])
+    bond.inherit(options['bond'])
+    bond.follow()
+    listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
+    threading.Thread(target=_answer, daemon=True).start()
+    # Who connects from now on waits until the server takes it.
+    _write(listener.getsockname())
+    application = APPLICATIONS[options['application']](
+        options['storage'], options['files'])
+
+    def make():
+        application.open()
+        return application
+
+    wsgiservers.SERVERS[options['server']](listener, make, 1, THREADS)
+
+
+class Blobs:
+    """Blobs of a storage; subclasses have the `answer`."""
+
+    def __init__(self, storage, files):
+        self._storage = storage
+        #: The directory that nginx has at `LOCATION`, or None.
+        self._files = files
+
+    def open(self):
+        """In the process that serves."""
+        self._db = ZODB.DB(ZODB.config.storageFromString(self._storage))
+        with self._db.transaction() as connection:
+            small, *others = [
+                blob._p_oid for blob in population.ghosts(connection, 'blobs')]
+        self._at = {
+            SMALL: itertools.repeat(small),
+            WARM: itertools.repeat(others[0]),
+            COLD: itertools.cycle(others),
+        }
+
+    def __call__(self, environ, start_response):
+        connection = self._db.open()
+        try:
+            oid = next(self._at[environ['PATH_INFO']])
+            response = self.answer(environ, connection.get(oid))
+        finally:
+            connection.close()
+        return response(environ, start_response)
+
+
+class Ours(Blobs):
+
+    def open(self):
+        # WebOb is wanted here alone.
+        from webob import Request
+
+        from fsyncstorage.files.handover import XAccelRedirect
+        from fsyncstorage.files.response import BlobResponse
+        super().open()
+        self._request, self._response = Request, BlobResponse
+        self._hand_over = self._files and XAccelRedirect(
+            {LOCATION: self._files})
+
+    def answer(self, environ, blob):
+        return self._response(
+            self._request(environ), blob, hand_over=self._hand_over)
+
+
+class Stock(Blobs):
+    """What there is without us: the file, and the server's own way to send
+    it."""
+
+    def answer(self, environ, blob):
+        file = open(blob.committed(), 'rb')
+
+        def respond(environ, start_response):
+            start_response('200 OK', [
+                ('Content-Type', 'application/octet-stream'),
+                ('Content-Length', str(os.fstat(file.fileno()).st_size))])
+            return environ['wsgi.file_wrapper'](file, 1 << 16)
+
+        return respond
+
+
+class Bare:
+    """No more than the header: every path is the one file."""
+
+    def __init__(self, storage, files):
+        [self._name] = os.listdir(files)
+
+    def open(self):
+        pass
+
+    def __call__(self, environ, start_response):
+        start_response('200 OK', [
+            ('Content-Type', 'application/octet-stream'),
+            ('Content-Length', '0'),
+            ('X-Accel-Redirect', LOCATION + self._name)])
+        return []
+
+
+APPLICATIONS = {'ours': Ours, 'stock': Stock, 'bare': Bare}
+
+
+def _answer():
+    for _ in sys.stdin:
+        _write({})
+    # Gunicorn ends its worker, too.
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _write(value):
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == '__main__':
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,171 @@
+"""What can take part in `fsync-time files`, by name: who sends, from where.
+
+Who sends is nginx alone; nginx, told by an application (X-Accel-Redirect); or
+the server of the application itself, waitress or gunicorn.  The blobs are in a
+storage that the application opens itself, or at a ZEO server, and then a cold
+file is one that the client's blob cache does not have yet.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+
+from ..blobs import sites as blobsites
+from ..blobs import work as blobwork
+from ..servers import served
+from . import app
+from . import nginx as filesnginx
+
+CACHE = 'cache'
+
+DIRECT, OURS, STOCK = 'fsync:group-commit', 'fsync-client', 'zeo'
+
+#: What the application opens.
+_SECTIONS = {
+    DIRECT: """\
+%import fsyncstorage
+<fsyncstorage>
+  path {directory}/Data.fs
+  blob-dir {files}
+</fsyncstorage>
+""",
+    OURS: """\
+%import fsyncstorage.client
+<fsyncclient>
+  server {server}
+  blob-dir {files}
+  blob-cache-size {cache_size}
+</fsyncclient>
+""",
+    STOCK: """\
+<zeoclient>
+  server {server}
+  blob-dir {files}
+  blob-cache-size {cache_size}
+</zeoclient>
+""",
+}
+
+#: Nothing has to leave it: so much is in no sample.
+ROOMY = '16GB'
+
+_PLAIN_FILE = 'file'
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSite:
+    name: str
+    summary: str
+    #: A server, and an application of `app`; None: there is none.
+    server: str | None = None
+    application: str | None = None
+    #: A contestant of `fsync-time blobs`; None: the file is a plain one.
+    storage: str | None = None
+    nginx: bool = False
+
+    can_be_slowed = False  # nothing is synced
+
+    @property
+    def ways(self):
+        return ('cold', 'warm') if self.storage in (OURS, STOCK) else (
+            'warm',)
+
+    def missing(self):
+        """What of it is not installed, or None."""
+        for module in self.server, self.application == 'ours' and 'webob':
+            if module and importlib.util.find_spec(module) is None:
+                return f'{module} is not installed'
+        return filesnginx.missing() if self.nginx else None
+
+    @contextlib.contextmanager
+    def running(self, directory, *, pin, cache_size=ROOMY, **settings):
+        """Yield the address of who sends.
+
+        The settings are a size, the number of files, and a loop.
+        """
+        with contextlib.ExitStack() as stack:
+            files, section = stack.enter_context(self._filled(
+                directory, pin=pin, cache_size=cache_size, **settings))
+
+            def start(program, **options):
+                home = os.path.join(directory, program)
+                os.mkdir(home)
+                return stack.enter_context(served.running(
+                    f'fsyncstorage.timing.files.{program}', home, pin,
+                    **options)).address
+
+            address = None
+            if self.server:
+                address = start(
+                    'app', server=self.server, storage=section,
+                    application=self.application,
+                    files=files if self.nginx else None)
+            if self.nginx:
+                address = start(
+                    'nginx', files=files, application=address)
+            yield tuple(address)
+
+    @contextlib.contextmanager
+    def _filled(self, directory, size, number, cache_size, **site_settings):
+        """Where the files are, and the section of a storage, if there is one.
+        """
+        if self.storage is None:
+            yield _plain(directory, size), None
+            return
+        with blobsites.CONTESTANTS[self.storage].running(
+                directory, sync_latency=0.0, socket=False,
+                **site_settings) as site:
+            blobwork.plant(site, number, size)
+            files = os.path.join(
+                directory, CACHE if site.address else blobsites.BLOBS)
+            yield files, _SECTIONS[self.storage].format(
+                directory=directory, files=files, cache_size=cache_size,
+                server=site.address and '{}:{}'.format(*site.address))
+
+    def path(self, way):
+        """What is asked for; None: there is no such file."""
+        if self.storage:
+            return {'small': app.SMALL, 'warm': app.WARM,
+                    'cold': app.COLD}[way]
+        plain = app.WARM if self.server else (
+            f'{filesnginx.PLAIN}{_PLAIN_FILE}')
+        return plain if way == 'warm' else None
+
+
+def _plain(directory, size):
+    files = os.path.join(directory, 'plain')
+    os.mkdir(files)
+    with open(os.path.join(files, _PLAIN_FILE), 'wb') as file:
+        file.write(os.urandom(size))
+    os.sync()  # as `blobwork.plant`
+    return files
+
+
+_OVER = {
+    'direct': (DIRECT, 'FsyncStorage in the application'),
+    'fsync-client': (OURS, 'FsyncClient, fsync-runzeo'),
+    'zeo': (STOCK, 'client and server of ZEO'),
+}
+
+
+def _sites():
+    yield FileSite('nginx', 'nginx, a plain file', nginx=True)
+    yield FileSite(
+        'x-accel:bare', 'nginx, told by a function that does nothing else',
+        'waitress', 'bare', nginx=True)
+    for over in 'direct', 'fsync-client':
+        storage, words = _OVER[over]
+        yield FileSite(
+            f'x-accel:{over}', f'nginx, told by BlobResponse; {words}',
+            'waitress', 'ours', storage, nginx=True)
+    for server in 'waitress', 'gunicorn':
+        for over, (storage, words) in _OVER.items():
+            application, by = (
+                ('stock', 'file_wrapper') if storage == STOCK
+                else ('ours', 'BlobResponse'))
+            yield FileSite(f'{server}:{over}', f'{server}, {by}; {words}',
+                           server, application, storage)
+
+
+CONTESTANTS = {site.name: site for site in _sites()}

@@ -1,0 +1,255 @@
+"""Draws `pictures` with matplotlib, which is an extra, as PNG and SVG files.
+
+A contestant has the same colour and the same mark in all of them.  The texts
+can be read in a picture of 1200 pixels, and on a telephone.
+"""
+
+import os
+import textwrap
+import zlib
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import LogLocator
+from matplotlib.ticker import NullFormatter
+
+from ..wording import number
+from . import pictures
+
+FORMATS = ('png', 'svg')
+
+#: Of a picture; the height is what it needs.
+WIDTH, PIXELS = 6.5, 1200
+
+#: Colours that can be told apart by the colour-blind, stock in grey.
+_LOOKS = {
+    'filestorage': ('#555555', 'o'),
+    'filestorage:no-fsync': ('#9a9a9a', 's'),
+    'filestorage:vote-fsync': ('#777777', 'v'),
+    'fsync:group-commit': ('#d55e00', 'o'),
+    'fsync:per-commit': ('#b8860b', 'D'),
+    'fsync:two-sync': ('#cc79a7', '^'),
+    'fsync:interval': ('#4aa3dc', 'P'),
+    'fsync:none': ('#0072b2', 's'),
+    'zeo': ('#000000', 'X'),
+    'zeo:shared': ('#8a8a8a', 'X'),
+    'zeo:fsyncstorage': ('#8a8a8a', 'D'),
+    'fsync-zeo': ('#b8860b', '>'),
+    'fsync-client': ('#c4161c', 'p'),
+    'fsync-client:zeo': ('#e377c2', '<'),
+    'relstorage:postgresql': ('#1f4e9c', '^'),
+    'relstorage:sqlite': ('#009e73', 'v'),
+    'relstorage:sqlite-normal': ('#66c2a5', 'd'),
+}
+_SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
+    '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
+
+_STYLE = {
+    'font.size': 10,
+    'axes.edgecolor': '#888888',
+    'axes.spines.right': False,
+    'axes.spines.top': False,
+    'axes.grid': True,
+    'axes.axisbelow': True,
+    'axes.titlesize': 9,
+    'grid.color': '#e4e4e4',
+    'figure.constrained_layout.use': True,
+    'legend.frameon': False,
+    # Texts stay texts: small files, and what has no such font has a narrower
+    # one.
+    'svg.fonttype': 'none',
+    # The same picture makes the same file.
+    'svg.hashsalt': 'fsync-time',
+}
+
+#: Inches.
+_LINE, _MARGIN = 0.2, 0.12
+_PANEL_HEIGHT, _ROW_HEIGHT = 2.7, 0.27
+#: Characters a line, for texts of these sizes.
+_QUESTION, _TEXT, _SMALL = (13, 56), (10, 78), (8, 106)
+
+#: From here on the small would vanish beside the large.
+_LOGARITHMIC = 40
+#: And up to here there is room for more than the powers of ten.
+_FINE = 500
+
+#: Contestants side by side.
+_IN_LEGEND = 3
+
+
+def save_all(document, directory, formats=FORMATS):
+    """Each picture in each format; the directory is made."""
+    os.makedirs(directory, exist_ok=True)
+    for picture in pictures.of(document):
+        path = os.path.join(directory, picture.name)
+        save(picture, {form: f'{path}.{form}' for form in formats})
+
+
+def save(picture, targets):
+    """Into files, or file objects, by format."""
+    with rc_context(_STYLE):
+        figure = draw(picture)
+        for form, target in targets.items():
+            figure.savefig(
+                target, format=form, dpi=PIXELS / WIDTH,
+                metadata={'Date': None} if form == 'svg' else None)
+
+
+def look(contestant):
+    """Colour and mark; of an unknown one always the same, too."""
+    spare = _SPARE[zlib.crc32(contestant.encode()) % len(_SPARE)]
+    return _LOOKS.get(contestant, spare)
+
+
+def draw(picture):
+    several = max(len(points) for panel in picture.panels
+                  for points in panel.series.values()) > 1
+    above = [*_wrapped(picture.question, *_QUESTION),
+             *_wrapped(picture.conditions, *_TEXT)]
+    below = _wrapped(picture.footer, *_SMALL)
+    names = dict.fromkeys(
+        name for panel in picture.panels for name in panel.series)
+    heights = (
+        len(above) * _LINE * 1.2 + _MARGIN,
+        _lines_height(picture) if several else _dots_height(picture),
+        -(-len(names) // _IN_LEGEND) * _LINE + _MARGIN if several else 0.01,
+        len(below) * _LINE * 0.75 + _MARGIN)
+    figure = Figure((WIDTH, sum(heights)))
+    top, body, legend, bottom = figure.subfigures(
+        4, 1, height_ratios=heights, hspace=0)
+    _write(top, above)
+    if several:
+        _draw_lines(body, picture)
+        _draw_legend(legend, names)
+    else:
+        _draw_dots(body, picture)
+    _write(bottom, below, color='#555555')
+    return figure
+
+
+def _wrapped(text, size, width):
+    return [(line, size) for line in textwrap.wrap(text, width)]
+
+
+def _write(part, lines, **style):
+    """The lines of a text, from the left margin on."""
+    for position, (line, size) in enumerate(lines):
+        part.text(
+            _MARGIN / WIDTH, 1 - (position + 0.3) / (len(lines) + 0.3), line,
+            va='top', fontsize=size,
+            fontweight='bold' if size == _QUESTION[0] else 'normal', **style)
+
+
+def _grid(panels):
+    """Rows and columns."""
+    columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
+    return -(-len(panels) // columns), columns
+
+
+def _lines_height(picture):
+    rows, _ = _grid(picture.panels)
+    return rows * _PANEL_HEIGHT + _LINE
+
+
+def _draw_lines(figure, picture):
+    """Panels side by side."""
+    panels = picture.panels
+    rows, columns = _grid(panels)
+    axes = figure.subplots(
+        rows, columns, squeeze=False, sharey=picture.alike).flat
+    for panel, axis in zip(panels, axes):
+        _draw_panel(axis, panel, picture.put)
+    for axis in list(axes)[len(panels):]:
+        axis.remove()
+    _scale_all(figure, picture, 'y')
+    figure.supxlabel(picture.along, fontsize=10)
+    figure.supylabel(picture.up, fontsize=10)
+
+
+def _draw_panel(axis, panel, put):
+    axis.set_title(panel.title)
+    places = sorted({point.at for points in panel.series.values()
+                     for point in points})
+    for order, (contestant, points) in enumerate(panel.series.items()):
+        colour, mark = look(contestant)
+        # A little apart, so that no range hides another.
+        apart = (order - (len(panel.series) - 1) / 2) * 0.04
+        axis.errorbar(
+            [places.index(point.at) + apart for point in points],
+            [point.median for point in points], _ranges(points),
+            color=colour, marker=mark, markersize=5, capsize=2,
+            linewidth=1.4, elinewidth=0.9, label=contestant)
+    axis.set_xticks(range(len(places)), map(put, places))
+    axis.set_xlim(-0.4, len(places) - 0.6)
+
+
+def _dots_height(picture):
+    rows = sum(len(panel.series) + 2 for panel in picture.panels)
+    return rows * _ROW_HEIGHT + 2 * _LINE
+
+
+def _draw_dots(figure, picture):
+    """Panels one below the other, with the heights of their rows."""
+    panels = picture.panels
+    axes = figure.subplots(
+        len(panels), 1, squeeze=False, sharex=picture.alike, height_ratios=[
+            len(panel.series) + 1 for panel in panels]).flat
+    for panel, axis in zip(panels, axes):
+        _draw_rows(axis, panel)
+    _scale_all(figure, picture, 'x')
+    figure.supxlabel(picture.up, fontsize=10)
+
+
+def _draw_rows(axis, panel):
+    axis.set_title(panel.title, loc='left')
+    for row, (contestant, (point,)) in enumerate(panel.series.items()):
+        colour, mark = look(contestant)
+        axis.errorbar(
+            [point.median], [row], xerr=_ranges([point]), color=colour,
+            marker=mark, markersize=6, capsize=3)
+        axis.annotate(
+            number(point.median), (point.high, row), (6, 0),
+            textcoords='offset points', va='center')
+    axis.set_yticks(range(len(panel.series)), panel.series)
+    axis.set_ylim(len(panel.series) - 0.4, -0.6)
+    axis.grid(False, axis='y')
+    # Room for the number behind the last one.
+    axis.margins(x=0.2)
+
+
+def _ranges(points):
+    return [[point.median - point.low for point in points],
+            [point.high - point.median for point in points]]
+
+
+def _scale_all(figure, picture, direction):
+    for panel, axes in zip(picture.panels, figure.axes):
+        _scale(axes, direction, picture.panels if picture.alike else [panel])
+
+
+def _scale(axes, direction, panels):
+    """From 0 on, or logarithmic, with numbers that can be read."""
+    values = [value for panel in panels for points in panel.series.values()
+              for point in points for value in (point.low, point.high)]
+    axis = getattr(axes, f'{direction}axis')
+    if min(values) > 0 and max(values) / min(values) > _LOGARITHMIC:
+        axes.set(**{f'{direction}scale': 'log'})
+        fine = max(values) / min(values) < _FINE
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if fine else (1,)))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set(**{f'{direction}lim': (0, None)})
+    axis.set_major_formatter(FuncFormatter(_plain))
+
+
+def _plain(value, _):
+    return f'{value:,.10g}'
+
+
+def _draw_legend(part, names):
+    part.legend(
+        [Line2D([], [], color=colour, marker=mark)
+         for colour, mark in map(look, names)],
+        names, ncols=min(_IN_LEGEND, len(names)), loc='center')

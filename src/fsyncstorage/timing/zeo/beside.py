@@ -1,0 +1,60 @@
+"""How long a cold read takes while another client commits.
+
+One client process reads objects, each once, with short pauses; another one
+changes an object of its own as fast as it can.
+"""
+
+import time
+
+from .. import processes
+from .. import statistics
+from ..campaign import Race
+from ..commits.loading import PAUSE
+from ..population import plant
+from .writing import writer
+
+
+def race(**settings):
+    return Race(
+        'read-beside-commit', settings, measure,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'),
+        suits=lambda contestant: contestant.can_be_slowed)
+
+
+def measure(contestant, directory, *, seconds, **site_settings):
+    """Time the reads of one contestant; the figures of it."""
+    with contestant.running(directory, **site_settings) as site:
+        # With the pauses it cannot read more than these in that time.
+        oids = plant(
+            site, read=round(seconds / PAUSE) + 1, written=1)['read']
+        reads, (commits, _) = processes.run(site, [
+            _reader(site, oids, seconds), writer(site, 'written', seconds)])
+    return {
+        'reads': len(reads),
+        'p50_seconds': statistics.percentile(reads, 50),
+        'p99_seconds': statistics.percentile(reads, 99),
+        'max_seconds': max(reads),
+        'commits': len(commits.transactions),
+    }
+
+
+def _reader(site, oids, seconds):
+    """A job that returns how long each read took."""
+
+    def job(start):
+        with processes.database(site) as db:
+            connection = db.open()
+            start()
+            end = time.perf_counter() + seconds
+            durations = []
+            for oid in oids:
+                begin = time.perf_counter()
+                connection.get(oid)
+                now = time.perf_counter()
+                durations.append(now - begin)
+                if now > end:
+                    break
+                time.sleep(PAUSE)
+            return durations
+
+    return job

@@ -1,0 +1,182 @@
+"""Many clients that cost next to nothing, and commit as fast as they can.
+
+A stock client needs more processor time for a commit than a server does; so a
+few of them measure themselves.  Here one process drives all connections, each
+with an object of its own, straight over sockets.
+
+It also watches what is promised on each connection: that tids, in replies and
+in invalidations, rise strictly, and that a client was told of all commits of
+the others when the server answers what it asks afterwards.
+"""
+
+import selectors
+import socket
+import time
+
+from ZODB.utils import z64
+
+from .. import statistics
+from ..campaign import Race
+from . import wire
+
+
+def race(**settings):
+    return Race(
+        'light', settings, measure,
+        ('txn_per_second', 'p50_seconds', 'p99_seconds'),
+        suits=lambda contestant: contestant.takes_light_clients)
+
+
+def measure(contestant, directory, *, connections, seconds, **site_settings):
+    """Time the commits of one contestant; the figures of it."""
+    with contestant.running(directory, **site_settings) as site:
+        clients = [Client(site.address) for _ in range(connections)]
+        try:
+            before = site.server.usage()
+            figures = drive(clients, seconds)
+            after = site.server.usage()
+        finally:
+            for client in clients:
+                client.close()
+    used = {name: after[name] - before[name] for name in after}
+    return {
+        **figures,
+        'server_cpu': used['cpu_seconds'] / figures['seconds'],
+        'syncs': used['syncs'],
+    }
+
+
+def drive(clients, seconds):
+    """Let the clients commit for so long; the figures."""
+    began, cpu = time.perf_counter(), time.process_time()
+    end = began + seconds
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client.socket, selectors.EVENT_READ, client)
+            client.commit()
+        busy = len(clients)
+        while busy:
+            for key, _ in selector.select():
+                client = key.data
+                # One that is done reads on: it is still told of commits.
+                if client.receive():
+                    if time.perf_counter() < end:
+                        client.commit()
+                    else:
+                        busy -= 1
+    took, cpu = time.perf_counter() - began, time.process_time() - cpu
+    for client in clients:
+        client.call('ping')
+    durations = [one for client in clients for one in client.durations]
+    others = len(clients) - 1
+    return {
+        'transactions': len(durations),
+        'seconds': took,
+        'txn_per_second': len(durations) / took,
+        'p50_seconds': statistics.percentile(durations, 50),
+        'p99_seconds': statistics.percentile(durations, 99),
+        'max_seconds': max(durations),
+        'driver_cpu': cpu / took,
+        'tids_not_rising': sum(client.tids_not_rising for client in clients),
+        'invalidations_late': (
+            len(durations) * others
+            - sum(client.invalidations for client in clients)),
+    }
+
+
+class Client:
+    """One connection, ready to commit; waits only until it is."""
+
+    def __init__(self, address):
+        self.durations = []
+        self.invalidations = 0
+        self.tids_not_rising = 0
+        self._inbox = wire.Inbox()
+        self._answer = None
+        self._tid = z64
+        self._serial = z64
+        self._finish = wire.finish()
+        self.socket = _connected(address)
+        try:
+            self._register()
+        except BaseException:
+            self.close()
+            raise
+
+    def _register(self):
+        handshake, = self._inbox.add(self._read())
+        if handshake != wire.HANDSHAKE:
+            raise ConnectionError(f'the server speaks {handshake!r}')
+        self.socket.sendall(wire.frame(handshake))
+        self._tid = self.call('register', '1', False)
+        oid, = self.call('new_oids', 1)
+        self._vote = wire.Vote(oid)
+
+    def close(self):
+        self.socket.close()
+
+    def call(self, name, *arguments):
+        """Call a method of the server, and wait for the answer."""
+        self.socket.sendall(wire.call(wire.CALL, name, *arguments))
+        self._answer = None
+        while self._answer is None:
+            self.receive()
+        return self._answer[0]
+
+    def commit(self):
+        self._began = time.perf_counter()
+        self.socket.sendall(self._vote.messages(
+            self._serial, len(self.durations)))
+
+    def receive(self):
+        """Take what has come; true when the commit is done."""
+        done = False
+        for message in self._inbox.add(self._read()):
+            message_id, flags, name, arguments = wire.read(message)
+            if name == 'invalidateTransaction':
+                self.invalidations += 1
+                self._see(arguments[0])
+            elif name == '.reply':
+                if flags:
+                    error, its = arguments
+                    raise ConnectionError(f'the server answered {error}{its}')
+                done |= self._replied(message_id, arguments)
+        return done
+
+    def _replied(self, message_id, result):
+        if message_id == wire.VOTE:
+            self.socket.sendall(self._finish)
+        elif message_id == wire.FINISH:
+            self.durations.append(time.perf_counter() - self._began)
+            self._see(result)
+            self._serial = result
+            return True
+        else:
+            self._answer = [result]
+        return False
+
+    def _see(self, tid):
+        if tid <= self._tid:
+            self.tids_not_rising += 1
+        self._tid = tid
+
+    def _read(self):
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError('the server closed the connection')
+        return data
+
+
+def _connected(address):
+    if isinstance(address, str):
+        connection = socket.socket(socket.AF_UNIX)
+    else:
+        connection = socket.socket()
+        # As ZEO's own client does.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
