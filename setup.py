@@ -66,6 +66,8 @@ setup(
             'manuel >= 1.13',
             'matplotlib >= 3.8',
             'PasteDeploy >= 3.0',
+            # The first that says which setuptools it needs.
+            'pyramid >= 2.1',
             'waitress >= 3.0',
             'WebOb >= 1.8',
             'ZEO[test] >= 6.2',

@@ -8,7 +8,10 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
+from fsyncstorage import wire
+from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server.blobsender import PIECE
 from fsyncstorage.server.channel import Channel
 
 from .channels import ChannelTestCase
@@ -124,3 +127,19 @@ def vote(client, records, serial=z64):
 
 def commit(client, records, serial=z64):
     return client.tpc_finish(vote(client, records, serial))
+
+
+def blobs_held_up(go_on):
+    """A patch: of each blob, what is behind a first piece waits for it."""
+    blob = ReadChannel.blob
+
+    def held(*args):
+        came = 0
+        for event in blob(*args):
+            if came >= PIECE:
+                go_on.wait(PATIENCE)
+            if event.__class__ is wire.Chunk:
+                came += len(event.data)
+            yield event
+
+    return mock.patch.object(ReadChannel, 'blob', held)

@@ -3,8 +3,11 @@
 import contextlib
 import dataclasses
 import re
+import socket
 
 import transaction
+import waitress
+from waitress import wasyncore
 from webob import Request
 from ZODB.blob import Blob
 from ZODB.DB import DB
@@ -12,6 +15,9 @@ from ZODB.DB import DB
 from fsyncstorage.files.response import BlobResponse
 
 from .support import TestCase
+from .support import Thread
+
+BUFFER = 1 << 16
 
 
 class FilesTest(TestCase):
@@ -39,6 +45,39 @@ class FilesTest(TestCase):
         request = Request.blank(
             '/', method=method, headers=dict(headers), environ=dict(environ))
         return ask(request, BlobResponse(request, blob, **options))
+
+
+class Waitress:
+    """An application under waitress, in threads, until the test ends.
+
+    Its buffers are small: who does not read holds up who sends.
+    """
+
+    def __init__(self, test, application):
+        listener = socket.create_server(('127.0.0.1', 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        self.address = listener.getsockname()
+        self._channels = {}
+        self._server = waitress.create_server(
+            application, sockets=[listener], map=self._channels, threads=2,
+            outbuf_high_watermark=BUFFER)
+        self._thread = Thread(self._server.run)
+        test.addCleanup(self._stop)
+
+    def _stop(self):
+        self._server.trigger.pull_trigger(
+            lambda: wasyncore.close_all(self._channels))
+        self._thread.result()
+        self._server.task_dispatcher.shutdown()
+
+    @property
+    def connections(self):
+        return len(self._server.active_channels)
+
+    @property
+    def busy(self):
+        """How many of its threads are."""
+        return self._server.task_dispatcher.active_count
 
 
 @dataclasses.dataclass

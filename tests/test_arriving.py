@@ -1,6 +1,7 @@
 """Blobs that are read before all of them is there."""
 
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -9,20 +10,19 @@ from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
-from ZODB.POSException import StorageError
 
-from fsyncstorage import wire
 from fsyncstorage.client.arriving import ArrivingFile
 from fsyncstorage.client.blobcache import TRIES
 from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.client.blobcache import Interrupted
-from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import PIECE
+from fsyncstorage.server.blobsender import BlobSender
 
 from .blobs import SERIAL
 from .blobs import BlobCacheTest
 from .connected import ConnectedTestCase
+from .connected import blobs_held_up
 from .support import PATIENCE
 from .support import Thread
 from .support import oid
@@ -209,6 +209,21 @@ class Trouble(ArrivingTest):
                 read_on()
         self.until_over(cache)
         self.assertEqual(self.check(), set())
+
+    def test_each_reader_has_an_error_of_its_own(self):
+        """What one thread adds to it is not seen in another."""
+        cache = self.cache()
+        files = self.begun(cache), self.begun(cache)
+        self.error = OSError(errno.EIO, 'no more')
+        self.go_on.set()
+        raised = []
+        for file in *files, files[0]:
+            with self.assertRaisesRegex(OSError, 'no more') as caught:
+                file.readall()
+            self.assertEqual(caught.exception.errno, errno.EIO)
+            self.assertIs(caught.exception.__cause__, self.error)
+            raised.append(caught.exception)
+        self.assertEqual(len(set(map(id, raised))), 3)
 
     def test_a_failure_behind_its_end_leaves_nobody_waiting(self):
         cache = self.cache()
@@ -429,22 +444,10 @@ class OverZEO(ConnectedTestCase):
         self.go_on = threading.Event()
         self.addCleanup(self.go_on.set)
 
-    def hold_after_the_first_piece(self):
-        blob = ReadChannel.blob
-
-        def held(*args):
-            came = 0
-            for event in blob(*args):
-                if came >= PIECE:
-                    self.go_on.wait(PATIENCE)
-                if event.__class__ is wire.Chunk:
-                    came += len(event.data)
-                yield event
-
-        self.patch(ReadChannel, 'blob', held)
-
     def begun(self):
-        self.hold_after_the_first_piece()
+        patch = blobs_held_up(self.go_on)
+        patch.start()
+        self.addCleanup(patch.stop)
         file = self.client.openArriving(oid(1), self.serial)
         self.addCleanup(file.close)
         self.assertEqual(file.size, len(self.content))
@@ -474,8 +477,27 @@ class OverZEO(ConnectedTestCase):
         self.thread.join()
         self.client._server.timeout = 0.1
         self.go_on.set()
-        with self.assertRaises(StorageError):
+        # It was waited for once.
+        with self.assertRaisesRegex(ClientDisconnected, 'timed out'):
             file.read()
+
+    def test_a_server_that_hangs(self):
+        """It is waited for as long as there is a connection to it."""
+        send = BlobSender._send
+
+        async def hang(sender, number, file, position, length):
+            if position and self.figures.requests == 1:
+                sender._channel.flush()
+                sender._channel.full = True  # as if nobody took anything
+            await send(sender, number, file, position, length)
+
+        self.patch(BlobSender, '_send', hang)
+        file = self.client.openArriving(oid(1), self.serial)
+        self.addCleanup(file.close)
+        self.assertEqual(read(file, PIECE), self.content[:PIECE])
+        rest = Thread(file.read)
+        self.cut_off(self.client)
+        self.assertEqual(rest.result(), self.content[PIECE:])
 
     def test_closing_the_client(self):
         rest = Thread(self.begun().read)

@@ -606,6 +606,28 @@ class Guests(BlobCacheTest):
         self.load(self.cache(), 2)
         self.assertEqual(len(self.server.asked), 1)
 
+    def test_space_is_freed_when_others_can_work_again(self):
+        opened = cachedirectory.CacheDirectory.opened
+        freed = []
+
+        @contextlib.contextmanager
+        def watched(directory, name):
+            with opened(directory, name):
+                yield
+                self.assertFalse(directory.has(name))
+                with other._books._ledger.locked(wait=False) as locked:
+                    self.assertTrue(locked)
+                freed.append(name)
+
+        cache, other = self.cache(), self.cache()
+        self.patch(cachedirectory.CacheDirectory, 'opened', watched)
+        self.read(cache, 2)
+        self.assertEqual(freed, [self.name(2)])
+        self.server.put(4, 9000)
+        self.load(cache, 1)
+        self.load(cache, 4)
+        self.assertEqual(freed, [self.name(2), self.name(1)])
+
     def test_one_that_is_gone_is_not_kept(self):
         cache = self.cache()
         self.read(cache, 2)
@@ -650,6 +672,56 @@ class Guests(BlobCacheTest):
         self.server.sending = sending
         self.load(cache, 2)
         self.assertEqual(self.disk.rows(guests=True), {self.name(2): 20000})
+
+    def while_it_comes(self, number, act):
+        """The download of a blob, and what another process does meanwhile."""
+        def sending(download, piece):
+            self.server.sending = lambda *args: None
+            act(other)
+
+        cache, other = self.cache(), self.cache()
+        self.server.sending = sending
+        self.load(cache, number)
+
+    def test_nothing_goes_for_one_that_does_not_fit_all_the_same(self):
+        self.server.put(4, 6000)
+        self.server.put(5, 5000)
+        self.load(self.cache(), 1)
+
+        def act(other):
+            with other.open(oid(5), SERIAL):
+                self.assertEqual(
+                    self.disk.rows(), {self.name(1): 3000, self.name(4): 6000})
+                self.assertEqual(
+                    self.disk.rows(guests=True), {self.name(5): 5000})
+
+        self.while_it_comes(4, act)
+        self.assertEqual(self.check(), self.names(1, 4))
+
+    def test_one_that_is_being_downloaded_takes_no_room(self):
+        self.server.put(4, 9000)
+        self.load(self.cache(), 1)
+
+        def act(other):
+            self.load(other, 4)
+            self.assertEqual(self.disk.rows(), {self.name(4): 9000})
+
+        self.while_it_comes(2, act)
+
+    def test_who_waited_for_a_blob_takes_no_room(self):
+        """A part is locked until it is seen that the blob is there."""
+        self.server.put(4, 9000)
+        cache = self.cache()
+        self.load(cache, 1)
+        with cache._directory.claim(self.name(1)):
+            self.load(cache, 4)
+        self.assertEqual(self.disk.rows(), {self.name(4): 9000})
+
+    def test_a_smaller_limit_counts_beside_what_is_being_downloaded(self):
+        self.server.put(4, 7000)
+        self.load(self.cache(), 1)
+        self.while_it_comes(4, lambda other: self.cache(limit=5000))
+        self.assertEqual(self.check(), self.names(4))
 
     def test_no_room_beside_what_is_being_downloaded(self):
         self.server.put(4, 9000)

@@ -7,16 +7,20 @@ import types
 from unittest import mock
 
 from BTrees.OOBTree import OOBTree
+from waitress.buffers import ReadOnlyFileBasedBuffer
 from webob import Request
 from webob import exc
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import Blob
 from ZODB.POSException import POSKeyError
 
+from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.files.application import Application
 from fsyncstorage.files.application import File
 from fsyncstorage.files.application import make_application
 from fsyncstorage.files.application import traverse
+from fsyncstorage.files.filter import Filter
+from fsyncstorage.files.handover import XSendfile
 from fsyncstorage.files.zope import BlobIterator
 
 from .files import FilesTest
@@ -113,6 +117,23 @@ class Served(FilesTest):
         self.assertEqual(asked, [('GET', ['picture'])])
         self.refused(404, '/other', find=self.find, publish=publish)
 
+    def test_shared_caches_keep_only_what_is_public(self):
+        found = self.ask('/files/a.png')
+        self.assertNotIn('Cache-Control', found.headers)
+        for path, headers, status in (
+                ('/files/a.png', {}, 200), ('/files/x', {}, 404),
+                ('/files/a.png', {'If-None-Match': found.headers['ETag']},
+                 304)):
+            answer = self.ask(path, headers=headers, publish=lambda *args: 1)
+            self.assertEqual(answer.status, status)
+            self.assertEqual(answer.headers['Cache-Control'], 'private')
+
+    def test_publish_knows_better_what_they_may_keep(self):
+        publish = mock.Mock(side_effect=exc.HTTPNotFound(
+            headers=[('Cache-Control', 'no-store')]))
+        answer = self.ask('/files/a.png', publish=publish)
+        self.assertEqual(answer.headers['Cache-Control'], 'no-store')
+
     def test_publish_says_no(self):
         self.refused(403, '/files/a.png', publish=lambda *args: None)
         self.refused(401, '/files/a.png', publish=mock.Mock(
@@ -130,9 +151,10 @@ class Served(FilesTest):
             self.refused(404, '/files/a.png')
 
     def test_a_server_that_is_gone(self):
-        with mock.patch.object(self.storage, 'loadBlob',
-                               side_effect=ClientDisconnected):
-            self.refused(503, '/files/a.png')
+        for error in ClientDisconnected, DownloadFailed:
+            with mock.patch.object(
+                    self.storage, 'loadBlob', side_effect=error):
+                self.refused(503, '/files/a.png')
 
     def test_a_file_that_is_removed_in_between(self):
         with mock.patch('fsyncstorage.files.application.BlobResponse',
@@ -174,6 +196,33 @@ class Zope(FilesTest):
         self.assertEqual(iterator.read(7), DATA[:7])
         self.assertEqual(b''.join(iterator), DATA[7:])
         iterator.close()
+
+    def test_waitress_sends_it_without_a_thread(self):
+        iterator = BlobIterator(self.put(DATA))
+        self.addCleanup(iterator.close)
+        self.assertEqual(
+            ReadOnlyFileBasedBuffer(iterator).prepare(), len(DATA))
+
+    def test_but_not_what_arrives_yet(self):
+        blob = self.put(DATA)
+        arriving = mock.Mock(wraps=open(blob.committed(), 'rb'))
+        arriving.fileno.side_effect = OSError
+        self.storage.openArriving = lambda oid, serial: arriving
+        iterator = BlobIterator(blob)
+        self.addCleanup(iterator.close)
+        self.assertEqual(ReadOnlyFileBasedBuffer(iterator).prepare(), 0)
+        self.assertEqual(b''.join(iterator), DATA)
+
+    def test_the_filter_hands_it_over(self):
+        blob = self.put(DATA)
+
+        def application(environ, start_response):
+            start_response('200 OK', [('Content-Length', str(len(DATA)))])
+            return environ['wsgi.file_wrapper'](BlobIterator(blob))
+
+        answer = ask(Request.blank('/'), Filter(
+            application, XSendfile([self.path('blobs')])))
+        self.assertEqual(answer.headers['X-Sendfile'], blob.committed())
 
     def test_what_the_publisher_makes_of_it(self):
         iterator = BlobIterator(self.put(DATA))

@@ -3,6 +3,7 @@
 
 import contextlib
 import http.client
+import io
 import os
 import pathlib
 import shutil
@@ -85,6 +86,24 @@ class Headers(FilesTest):
     def test_other_directories(self):
         self.assertIsNone(XSendfile(['/a']).header('/ab/c'))
         self.assertNotIn('X-Sendfile', self.told(XSendfile([self.path('b')])))
+
+    def test_links(self):
+        """The front server is told what it knows the directory by."""
+        os.symlink(self.path('blobs'), self.path('link'))
+        path = self.blob.committed()
+        linked = path.replace(self.path('blobs'), self.path('link'))
+        for directory, expected in ('blobs', path), ('link', linked):
+            hand_over = XSendfile([self.path(directory)])
+            for each in path, linked:
+                self.assertEqual(
+                    hand_over.header(each), ('X-Sendfile', expected))
+
+    def test_links_in_the_directory(self):
+        os.makedirs(self.path('inner'))
+        os.symlink(self.path('elsewhere'), self.path('inner/link'))
+        self.assertEqual(
+            XSendfile([self.path('inner')]).header(self.path('inner/link/a')),
+            ('X-Sendfile', self.path('inner/link/a')))
 
     def test_what_the_front_server_cannot_judge(self):
         tag = Source.of(self.blob).tag
@@ -186,6 +205,60 @@ class Filtered(FilesTest):
             ('Content-Length', '5'), ('Content-Range', f'bytes 5-9/{SIZE}')]
         self.handed_over(headers={'Range': 'bytes=5-9'})
         self.streamed()
+
+    def webob(self, environ, start_response):
+        """It cuts out a range itself, unless the file can."""
+        self.file = self.open()
+        return Response(
+            app_iter=environ['wsgi.file_wrapper'](self.file),
+            headerlist=self.headers, conditional_response=True,
+        )(environ, start_response)
+
+    def test_a_range_of_webob(self):
+        for asked in 'bytes=5-9', 'bytes=-5', 'bytes=5-9,0-0':
+            self.handed_over(application=self.webob, headers={'Range': asked})
+
+    def test_a_range_of_webob_of_another_file(self):
+        self.open = lambda: io.BytesIO(DATA)
+        answer = self.streamed(
+            application=self.webob, headers={'Range': 'bytes=5-9'})
+        self.assertEqual((answer.status, answer.body), (206, DATA[5:10]))
+
+    def test_a_range_of_webob_of_what_can_only_be_read(self):
+        file = io.BytesIO(DATA)
+        self.open = lambda: mock.Mock(
+            spec=('read',), read=file.read, closed=True)
+        answer = self.streamed(
+            application=self.webob, headers={'Range': 'bytes=5-9'})
+        self.assertEqual((answer.status, answer.body), (200, DATA))
+
+    def test_a_file_that_plone_namedfile_returns(self):
+        class filestream_range_iterator:
+
+            def __init__(self, file):
+                self._io = file
+                self.read = file.read
+                self.close = file.close
+
+        class Other(filestream_range_iterator):
+            """It could be anything."""
+
+        def application(environ, start_response):
+            self.file = self.open()
+            self.file.seek(self.skip)
+            start_response(self.status, self.headers)
+            return environ['wsgi.file_wrapper'](kind(self.file))
+
+        kind = filestream_range_iterator
+        self.handed_over(application=application)
+        kind = Other
+        self.assertEqual(self.streamed(application=application).body, DATA)
+        kind = filestream_range_iterator
+        self.skip = 5
+        self.streamed(application=application)
+        self.status = '206 Partial Content'
+        self.handed_over(
+            application=application, headers={'Range': 'bytes=5-'})
 
     def test_our_response(self):
         answer = self.filtered(lambda environ, start_response: BlobResponse(
@@ -311,6 +384,7 @@ class Nginx(FilesTest):
         response = BlobResponse(
             Request(environ), self.blob, filename='\xfc.png',
             hand_over=XAccelRedirect({'/blob-files/': self.path('blobs')}))
+        response.cache_control = 'private'
         if 'X-Accel-Redirect' not in response.headers:
             self.streamed.append(response.status_code)
         return response(environ, start_response)
@@ -380,6 +454,7 @@ class Nginx(FilesTest):
 
     def test_it_sends_the_file(self):
         self.sends(200, DATA)
+        self.assertEqual(self.ask().headers['Cache-Control'], 'private')
 
     def test_it_sends_ranges(self):
         self.sends(206, DATA[5:10], Range='bytes=5-9')

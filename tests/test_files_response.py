@@ -192,6 +192,17 @@ class Sent(FilesTest):
         answer, calls = self.wrapped('other', Range='bytes=10-19')
         self.assertEqual((answer.body, calls), (DATA[10:20], []))
 
+    def test_the_server_reads_in_pieces(self):
+        """It may also take the descriptor."""
+        file = BlobResponse(Request.blank('/', environ={
+            'wsgi.file_wrapper': lambda file, size: file}), self.blob).app_iter
+        with contextlib.closing(file), mock.patch.object(
+                bodies, 'PIECE', 100):
+            self.assertEqual(os.fstat(file.fileno()).st_size, SIZE)
+            self.assertEqual(file.read(SIZE), DATA[:100])
+            self.assertEqual(file.read(7), DATA[100:107])
+            self.assertEqual(file.read(), DATA[107:])
+
     def test_in_pieces(self):
         response = BlobResponse(Request.blank('/'), self.blob)
         with mock.patch.object(bodies, 'PIECE', 100):
@@ -236,6 +247,20 @@ class Sent(FilesTest):
             file.write(b'changed')
         with self.assertRaises(BlobError):
             self.get(self.blob)
+
+    def test_what_is_in_a_savepoint(self):
+        """Before they are looked at again, its blobs are ghosts."""
+        self.root['new'] = new = Blob(b'new')
+        with self.blob.open('w') as file:
+            file.write(b'changed')
+        self.transactions.savepoint()
+        for look in lambda blob: None, Blob._p_activate:
+            for blob in new, self.blob:
+                look(blob)
+                with self.assertRaises(BlobError):
+                    self.get(blob)
+        self.transactions.abort()
+        self.assertEqual(self.get(self.blob).body, DATA)
 
     # Failures
 

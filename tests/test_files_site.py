@@ -5,8 +5,6 @@ import http.client
 import importlib.util
 import pathlib
 
-import waitress
-from waitress import wasyncore
 from webob import Request
 from ZODB.blob import Blob
 from ZODB.DB import DB
@@ -17,9 +15,9 @@ from fsyncstorage.files.handover import XSendfile
 from .connected import ConnectedTestCase
 from .files import Answer
 from .files import FilesTest
+from .files import Waitress
 from .files import ask
 from .support import PATIENCE
-from .support import Thread
 from .support import until
 
 SERVE = (pathlib.Path(__file__).parent.with_name('examples')
@@ -55,18 +53,7 @@ class UnderWaitress(FilesTest):
     def setUp(self):
         super().setUp()
         self.put(DATA, 'a.png')
-        self.channels = {}
-        self.server = waitress.create_server(
-            Application(self.db), listen='127.0.0.1:0', map=self.channels,
-            threads=2)
-        self.thread = Thread(self.server.run)
-        self.addCleanup(self.stop)
-
-    def stop(self):
-        self.server.trigger.pull_trigger(
-            lambda: wasyncore.close_all(self.channels))
-        self.thread.result()
-        self.server.task_dispatcher.shutdown()
+        self.server = Waitress(self, Application(self.db))
 
     def ask(self, connection, method='GET', **headers):
         connection.request(method, '/a.png', headers=headers)
@@ -77,7 +64,7 @@ class UnderWaitress(FilesTest):
     def test_one_connection(self):
         """Each answer ends where it should, or the next could not be read."""
         connection = http.client.HTTPConnection(
-            '127.0.0.1', self.server.effective_port, timeout=PATIENCE)
+            *self.server.address, timeout=PATIENCE)
         with contextlib.closing(connection):
             self.assertEqual(self.ask(connection).body, DATA)
             self.assertEqual(

@@ -6,6 +6,7 @@ from unittest import mock
 
 from fsyncstorage.client import books
 from fsyncstorage.client import cachedirectory
+from fsyncstorage.client.cachedirectory import LONGEST_LEASE
 from fsyncstorage.client.ledger import Ledger
 
 from .blobs import SERIAL
@@ -14,7 +15,7 @@ from .connected import ConnectedTestCase
 from .support import oid
 
 
-class Leases(BlobCacheTest):
+class LeaseTest(BlobCacheTest):
     """There is room for three blobs."""
 
     def setUp(self):
@@ -27,6 +28,9 @@ class Leases(BlobCacheTest):
         path = cache.lease(oid(number), SERIAL, seconds)
         with open(path, 'rb') as file:
             self.assertEqual(file.read(), self.server.blobs[number])
+
+
+class Leases(LeaseTest):
 
     def test_what_is_not_leased_goes_first(self):
         cache = self.cache()
@@ -105,6 +109,58 @@ class Leases(BlobCacheTest):
         self.load(cache, 1)
         self.lease(cache, 8)
         self.assertEqual(len(self.server.asked), 2)
+
+
+class WrongClocks(LeaseTest):
+    """What was used in years to come is as good as any other blob."""
+
+    ahead = 10 * 365 * LONGEST_LEASE
+
+    def check_last_use(self, path):
+        self.assertLessEqual(
+            os.stat(path).st_atime_ns, time.time_ns() + LONGEST_LEASE)
+
+    def put_ahead(self, path):
+        os.utime(path, ns=(time.time_ns() + self.ahead, 0))
+
+    def test_a_day_is_the_longest_lease(self):
+        cache = self.cache()
+        self.lease(cache, 1, 10**9)
+        self.check_last_use(cache.load(oid(1), SERIAL))
+        for number in 2, 3, 4:
+            self.load(cache, number)
+        self.assertEqual(self.check(), self.names(1, 3, 4))
+
+    def test_a_file(self):
+        cache = self.cache()
+        for number in 1, 2, 3:
+            self.load(cache, number)
+        self.put_ahead(cache.load(oid(1), SERIAL))
+        self.load(cache, 4)
+        self.assertEqual(self.check(), self.names(2, 3, 4))
+
+    def test_until_it_is_used_again(self):
+        cache = self.cache()
+        for number in 1, 2, 3:
+            self.load(cache, number)
+        path = cache.load(oid(1), SERIAL)
+        self.put_ahead(path)
+        self.load(cache, 1)
+        self.check_last_use(path)
+        self.load(cache, 4)
+        self.assertEqual(self.check(), self.names(1, 3, 4))
+
+    def test_the_books(self):
+        """It counts as used when that was found out."""
+        cache = self.cache()
+        clock = mock.Mock(time_ns=lambda: time.time_ns() + self.ahead)
+        with mock.patch.object(cachedirectory, 'time', clock), \
+                mock.patch.object(books, 'time', clock):
+            self.load(cache, 1)
+        for number, left in (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 3, 4)), (
+                5, (1, 4, 5)), (6, (4, 5, 6)):
+            self.load(cache, number)
+            self.assertEqual(self.check(), self.names(*left))
 
 
 class Client(ConnectedTestCase):

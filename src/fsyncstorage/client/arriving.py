@@ -16,6 +16,7 @@ the download itself.
 """
 
 import contextlib
+import copy
 import io
 import os
 import threading
@@ -147,7 +148,8 @@ class Arrival:
         with self._changed:
             self._changed.wait_for(lambda: self.over or enough(self))
         if self._error is not None:
-            raise self._error
+            # Each thread adds to its own where it was raised.
+            raise copy.copy(self._error) from self._error
 
 
 class _Told(Download):

@@ -6,9 +6,9 @@ process is reading, however many processes use the directory.
 
 The limit comes first.  So a path may be gone when it is opened: `open` loads
 the blob again then, under the same name.  What was used last goes last, and
-what is leased after that.  Of
-what does not fit at all (a guest), a process keeps the last one that it
-handed out the path of, until it opens and closes it, or loads another.
+what is leased after that.  Of what does not fit at all (a guest), a process
+keeps the last one that it handed out the path of, until it opens and closes
+it, or loads another.
 
 One process or thread downloads a blob, the others wait for it: they wait for
 the lock of its part, and then look again.

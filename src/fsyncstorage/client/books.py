@@ -28,6 +28,7 @@ import contextlib
 import math
 import time
 
+from .cachedirectory import LONGEST_LEASE
 from .ledger import Ledger
 
 VERSION = 2
@@ -48,6 +49,9 @@ SCHEMA = (
 
 INSERT = 'INSERT INTO blobs VALUES (?, ?, ?, ?)'
 DELETE = 'DELETE FROM blobs WHERE name = ?'
+
+# What a blob counts for; a guest, for nothing.
+BOOKED = 'SELECT size FROM blobs WHERE name = ? AND used IS NOT NULL'
 
 # The blob behind a place in the order of use.
 NEXT = ('SELECT used, name, size FROM blobs WHERE (used, name) > (?, ?)'
@@ -131,14 +135,23 @@ class Books:
         for name in self._directory.parts():
             self._settle(db, name)
         self._dismiss_guests(db)
-        self._make_room(db, 0)
+        self._evict(db, self._total(db) - self._limit)
 
     def _make_room(self, db, size):
-        """Remove what is needed; do so many bytes fit now?"""
-        if size > self._limit:
-            return False
+        """Remove what is needed, if that helps; do so many bytes fit now?"""
         excess = self._total(db) + size - self._limit
-        return excess <= 0 or self._evict(db, excess) >= excess
+        if excess <= 0:
+            return True
+        if size > self._limit or size + self._on_its_way(db) > self._limit:
+            return False
+        return self._evict(db, excess) >= excess
+
+    def _on_its_way(self, db):
+        """Bytes that cannot be freed: somebody is at these downloads."""
+        rows = [db.execute(BOOKED, (name,)).fetchone()
+                for name in self._directory.parts()
+                if self._directory.is_on_its_way(name)]
+        return sum(size for size, in filter(None, rows))
 
     def _evict(self, db, wanted):
         """Remove so many bytes, or what there is; return how many."""
@@ -152,23 +165,23 @@ class Books:
             elif not self._settle(db, name):
                 continue
             freed += size
-        # What takes time is to free the space of a file.  That is done when
-        # nobody has it open any more: without the lock.
-        for name in leaving[:KEPT_OPEN]:
-            self._ledger.later(self._directory.opened(name))
-        self._drop(db, leaving, self._directory.remove)
+        self._remove(db, leaving)
         return freed
 
     def _first_to_go(self, db):
         """What was used least recently, as (name, size, is it there)."""
         now = time.time_ns()
+        latest = now + LONGEST_LEASE
+        # A clock ran ahead: all that is known is that it was before now.
+        db.execute(
+            'UPDATE blobs SET used = ? WHERE used > ?', (now, latest))
         place = 0, ''
         chances = SECOND_CHANCES
         while row := db.execute(NEXT, place).fetchone():
             used, name, size = row
             last_use = self._directory.last_use(name)
             leased = last_use > now
-            if last_use > used and (leased or chances):
+            if used < last_use <= latest and (leased or chances):
                 chances -= not leased
                 db.execute('UPDATE blobs SET used = ? WHERE name = ?',
                            (last_use, name))
@@ -201,7 +214,16 @@ class Books:
             seized = self._directory.seize(name)
             if seized is not None:
                 with seized:
-                    self._drop(db, [name], self._directory.remove)
+                    self._remove(db, [name])
+
+    def _remove(self, db, names):
+        """What takes time is to free the space of a file.
+
+        That is done when nobody has it open any more: without the lock.
+        """
+        for name in names[:KEPT_OPEN]:
+            self._ledger.later(self._directory.opened(name))
+        self._drop(db, names, self._directory.remove)
 
     def _drop(self, db, names, remove):
         self._ledger.note(''.join(f'{name}\n' for name in names))

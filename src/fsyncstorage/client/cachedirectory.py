@@ -44,6 +44,9 @@ MODE = 0o400
 
 SECOND = 10**9  # nanoseconds
 
+#: A time of use that is further ahead comes from a clock that was wrong.
+LONGEST_LEASE = 24 * 3600 * SECOND
+
 
 class CacheDirectory:
 
@@ -119,11 +122,13 @@ class CacheDirectory:
         """Note that a blob is used, for so long, and return its size."""
         path = self.blob(name)
         found = os.stat(path)
-        until = time.time_ns() + seconds * SECOND
+        now = time.time_ns()
+        until = now + min(seconds * SECOND, LONGEST_LEASE)
+        if found.st_atime_ns <= now + LONGEST_LEASE:
+            until = max(until, found.st_atime_ns)
         with contextlib.suppress(PermissionError):  # another user's file
             _permit(path, found, self.mode)
-            os.utime(
-                path, ns=(max(until, found.st_atime_ns), found.st_mtime_ns))
+            os.utime(path, ns=(until, found.st_mtime_ns))
         return found.st_size
 
     def last_use(self, name):
@@ -176,6 +181,18 @@ class CacheDirectory:
                 self.remove_part(name)
             return None
         return part
+
+    def is_on_its_way(self, name):
+        """Is somebody at this download, and not done with it?"""
+        if self.has(name):
+            return False
+        try:
+            part = locks.claim(self._part(name), wait=False, flags=os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        if part is not None:
+            part.close()
+        return part is None
 
     def remove_part(self, name):
         _remove(self._part(name))

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import os
 
+from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
 #: Bytes that are booked at once, where nobody says how many there will be.
@@ -31,8 +32,11 @@ class Interrupted(Exception):
     """The connection was lost, or the like: go on with the same download."""
 
 
-class DownloadFailed(StorageError):
-    """A blob could not be loaded; the message says why."""
+class DownloadFailed(StorageError, TransientError):
+    """A blob could not be loaded; the message says why.
+
+    It may be, next time: nothing is left of this one.
+    """
 
 
 class Download:

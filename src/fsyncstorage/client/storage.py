@@ -135,6 +135,10 @@ class FsyncClient(ClientStorage):
                 return
             except Lost as error:
                 logger.debug('%s: %s', self.__name__, error)
+        if not self.is_connected():
+            # It fails if no server comes: that is no connection that was
+            # lost, and would be tried again, and waited for, each time.
+            self._wait()
         self._arrivals.fetch(self._call, oid, serial, download)
 
     # Over the ZEO connection

@@ -7,9 +7,10 @@ hooks say it otherwise:
 - `find(root, names)` returns the blob of a path, or a `File`, or raises
   KeyError;
 - `publish(request, names)` says whether the request may have it: it returns
-  something true, or false, or raises an error of `webob.exc`.  Without it,
-  only what `traverse` names is public: what another `find` finds is not, for
-  nobody has said so.
+  something true, or false, or raises an error of `webob.exc`.  Shared caches,
+  which would not ask, are told to keep nothing then.  Without it, only what
+  `traverse` names is public: what another `find` finds is not, for nobody has
+  said so.
 
 It only reads.  Each request is a transaction, which is over before the file is
 sent.
@@ -58,6 +59,7 @@ class Application:
     def __init__(self, db, find=traverse, publish=None, hand_over=None):
         self._db = db
         self._find = find
+        self._is_public = publish is None
         self._publish = publish or (lambda *args: find is traverse)
         self._hand_over = hand_over
 
@@ -71,6 +73,8 @@ class Application:
             answer = exc.HTTPNotFound()
         except TransientError:
             answer = exc.HTTPServiceUnavailable()
+        if not self._is_public:
+            answer.headers.setdefault('Cache-Control', 'private')
         return answer(environ, start_response)
 
     def _answer(self, request):

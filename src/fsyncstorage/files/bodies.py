@@ -28,6 +28,23 @@ class Body:
         self._file.close()
 
 
+class InPieces:
+    """A file for the server to send.  Who asks for much gets a PIECE.
+
+    Waitress asks for as much as the system may buffer, which can be megabytes
+    for each reader, and once more for what was not sent of it.
+    """
+
+    def __init__(self, file):
+        self._file = file
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def read(self, size=-1):
+        return self._file.read(min(size, PIECE))  # -1: all
+
+
 class Multipart:
     """What there is to say of `multipart/byteranges`."""
 

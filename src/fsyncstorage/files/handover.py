@@ -19,11 +19,17 @@ _OURS_TO_ANSWER = (
 
 
 class HandOver:
-    """Of files in some directories."""
+    """Of files in some directories, by whatever links these are reached."""
 
-    def __init__(self, directories):
-        self._directories = [
-            os.path.join(os.path.abspath(each), '') for each in directories]
+    #: The name of the header.
+    name = None
+
+    def __init__(self, prefixes):
+        """:param prefixes: of what the front server is told -> directories."""
+        self._prefixes = {
+            os.path.join(form(directory), ''): prefix.rstrip('/')
+            for prefix, directory in prefixes.items()
+            for form in (os.path.abspath, os.path.realpath)}
 
     def offer(self, environ, source):
         """Name and value of a header; None: the application has to send."""
@@ -39,29 +45,28 @@ class HandOver:
 
     def header(self, path):
         """For a file; None: it is in none of the directories."""
-        for directory in self._directories:
+        return self._header(path) or self._header(os.path.realpath(path))
+
+    def _header(self, path):
+        for directory, prefix in self._prefixes.items():
             if path.startswith(directory):
-                return self._header(directory, path)
+                rest = path[len(directory):]
+                return self.name, quote(f'{prefix}/{rest}')
         return None
 
 
 class XSendfile(HandOver):
 
-    def _header(self, directory, path):
-        return 'X-Sendfile', quote(path)
+    name = 'X-Sendfile'
+
+    def __init__(self, directories):
+        super().__init__({os.path.abspath(each): each for each in directories})
 
 
 class XAccelRedirect(HandOver):
+    """It takes internal locations of nginx -> directories."""
 
-    def __init__(self, locations):
-        """:param locations: internal locations of nginx -> directories."""
-        super().__init__(locations.values())
-        self._prefixes = dict(zip(self._directories, locations))
-
-    def _header(self, directory, path):
-        rest = path[len(directory):]
-        prefix = self._prefixes[directory].rstrip('/')
-        return 'X-Accel-Redirect', f'{prefix}/{quote(rest)}'
+    name = 'X-Accel-Redirect'
 
 
 def configured(x_accel_redirect='', x_sendfile=''):

@@ -16,6 +16,7 @@ from webob import Response
 from . import preconditions
 from .bodies import PIECE
 from .bodies import Body
+from .bodies import InPieces
 from .bodies import Multipart
 from .disposition import content_disposition
 from .disposition import content_type as checked_type
@@ -136,5 +137,5 @@ def _body(request, file, start, stop, size):
     whole = stop - start == size
     if wrapper and is_complete(file) and (whole or software.startswith(EXACT)):
         file.seek(start)
-        return wrapper(file, PIECE)
+        return wrapper(InPieces(file), PIECE)
     return Body(file, [(start, stop)])

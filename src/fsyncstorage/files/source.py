@@ -14,6 +14,7 @@ Of a storage that has neither, it takes what every storage with blobs has:
 
 import os
 
+from ZODB.Connection import TmpStore
 from ZODB.interfaces import BlobError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
@@ -69,10 +70,16 @@ def is_complete(file):
 
 def _serial(blob):
     """A ghost stays one: to activate it would fetch the whole file."""
-    changed = blob._p_changed
-    if blob._p_jar is not None and changed is None:
+    serial = blob._p_serial
+    if blob._p_jar is not None and blob._p_changed is None:
         # What Connection.setstate does in ZODB 6.4 before it loads the blob.
-        return blob._p_jar._storage.load(blob._p_oid)[1]
-    if changed or blob._p_serial == z64:
+        serial = blob._p_jar._storage.load(blob._p_oid)[1]
+    if serial == z64 or blob._p_changed or _is_in_a_savepoint(blob):
         raise BlobError('the blob is not committed, or was changed since')
-    return blob._p_serial
+    return serial
+
+
+def _is_in_a_savepoint(blob):
+    """Then nothing else tells that it was changed."""
+    storage = blob._p_jar._storage
+    return isinstance(storage, TmpStore) and blob._p_oid in storage.index

@@ -17,16 +17,23 @@ from zope.interface import implementer
 from ZPublisher.Iterators import IStreamIterator
 
 from .bodies import PIECE
+from .bodies import InPieces
 from .source import Source
+from .source import is_complete
 
 
 @implementer(IStreamIterator)
 class BlobIterator:
 
     def __init__(self, blob):
-        self._file, self._size = Source.of(blob).open()
-        self.read = self._file.read
-        self.close = self._file.close
+        file, self._size = Source.of(blob).open()
+        self.read = InPieces(file).read
+        self.close = file.close
+        if is_complete(file):
+            # Then the server can send it without a thread of Zope, or the
+            # front server can (filter).
+            self.seek, self.tell = file.seek, file.tell
+            self.fileno, self.name = file.fileno, file.name
 
     def __len__(self):
         return self._size
