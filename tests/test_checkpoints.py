@@ -5,8 +5,10 @@ import random
 import threading
 from unittest import mock
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
+from ZODB.utils import z64
 
 from fsyncstorage import index
 from fsyncstorage import recovery
@@ -116,6 +118,21 @@ class IndexFile(TestCase):
     def test_after_a_close_nothing_is_scanned(self):
         storage = self.open()
         index_was = self.fill(storage)
+        end = storage.getSize()
+        storage.close()
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_after_an_object_that_was_stored_twice(self):
+        """As ZEO stores the record of a blob.  Stock scans all then."""
+        storage = self.open()
+        self.fill(storage)
+        txn = TransactionMetaData()
+        storage.tpc_begin(txn)
+        for data in b'1', b'2':
+            storage.store(oid(99), z64, data, '', txn)
+        storage.tpc_vote(txn)
+        storage.tpc_finish(txn)
+        index_was = entries(storage._index)
         end = storage.getSize()
         storage.close()
         self.assertEqual(self.scanned_from(), (end, index_was))

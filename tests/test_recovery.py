@@ -197,6 +197,40 @@ class Damage(RecoveryCase):
         self.replace(bytes(changed))
         self.assertEqual(self.opened(), [0, 1, 2, 3])
 
+    def test_of_the_last_one_that_an_index_knows(self):
+        """It is refused, or found later, by the check; never cut off."""
+        storage = self.open()
+        for number in range(3):
+            start = storage.getSize()
+            tid = commit(storage, {number: b'x' * 300})
+        storage.close()
+        content = self.content()
+        refused = []
+        for at in range(start, len(content)):
+            changed = bytearray(content)
+            changed[at] ^= 1
+            self.replace(bytes(changed))
+            try:
+                storage = self.open()
+            except DamagedFile as error:
+                self.assertRegex(
+                    str(error), f'at {start}.* when its index was written')
+                refused.append(at)
+            else:
+                self.assertEqual(storage.lastTransaction(), tid)
+                storage.close()
+        self.assertEqual(self.content()[:start], content[:start])
+        self.assertLess(set(range(start, start + 256)), set(refused))
+
+    def test_no_index_of_another_file_proves_it(self):
+        content = self.write()
+        other = self.open('other.fs')
+        commit(other, {7: b'x' * 2000})
+        other.close()
+        shutil.copy(self.path('other.fs.index'), self.path('Data.fs.index'))
+        self.replace(content[:-1])
+        self.assertEqual(self.opened(), [0, 1, 2, 3])
+
     def test_in_an_unsealed_file(self):
         content = self.write(checksums=False)
         changed = bytearray(content)

@@ -8,8 +8,8 @@ reading::
     4  fingerprint   of the data file that the index belongs to
     4  crc           of all before, from the first byte of the file
 
-An index with a trailer is believed only when all of it is right; one without
-was written by stock, and is left to stock's own check.
+An index with a trailer is believed if all of it is right; one without was
+written by stock, and is left to stock's own check.
 
 `Snapshot` keeps what the index said at its position while commits go on: it is
 told before entries change, and keeps the old ones.
@@ -121,12 +121,24 @@ def fingerprint(file, position):
     crc = 0
     if position > FIRST:
         with file.reader() as reader:
-            reader.seek(position - 8)
-            length = int.from_bytes(reader.read(8), 'big')
-            for start in FIRST, position - 8 - length:
-                reader.seek(max(start, 0))
+            for start in FIRST, _last_transaction(reader, position):
+                reader.seek(start)
                 crc = zlib.crc32(reader.read(256), crc)
     return crc
+
+
+def last_tid(file, position):
+    """That of the last transaction before the position."""
+    with file.reader() as reader:
+        reader.seek(_last_transaction(reader, position))
+        return reader.read(8)
+
+
+def _last_transaction(reader, position):
+    """Where it begins, or 0 if that cannot be."""
+    reader.seek(position - 8)
+    length = int.from_bytes(reader.read(8), 'big')
+    return max(position - 8 - length, 0)
 
 
 class Snapshot:

@@ -3,10 +3,11 @@
 From the last trusted index on, every transaction is read strictly.  Where the
 first one is not sound:
 
-- If something behind it proves that it was durable, the file is damaged:
-  refuse, and change nothing.  A sound seal proves it when it was written later
+- If something proves that it was durable, the file is damaged: refuse, and
+  change nothing.  A sound seal behind it proves it when it was written later
   than a sync that covered the place; without seals, a finished transaction
-  does, since its status was written after a sync of all before it.
+  does, since its status was written after a sync of all before it.  So does an
+  index that knows the place, if all that it knows before is in the file.
 - Otherwise it is the torn tail of a crash: nothing there was acknowledged
   under a policy that promises something.  It is cut off, and kept beside the
   file as stock does.
@@ -16,7 +17,7 @@ page cache: after a failed sync the cache may show what the disk does not have.
 What an index knows was durable, so that without a tail the cache stays warm.
 
 Left to others: reading transactions (scan), and which index is trusted (the
-storage, which has stock's check).
+storage, which has stock's check for one of stock's).
 """
 
 import logging
@@ -126,11 +127,12 @@ def _has_blobs(blob_dir):
     return any(name.startswith('0x') for name in names)
 
 
-def recover(file, known, read_only, promised):
+def recover(file, known, read_only, promised, doubted=None):
     """Read on from what is `known`; leave the file whole.
 
     `promised`: transactions without a seal were written so that a finished
-    one proves that all before it was durable.
+    one proves that all before it was durable.  `doubted`: an index of ours
+    that contradicts the file; it is of another one, or this one is damaged.
     """
     if not read_only:
         file.sync()
@@ -141,7 +143,8 @@ def recover(file, known, read_only, promised):
         known, damage = _read_on(source, known)
         if damage is None:
             return known
-        proof = _proof_of_durability(source, damage, promised)
+        proof = (_proof_behind(source, damage, promised)
+                 or _proof_by_index(file, damage, doubted))
         if proof is None:
             break
         if not read_only or _still_there(source, damage):
@@ -172,14 +175,24 @@ def _read_on(source, known):
     return Recovered(index, position, tid), damage
 
 
-def _proof_of_durability(source, damage, promised):
-    """The position of what proves that the damaged place was durable."""
+def _proof_by_index(file, damage, index):
+    """It was written when all that it knows was durable."""
+    if (index is not None and index.position > damage.position > scan.FIRST
+            and _fits(index.index, file, damage.position)):
+        return 'its index'
+    return None
+
+
+def _proof_behind(source, damage, promised):
+    """What was written when the damaged place was durable."""
     for position, found in scan.find_sound_seals(source, damage.position):
         if found.durable > damage.position:
-            return position
-    if not promised or damage.kind == scan.UNFINISHED:
-        return None
-    return _finished_without_seal(source, damage.position + 1)
+            return f'the transaction at {position}'
+    if promised and damage.kind != scan.UNFINISHED:
+        position = _finished_without_seal(source, damage.position + 1)
+        if position is not None:
+            return f'the transaction at {position}'
+    return None
 
 
 def _finished_without_seal(source, position):
@@ -207,10 +220,10 @@ def _still_there(source, damage):
 
 def _refusal(file, damage, proof):
     return DamagedFile(
-        f'{file.name}: {damage}. It was on disk already when the transaction'
-        f' at {proof} was written, so this is no torn tail but damage. Nothing'
-        ' was changed. Run fsync-check to see all of it; then restore a'
-        ' backup, or save what is sound with fsync-check --salvage')
+        f'{file.name}: {damage}. It was on disk already when {proof} was'
+        ' written, so this is no torn tail but damage. Nothing was changed.'
+        ' Run fsync-check to see all of it; then restore a backup, or save'
+        ' what is sound with fsync-check --salvage')
 
 
 def _cut(file, known, source, damage):
