@@ -41,8 +41,9 @@ class Server:
         data = self.blobs[number]
         if self.knows_sizes:
             download.expect(len(data))
-        while download.offset < len(data):
-            piece = data[download.offset:download.offset + self.piece]
+        end = min(len(data), download.end)
+        while download.offset < end:
+            piece = data[download.offset:min(download.offset + self.piece, end)]
             self.sending(download, piece)
             download.write(piece)
 

@@ -93,15 +93,15 @@ class Peer:
         self.ask_to_load(number, tid)
         return self.next()
 
-    def ask_for_blob(self, number, serial, offset=0):
+    def ask_for_blob(self, number, serial, *positions):
         request_number, request = self.client.blob(
-            oid(number), serial, offset)
+            oid(number), serial, *positions)
         self.send(request)
         return request_number
 
-    def blob(self, number, serial, offset=0):
+    def blob(self, number, serial, *positions):
         """Size and what came of it."""
-        self.ask_for_blob(number, serial, offset)
+        self.ask_for_blob(number, serial, *positions)
         size = self.next().size
         data = []
         while not isinstance(event := self.next(), wire.End):

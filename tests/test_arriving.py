@@ -11,8 +11,10 @@ from unittest import mock
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
+from fsyncstorage.client import blobcache
 from fsyncstorage.client.arriving import ArrivingFile
 from fsyncstorage.client.blobcache import TRIES
+from fsyncstorage.client.blobcache import BlobCache
 from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.client.blobcache import Interrupted
 from fsyncstorage.server import channel as server_channel
@@ -37,6 +39,64 @@ def read(file, size):
     return found
 
 
+class Short(BlobCacheTest):
+    """So many bytes are not worth a thread."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(blobcache, 'SHORT', 2000)
+        self.server.put(1, 2000)
+        self.server.put(2, 2001)
+        self.server.put(3, 0)
+        self.threads = set()
+        self.server.sending = lambda download, piece: self.threads.add(
+            threading.current_thread())
+
+    def open(self, cache, number):
+        file = cache.open_arriving(oid(number), SERIAL)
+        self.addCleanup(file.close)
+        self.assertEqual(
+            file.seek(0, os.SEEK_END), len(self.server.blobs[number]))
+        file.seek(0)
+        self.assertEqual(file.read(), self.server.blobs[number])
+        return file
+
+    def test_is_a_plain_file(self):
+        for limit in self.limit, 1000:
+            for number in 1, 3:
+                with self.subTest(limit=limit, number=number), \
+                        contextlib.closing(self.cache(limit)) as cache:
+                    self.open(cache, number).fileno()
+                    self.assertEqual(self.server.asked.pop(), (number, 0))
+            self.check()
+            for name in self.disk.blobs():
+                os.remove(os.path.join(self.home, name))
+        self.assertEqual(self.threads, {threading.current_thread()})
+
+    def test_one_byte_more_has_a_thread(self):
+        cache = self.cache()
+        self.assertIsInstance(self.open(cache, 2), ArrivingFile)
+        self.assertEqual(self.server.asked, [(2, 0), (2, 2000)])
+        self.assertEqual(len(self.threads), 2)
+        until(lambda: not cache._arrivals._under_way, 'downloads end')
+        self.assertEqual(self.check(), self.names(2))
+
+    def test_it_goes_on_after_an_interruption(self):
+        self.server.sending = mock.Mock(
+            side_effect=[None, Interrupted('pulled the plug'), None])
+        self.open(self.cache(), 1)
+        self.assertEqual(self.server.asked, [(1, 0), (1, 1000)])
+
+    def test_a_failure_leaves_nothing(self):
+        cache = self.cache()
+        for number in 1, 2:
+            self.server.sending = mock.Mock(
+                side_effect=[None, DownloadFailed('it did not come')])
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                cache.open_arriving(oid(number), SERIAL)
+            self.assertEqual(self.check(), set())
+
+
 class ArrivingTest(BlobCacheTest):
     """With a server that sends 2000 bytes of a blob, and then waits."""
 
@@ -44,6 +104,8 @@ class ArrivingTest(BlobCacheTest):
 
     def setUp(self):
         super().setUp()
+        # As when somebody else has begun with it.
+        self.patch(BlobCache, '_get_if_short', lambda *args: False)
         self.server.put(1, self.size)
         self.content = self.server.blobs[1]
         self.server.sending = self.wait_after_2000
@@ -293,9 +355,10 @@ class Trouble(ArrivingTest):
         other.close()
         with self.assertRaisesRegex(ValueError, 'is closed'):
             rest[1].result()
+        [arrival] = cache._arrivals._under_way.values()
         self.go_on.set()
         cache.close()
-        self.assertEqual(threading.active_count(), 1)
+        self.assertFalse(arrival.thread.is_alive())
         with self.assertRaisesRegex(DownloadFailed, 'closed'):
             rest[0].result()
         with self.assertRaisesRegex(ValueError, 'is closed'):
@@ -463,7 +526,7 @@ class OverZEO(ConnectedTestCase):
         file = self.begun()
         self.go_on.set()
         self.check_rest(file)
-        self.assertEqual(self.figures.requests, 1)
+        self.assertEqual(self.figures.requests, 2)  # the begin, and the rest
 
     def test_a_server_that_is_started_again_in_the_middle(self):
         file = self.begun()
@@ -486,7 +549,7 @@ class OverZEO(ConnectedTestCase):
         send = BlobSender._send
 
         async def hang(sender, number, file, position, length):
-            if position and self.figures.requests == 1:
+            if position > PIECE and self.figures.requests == 2:
                 sender._channel.flush()
                 sender._channel.full = True  # as if nobody took anything
             await send(sender, number, file, position, length)

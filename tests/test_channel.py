@@ -383,6 +383,17 @@ class Blobs(ChannelTestCase):
                                  (len(data), data[offset:]))
         self.no_blob_is_open()
 
+    def test_some_of_the_bytes(self):
+        data, serial = self.data[self.large], self.serials[self.large]
+        size = len(data)
+        peer = self.peer()
+        for start, end in (
+                (0, 0), (0, 1), (1, SMALL), (5, PIECE + 6), (size - 1, size),
+                (0, size + 1), (size, size), (9, 3)):
+            self.assertEqual(peer.blob(self.large, serial, start, end),
+                             (size, data[start:end]))
+        self.no_blob_is_open()
+
     def no_blob_is_open(self):
         until(lambda: not self.open_blobs(), 'all files are closed')
 
@@ -608,7 +619,7 @@ class Blobs(ChannelTestCase):
         self.server.close()
         self.thread.join(PATIENCE)
         self.assertFalse(self.thread.is_alive())
-        self.assertEqual(self.open_blobs(), [])
+        self.no_blob_is_open()
         self.assertFalse(
             [each for each in peer.rest() if isinstance(each, wire.End)])
 
@@ -620,7 +631,7 @@ class Blobs(ChannelTestCase):
         may_go_on.set()
         closing.result()
         self.thread.join(PATIENCE)
-        self.assertEqual(self.open_blobs(), [])
+        self.no_blob_is_open()
         self.assertFalse(
             [each for each in peer.rest() if isinstance(each, wire.End)])
 

@@ -111,7 +111,8 @@ class Hellos(unittest.TestCase):
 class TheServersSide(unittest.TestCase):
 
     @given(strategies.lists(strategies.one_of(
-        strategies.tuples(ids, ids), strategies.tuples(ids, ids, offsets)),
+        strategies.tuples(ids, ids),
+        strategies.tuples(ids, ids, offsets, offsets)),
         max_size=8), pieces)
     @thorough
     def test_requests_there_and_back(self, asked, lengths):
@@ -130,12 +131,12 @@ class TheServersSide(unittest.TestCase):
 
     def test_half_a_request(self):
         requests = wire.Requests()
-        _, frame = opened().blob(oid(1), oid(2), 3)
+        _, frame = opened().blob(oid(1), oid(2), 3, 5)
         for at in range(len(frame)):
             self.assertEqual(requests.waiting, at)
             self.assertIsNone(requests.next())
             requests.add(frame[at:at + 1])
-        self.assertEqual(requests.next(), (1, oid(1), oid(2), 3))
+        self.assertEqual(requests.next(), (1, oid(1), oid(2), 3, 5))
         self.assertEqual(requests.waiting, 0)
 
     def refuse(self, data):
@@ -195,8 +196,9 @@ class TheClientsSide(unittest.TestCase):
         client = wire.Client(INSTANCE, '1')
         for number in range(1, 7):
             self.assertEqual(client.load(oid(number), AS_OF)[0], number)
-        for number, offset in (7, 0), (8, 3), (9, 5), (10, 0):
-            got, _ = client.blob(oid(number), SERIAL, offset)
+        for number, *positions in (
+                (7, 0), (8, 3), (9, 5), (10, 0), (11, 1, 3), (12, 4, 2)):
+            got, _ = client.blob(oid(number), SERIAL, *positions)
             self.assertEqual(got, number)
         replies = (
             (ANNOUNCEMENT, ()),
@@ -216,6 +218,10 @@ class TheClientsSide(unittest.TestCase):
             (wire.chunk(7, 3) + b'cde', [wire.Chunk(7, b'cde'), wire.End(7)]),
             (wire.size(9, 5), [wire.Size(9, 5), wire.End(9)]),
             (wire.missing(10, AS_OF), [wire.Missing(10, AS_OF)]),
+            (wire.size(11, 5), [wire.Size(11, 5)]),
+            (wire.chunk(11, 2) + b'bc',
+             [wire.Chunk(11, b'bc'), wire.End(11)]),
+            (wire.size(12, 5), [wire.Size(12, 5), wire.End(12)]),
         )
         sent = b''.join(frame for frame, _ in replies)
         expected = [each for _, events in replies for each in events]
@@ -259,7 +265,8 @@ class TheClientsSide(unittest.TestCase):
             damaged[at] = data.draw(strategies.integers(0, 255))
         assume(damaged != sent)
         client.add(damaged)
-        open_, streams, offsets = set(range(1, 11)), {}, {8: 3, 9: 5}
+        open_, streams = set(range(1, 13)), {}
+        offsets, ends = {8: 3, 9: 5, 11: 1, 12: 4}, {11: 3, 12: 4}
         try:
             while (each := client.next()) is not None:
                 if isinstance(each, (wire.Welcome, wire.Refused)):
@@ -268,7 +275,8 @@ class TheClientsSide(unittest.TestCase):
                 if isinstance(each, wire.Size):
                     self.assertNotIn(each.number, streams)
                     streams[each.number] = (
-                        each.size - offsets.get(each.number, 0))
+                        min(each.size, ends.get(each.number, each.size))
+                        - offsets.get(each.number, 0))
                 elif isinstance(each, wire.Chunk):
                     streams[each.number] -= len(each.data)
                 else:
@@ -377,9 +385,10 @@ class TheClientsSide(unittest.TestCase):
                          lambda: client.blob(oid(1), wrong)):
                 with self.assertRaises(wire.CallerError):
                     call()
-        for offset in -1, 1 << 64, None:
-            with self.assertRaises(wire.CallerError):
-                client.blob(oid(1), SERIAL, offset)
+        for wrong in -1, 1 << 64, None:
+            for positions in (wrong,), (0, wrong):
+                with self.assertRaises(wire.CallerError):
+                    client.blob(oid(1), SERIAL, *positions)
         # Nothing of it is waited for.
         for number in range(50):
             self.refuse(copy.deepcopy(client), wire.missing(number, AS_OF))
@@ -414,9 +423,9 @@ class TheFormat(unittest.TestCase):
                    INSTANCE, b'main')
         self.check(client.load(b'oid56789', b'tid56789')[1],
                    b'\0\0\0\x15', b'L', b'\0\0\0\1', b'oid56789tid56789')
-        self.check(client.blob(b'oid56789', b'tid56789', 258)[1],
-                   b'\0\0\0\x1d', b'B', b'\0\0\0\2', b'oid56789tid56789',
-                   b'\0\0\0\0\0\0\1\2')
+        self.check(client.blob(b'oid56789', b'tid56789', 258, 772)[1],
+                   b'\0\0\0\x25', b'B', b'\0\0\0\2', b'oid56789tid56789',
+                   b'\0\0\0\0\0\0\1\2', b'\0\0\0\0\0\0\3\4')
 
     def test_of_the_server(self):
         number = b'\0\0\1\2'

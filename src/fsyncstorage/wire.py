@@ -32,6 +32,7 @@ OTHER_VERSION, OTHER_INSTANCE, UNKNOWN_STORAGE, TOO_MANY = range(1, 5)
 
 LONGEST_REPLY = 1 << 30
 LONGEST_NAME = 255
+LONGEST_BLOB = (1 << 64) - 1
 
 # What a server says first, to whomever: the encoding of ZEO's own protocol.
 _ANNOUNCEMENTS = b'Z5', b'M5'
@@ -43,7 +44,7 @@ _HELLO = struct.Struct('>8sB16s')
 _HEAD = struct.Struct('>IBI')
 _REFUSED = struct.Struct('>IBIB')
 _LOAD = struct.Struct('>IBI8s8s')
-_BLOB = struct.Struct('>IBI8s8sQ')
+_BLOB = struct.Struct('>IBI8s8sQQ')
 _FOUND = struct.Struct('>IBI8s8s8s')
 _AS_OF = struct.Struct('>IBI8s')
 _FAILED = struct.Struct('>IBI8sB')
@@ -152,6 +153,7 @@ class Blob(typing.NamedTuple):
     oid: bytes
     serial: bytes
     offset: int
+    end: int
 
 
 _REQUESTS = {LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
@@ -312,11 +314,12 @@ class Client(_Inbox):
         self._open[number] = Load(number, oid, tid)
         return number, request
 
-    def blob(self, oid, serial, offset=0):
+    def blob(self, oid, serial, offset=0, end=LONGEST_BLOB):
+        """The bytes between these positions, as far as the blob has them."""
         _check(oid, serial)
         number = self._new_number()
-        request = _make(_BLOB, BLOB, number, oid, serial, offset)
-        self._open[number] = Blob(number, oid, serial, offset)
+        request = _make(_BLOB, BLOB, number, oid, serial, offset, end)
+        self._open[number] = Blob(number, oid, serial, offset, end)
         return number, request
 
     def _new_number(self):
@@ -409,7 +412,7 @@ class Client(_Inbox):
     def _size(self, number, request, rest, size):
         if size < request.offset:
             raise PeerError(f'a blob of {size} bytes from {request.offset} on')
-        self._expect(number, size - request.offset)
+        self._expect(number, max(0, min(size, request.end) - request.offset))
         return Size(number, size)
 
     def _chunk(self, number, expected, data):

@@ -1,8 +1,9 @@
 """How a blob comes from the server into a download of the blob cache.
 
-On a read channel of its own, from where an earlier attempt ended; or, if there
-is no channel, over the ZEO connection: its event loop then writes the pieces,
-from the beginning.  That waits for a server, if there is none at the moment.
+On a read channel of its own, from where an earlier attempt ended, as much as
+the download wants; or, if there is no channel, over the ZEO connection: its
+event loop then writes the pieces, all of them, from the beginning.  That waits
+for a server, if there is none at the moment.
 
 `Interrupted` is raised when the connection was lost: it may be tried again.
 """
@@ -23,7 +24,8 @@ def by_channel(channels, oid, serial, download):
     with contextlib.ExitStack() as stack:
         channel = stack.enter_context(channels.channel())
         try:
-            for event in channel.blob(oid, serial, download.offset):
+            for event in channel.blob(
+                    oid, serial, download.offset, download.end):
                 _take(event, oid, download)
         except Lost as error:
             raise Interrupted(str(error)) from error

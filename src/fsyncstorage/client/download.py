@@ -18,6 +18,8 @@ import os
 from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
+from ..wire import LONGEST_BLOB
+
 #: Bytes that are booked at once, where nobody says how many there will be.
 STEP = 1 << 20
 
@@ -44,8 +46,11 @@ class Download:
     #: It does not fit into the cache (books).
     guest = False
 
-    def __init__(self, part, name, directory, books):
-        """`part` is an open file, locked for as long as this lasts."""
+    def __init__(self, part, name, directory, books, most=None):
+        """`part` is an open file, locked for as long as this lasts.
+
+        :param most: so many bytes are wanted now; None: all.
+        """
         self._part = part
         self._name = name
         self._directory = directory
@@ -54,6 +59,8 @@ class Download:
         self._made_room = False
         #: Bytes that are there.
         self.offset = os.fstat(part.fd).st_size
+        #: Where to stop, for now.
+        self.end = LONGEST_BLOB if most is None else self.offset + most
 
     def __str__(self):
         return f'the blob {self._name}'
@@ -92,13 +99,17 @@ class Download:
 
     # What the cache calls
 
+    @property
+    def complete(self):
+        return self._size in (None, self.offset)
+
     @contextlib.contextmanager
     def finished(self):
         """It is complete: give it its name.
 
         A guest does not go before the `with` has ended.
         """
-        if self._size not in (None, self.offset):
+        if not self.complete:
             raise DownloadFailed(
                 f'{self} ended after {self.offset} of {self._size} bytes')
         if self._reserved != self.offset:

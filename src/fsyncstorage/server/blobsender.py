@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Of a smaller one the turns between threads cost more than the sending.
 PIECE = 1 << 20
-# What is left of a blob, up to this size, is sent with the answer.
+# What is asked for of a blob, up to this size, is sent with the answer.
 SMALL = 1 << 16
 
 
@@ -83,7 +83,7 @@ class BlobSender:
         channel = self._channel
         as_of = self._service.last_tid
         try:
-            file, size, rest = await self._in_reader(
+            file, size, end, rest = await self._in_reader(
                 _open, self._service.storage, request)
         except Exception as error:
             channel.fail(request.number, as_of, error)
@@ -95,9 +95,9 @@ class BlobSender:
                 if rest:
                     channel.reply(wire.chunk(request.number, len(rest)) + rest)
                 else:
-                    for position in range(request.offset, size, PIECE):
+                    for position in range(request.offset, end, PIECE):
                         await self._send(request.number, file, position,
-                                         min(PIECE, size - position))
+                                         min(PIECE, end - position))
         channel.answered()
 
     async def _send(self, number, file, position, length):
@@ -151,21 +151,22 @@ class BlobSender:
 
 
 def _open(storage, request):
-    """The file of a blob, its size, and what is asked for, if that is small.
-    """
+    """The file of a blob, its size, where what is asked for ends, and all of
+    that, if it is small."""
     file = open(storage.loadBlob(request.oid, request.serial), 'rb',
                 buffering=0)
     try:
         size = os.fstat(file.fileno()).st_size
-        left = size - request.offset
-        if left < 0:
+        if size < request.offset:
             raise ValueError(
                 f'a blob of {size} bytes has no {request.offset}')
+        end = max(request.offset, min(size, request.end))
+        left = end - request.offset
         rest = _read(file, left, request.offset) if left <= SMALL else b''
     except BaseException:
         file.close()
         raise
-    return file, size, rest
+    return file, size, end, rest
 
 
 def _read(file, length, position):
