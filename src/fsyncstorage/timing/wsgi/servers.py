@@ -9,6 +9,7 @@ that serves opens the database by itself, behind the last fork, and says so.
 import contextlib
 import importlib.util
 import multiprocessing
+import multiprocessing.connection
 import os
 import socket
 
@@ -59,6 +60,9 @@ def running(name, site, processes, threads):
         sender.close()
         try:
             for _ in range(processes):
+                if receiver not in multiprocessing.connection.wait(
+                        [receiver, *site.server.sentinels]):
+                    raise EOFError('the server ended')
                 if failure := receiver.recv():
                     raise WebServerFailed(
                         f'{name} cannot open the database: {failure}')
@@ -97,12 +101,18 @@ def _serve(serve, listener, application, processes, threads, sender):
     serve(listener, make, processes, threads)
 
 
+#: Bytes of an answer that waitress keeps when the client is slow to take them;
+#: its default is 16 MB, which shows in the memory of who sends large files.
+MOST_UNSENT = 1 << 20
+
 # Each is called with a function that makes the application, for each process
 # that serves to call.
 
 def _waitress(listener, make, processes, threads):
     import waitress
-    waitress.serve(make(), sockets=[listener], threads=threads)
+    waitress.serve(
+        make(), sockets=[listener], threads=threads,
+        outbuf_high_watermark=MOST_UNSENT)
 
 
 def _gunicorn(listener, make, processes, threads):
