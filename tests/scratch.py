@@ -115,6 +115,7 @@ class Scratch:
         if command.endswith(' &'):
             self._start(ours[:-2], expected)
             return
+        going_on = self._going_on()
         done = self._run(ours, shell=True)
         printed = self._with_their_ports(done.stdout)
         if done.returncode:
@@ -122,7 +123,8 @@ class Scratch:
                         f'{printed}')
         _check(command, expected, printed)
         if command.startswith('kill '):
-            self._wait_for_an_end()
+            until(lambda: self._going_on() < going_on,
+                  'the end of what was killed')
 
     def _run(self, command, **options):
         return subprocess.run(
@@ -149,10 +151,8 @@ class Scratch:
         if process.poll() is not None:
             raise Wrong(f'$ {command}\nended:\n{printed()}')
 
-    def _wait_for_an_end(self):
-        until(lambda: any(process.poll() is not None
-                          for process, output in self._started),
-              'the end of what was killed')
+    def _going_on(self):
+        return sum(process.poll() is None for process, output in self._started)
 
     def _environment(self):
         return dict(

@@ -13,6 +13,7 @@ from .documents import page_suite
 
 #: Why blocks are not run.
 REASONS = {
+    'they need a container engine',
     'they need a package index',
     'they need root',
     'they take minutes',

@@ -3,7 +3,6 @@
 It can be added, replaced and downloaded, and no more than that.
 """
 
-import os
 import shutil
 
 from AccessControl import ClassSecurityInfo
@@ -12,9 +11,9 @@ from AccessControl.Permissions import change_images_and_files
 from AccessControl.Permissions import view
 from OFS.SimpleItem import SimpleItem
 from ZODB.blob import Blob
-from zope.interface import implementer
 from ZPublisher import zpublish
-from ZPublisher.Iterators import IStreamIterator
+
+from fsyncstorage.files.zope import BlobIterator
 
 ADD_PERMISSION = 'Add Blob Files'
 
@@ -27,28 +26,6 @@ FORM = '''\
   <button>Add</button>
 </form>
 '''
-
-
-@implementer(IStreamIterator)
-class Download:
-    """Of a file; it is read when the ZODB connection is closed."""
-
-    def __init__(self, file):
-        self.read = file.read
-        self.close = file.close
-        self._size = os.fstat(file.fileno()).st_size
-
-    def __len__(self):
-        return self._size
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        piece = self.read(1 << 16)
-        if not piece:
-            raise StopIteration
-        return piece
 
 
 class BlobFile(SimpleItem):
@@ -74,10 +51,8 @@ class BlobFile(SimpleItem):
     @zpublish
     def index_html(self, RESPONSE):
         """The content."""
-        download = Download(self._blob.open('c'))
         RESPONSE.setHeader('Content-Type', 'application/octet-stream')
-        RESPONSE.setHeader('Content-Length', str(len(download)))
-        return download
+        return BlobIterator(self._blob)
 
 
 InitializeClass(BlobFile)
@@ -93,6 +68,8 @@ def addBlobFileForm(context):
 def addBlobFile(context, id, file):
     """Add a file."""
     context._setObject(id, BlobFile(id, file))
+    context.REQUEST.RESPONSE.redirect(
+        context.DestinationURL() + '/manage_main')
 
 
 def initialize(context):
