@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import threading
 from unittest import mock
 
@@ -97,7 +98,7 @@ class IndexFile(TestCase):
             commit(storage, {number: b'x' * 100})
         return entries(storage._index)
 
-    def scanned_from(self):
+    def scanned_from(self, name='Data.fs'):
         """Open, and say from which position the data was scanned."""
         seen = []
         original = recovery.recover
@@ -108,7 +109,7 @@ class IndexFile(TestCase):
 
         recovery.recover = recover
         try:
-            storage = self.open()
+            storage = self.open(name)
         finally:
             recovery.recover = original
         found = entries(storage._index)
@@ -136,6 +137,19 @@ class IndexFile(TestCase):
         end = storage.getSize()
         storage.close()
         self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_after_a_crash_with_something_behind_it(self):
+        """However small the transactions are."""
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        storage._checkpoints.write()
+        end = storage.getSize()
+        commit(storage, {2: b'x'})
+        self.assertLess(storage.getSize() - end, 200)
+        for suffix in '', '.index':
+            shutil.copy(self.path() + suffix, self.path('copy.fs' + suffix))
+        index_was = entries(storage._index)
+        self.assertEqual(self.scanned_from('copy.fs'), (end, index_was))
 
     def test_a_damaged_one_is_rebuilt(self):
         storage = self.open()

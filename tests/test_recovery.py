@@ -9,6 +9,7 @@ from unittest import mock
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import recovery
@@ -223,13 +224,16 @@ class Damage(RecoveryCase):
         self.assertLess(set(range(start, start + 256)), set(refused))
 
     def test_no_index_of_another_file_proves_it(self):
-        content = self.write()
+        content = self.write()[:-1] + bytes(5000)
         other = self.open('other.fs')
-        commit(other, {7: b'x' * 2000})
-        other.close()
-        shutil.copy(self.path('other.fs.index'), self.path('Data.fs.index'))
-        self.replace(content[:-1])
-        self.assertEqual(self.opened(), [0, 1, 2, 3])
+        tid = z64
+        for size in 2000, 100:  # the latter alone is known, and far behind
+            tid = commit(other, {7: b'x' * size}, {7: tid})
+            other._checkpoints.write()
+            shutil.copy(
+                self.path('other.fs.index'), self.path('Data.fs.index'))
+            self.replace(content)
+            self.assertEqual(self.opened(), [0, 1, 2, 3])
 
     def test_in_an_unsealed_file(self):
         content = self.write(checksums=False)

@@ -123,7 +123,9 @@ def fingerprint(file, position):
         with file.reader() as reader:
             for start in FIRST, _last_transaction(reader, position):
                 reader.seek(start)
-                crc = zlib.crc32(reader.read(256), crc)
+                # What is behind the position may still become another.
+                crc = zlib.crc32(
+                    reader.read(min(256, position - start)), crc)
     return crc
 
 

@@ -102,11 +102,11 @@ def refuse_shortened(file, loaded):
             ' here on purpose, remove the index')
 
 
-def _fits(index, file, size):
-    """Is everything that is in the file where this index says?"""
+def _fits(index, file, end):
+    """Is everything before that end where this index says?"""
     number = file.fileno()
     return all(
-        position + len(oid) > size
+        position + len(oid) > end
         or os.pread(number, len(oid), position) == oid
         for oid, position in index.iteritems())
 
@@ -175,10 +175,13 @@ def _read_on(source, known):
     return Recovered(index, position, tid), damage
 
 
-def _proof_by_index(file, damage, index):
+def _proof_by_index(file, damage, doubted):
     """It was written when all that it knows was durable."""
-    if (index is not None and index.position > damage.position > scan.FIRST
-            and _fits(index.index, file, damage.position)):
+    if doubted is None or doubted.position <= damage.position:
+        return None
+    index = doubted.index
+    if (min(index.itervalues(), default=damage.position) < damage.position
+            and _fits(index, file, damage.position)):
         return 'its index'
     return None
 
@@ -223,7 +226,8 @@ def _refusal(file, damage, proof):
         f'{file.name}: {damage}. It was on disk already when {proof} was'
         ' written, so this is no torn tail but damage. Nothing was changed.'
         ' Run fsync-check to see all of it; then restore a backup, or save'
-        ' what is sound with fsync-check --salvage')
+        ' what is sound with fsync-check --salvage. (If the index is of'
+        ' another file, remove it)')
 
 
 def _cut(file, known, source, damage):
