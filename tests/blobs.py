@@ -7,6 +7,7 @@ import threading
 from unittest import mock
 
 from fsyncstorage.client.blobcache import BlobCache
+from fsyncstorage.wire import LONGEST_BLOB
 
 from .support import TestCase
 from .support import oid
@@ -24,12 +25,15 @@ class Server:
     """Blobs of any size, in pieces; `fetch` is that of a blob cache."""
 
     piece = 1000
+    #: Bytes of a blob that is too long.
+    begin = 1000
     #: Whether it says how large a blob is.
     knows_sizes = True
 
     def __init__(self):
         self.blobs = {}     # number -> content
         self.asked = []     # (number, offset)
+        self.begun = []     # the same, where a begin would do
         self.sending = lambda download, piece: None  # called before a piece
 
     def put(self, number, size):
@@ -37,13 +41,17 @@ class Server:
 
     def fetch(self, oid, serial, download):
         number = int.from_bytes(oid, 'big')
-        self.asked.append((number, download.offset))
+        whole = download.most == LONGEST_BLOB
+        asked = self.asked if whole else self.begun
+        asked.append((number, download.offset))
         data = self.blobs[number]
         if self.knows_sizes:
             download.expect(len(data))
-        end = min(len(data), download.end)
+        end = len(data)
+        if self.knows_sizes and end - download.offset > download.most:
+            end = min(end, download.offset + self.begin)
         while download.offset < end:
-            piece = data[download.offset:min(download.offset + self.piece, end)]
+            piece = data[download.offset:end][:self.piece]
             self.sending(download, piece)
             download.write(piece)
 

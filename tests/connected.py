@@ -133,10 +133,10 @@ def blobs_held_up(go_on):
     """A patch: of each blob, what is behind a first piece waits for it."""
     blob = ReadChannel.blob
 
-    def held(channel, oid, serial, offset, end):
+    def held(channel, oid, serial, offset, most):
         came = 0
-        for event in blob(channel, oid, serial, offset, end):
-            if came >= PIECE and end == wire.LONGEST_BLOB:
+        for event in blob(channel, oid, serial, offset, most):
+            if came >= PIECE and most == wire.LONGEST_BLOB:
                 go_on.wait(PATIENCE)
             if event.__class__ is wire.Chunk:
                 came += len(event.data)

@@ -11,10 +11,10 @@ from unittest import mock
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
-from fsyncstorage.client import blobcache
+from fsyncstorage.client import arriving
+from fsyncstorage.client.arriving import Arrival
 from fsyncstorage.client.arriving import ArrivingFile
 from fsyncstorage.client.blobcache import TRIES
-from fsyncstorage.client.blobcache import BlobCache
 from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.client.blobcache import Interrupted
 from fsyncstorage.server import channel as server_channel
@@ -44,7 +44,7 @@ class Short(BlobCacheTest):
 
     def setUp(self):
         super().setUp()
-        self.patch(blobcache, 'SHORT', 2000)
+        self.patch(arriving, 'SHORT', 2000)
         self.server.put(1, 2000)
         self.server.put(2, 2001)
         self.server.put(3, 0)
@@ -67,16 +67,69 @@ class Short(BlobCacheTest):
                 with self.subTest(limit=limit, number=number), \
                         contextlib.closing(self.cache(limit)) as cache:
                     self.open(cache, number).fileno()
-                    self.assertEqual(self.server.asked.pop(), (number, 0))
+                    self.assertEqual(self.server.begun.pop(), (number, 0))
             self.check()
             for name in self.disk.blobs():
                 os.remove(os.path.join(self.home, name))
         self.assertEqual(self.threads, {threading.current_thread()})
+        self.assertEqual(self.server.asked, [])
+
+    def test_for_all_who_ask_meanwhile(self):
+        """In this process, and in another."""
+        cache, other = self.cache(), self.cache()
+        begun, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hold(download, piece):
+            begun.set()
+            go_on.wait(PATIENCE)
+
+        self.server.sending = hold
+        opened = [Thread(self.open, cache, 1)]
+        self.assertTrue(begun.wait(PATIENCE))
+        with mock.patch.object(
+                Arrival, 'wait', autospec=True, side_effect=Arrival.wait
+                ) as waits, mock.patch.object(
+                time, 'sleep', side_effect=time.sleep) as sleeps:
+            opened += [Thread(self.open, cache, 1) for _ in range(3)]
+            opened.append(Thread(self.open, other, 1))
+            until(lambda: waits.call_count == 3 and sleeps.called, 'they wait')
+            go_on.set()
+            for thread in opened:
+                thread.result().fileno()
+        self.assertEqual(self.server.begun, [(1, 0)])
+        self.assertEqual(self.check(), self.names(1))
+
+    def test_one_error_for_all_who_ask_meanwhile(self):
+        cache = self.cache()
+        begun, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hold(download, piece):
+            begun.set()
+            go_on.wait(PATIENCE)
+            raise DownloadFailed('it did not come')
+
+        self.server.sending = hold
+        opened = [Thread(self.open, cache, 1)]
+        self.assertTrue(begun.wait(PATIENCE))
+        with mock.patch.object(
+                Arrival, 'wait', autospec=True, side_effect=Arrival.wait
+                ) as waits:
+            opened += [Thread(self.open, cache, 1) for _ in range(3)]
+            until(lambda: waits.call_count == 3, 'they wait')
+            go_on.set()
+            for thread in opened:
+                with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                    thread.result()
+        self.assertEqual(self.server.begun, [(1, 0)])
+        self.assertEqual(self.check(), set())
 
     def test_one_byte_more_has_a_thread(self):
         cache = self.cache()
         self.assertIsInstance(self.open(cache, 2), ArrivingFile)
-        self.assertEqual(self.server.asked, [(2, 0), (2, 2000)])
+        self.assertEqual(self.server.begun, [(2, 0)])
+        self.assertEqual(self.server.asked, [(2, 1000)])
         self.assertEqual(len(self.threads), 2)
         until(lambda: not cache._arrivals._under_way, 'downloads end')
         self.assertEqual(self.check(), self.names(2))
@@ -85,7 +138,7 @@ class Short(BlobCacheTest):
         self.server.sending = mock.Mock(
             side_effect=[None, Interrupted('pulled the plug'), None])
         self.open(self.cache(), 1)
-        self.assertEqual(self.server.asked, [(1, 0), (1, 1000)])
+        self.assertEqual(self.server.begun, [(1, 0), (1, 1000)])
 
     def test_a_failure_leaves_nothing(self):
         cache = self.cache()
@@ -93,8 +146,19 @@ class Short(BlobCacheTest):
             self.server.sending = mock.Mock(
                 side_effect=[None, DownloadFailed('it did not come')])
             with self.assertRaisesRegex(DownloadFailed, 'did not come'):
-                cache.open_arriving(oid(number), SERIAL)
+                read(cache.open_arriving(oid(number), SERIAL), 3000)
+            until(lambda: not cache._arrivals._under_way, 'downloads end')
             self.assertEqual(self.check(), set())
+
+    def test_no_thread_is_begun_when_the_cache_is_closed(self):
+        cache = self.cache()
+        self.server.sending = lambda download, piece: (
+            self.threads.add(threading.current_thread()),
+            cache._arrivals.close())
+        with self.assertRaisesRegex(ValueError, 'is closed'):
+            cache.open_arriving(oid(2), SERIAL)
+        self.assertEqual(self.threads, {threading.current_thread()})
+        self.assertEqual(self.check(), set())
 
 
 class ArrivingTest(BlobCacheTest):
@@ -104,8 +168,9 @@ class ArrivingTest(BlobCacheTest):
 
     def setUp(self):
         super().setUp()
-        # As when somebody else has begun with it.
-        self.patch(BlobCache, '_get_if_short', lambda *args: False)
+        # Nothing is short, and of a begin only the size comes.
+        self.patch(arriving, 'SHORT', -1)
+        self.server.begin = 0
         self.server.put(1, self.size)
         self.content = self.server.blobs[1]
         self.server.sending = self.wait_after_2000
@@ -343,7 +408,7 @@ class Trouble(ArrivingTest):
                     self.assertEqual(file.read(), self.content)
                     self.until_over(cache)
                 cache.close()
-                self.assertEqual(self.server.asked.pop(), (1, 0))
+                self.assertEqual(self.server.begun.pop(), (1, 0))
                 os.remove(self.cache().load(oid(1), SERIAL))
 
     def test_closing_the_cache(self):

@@ -383,15 +383,16 @@ class Blobs(ChannelTestCase):
                                  (len(data), data[offset:]))
         self.no_blob_is_open()
 
-    def test_some_of_the_bytes(self):
+    def test_no_more_than_a_begin_of_what_is_too_long(self):
         data, serial = self.data[self.large], self.serials[self.large]
         size = len(data)
         peer = self.peer()
-        for start, end in (
-                (0, 0), (0, 1), (1, SMALL), (5, PIECE + 6), (size - 1, size),
-                (0, size + 1), (size, size), (9, 3)):
-            self.assertEqual(peer.blob(self.large, serial, start, end),
-                             (size, data[start:end]))
+        for offset, most, end in (
+                (0, 0, wire.BEGIN), (0, size - 1, wire.BEGIN), (0, size, size),
+                (5, 1, 5 + wire.BEGIN), (5, size - 5, size),
+                (size - 9, 8, size), (size, 0, size)):
+            self.assertEqual(peer.blob(self.large, serial, offset, most),
+                             (size, data[offset:end]))
         self.no_blob_is_open()
 
     def no_blob_is_open(self):

@@ -33,6 +33,8 @@ OTHER_VERSION, OTHER_INSTANCE, UNKNOWN_STORAGE, TOO_MANY = range(1, 5)
 LONGEST_REPLY = 1 << 30
 LONGEST_NAME = 255
 LONGEST_BLOB = (1 << 64) - 1
+#: So much is sent of a blob that is too long.
+BEGIN = 1 << 16
 
 # What a server says first, to whomever: the encoding of ZEO's own protocol.
 _ANNOUNCEMENTS = b'Z5', b'M5'
@@ -153,7 +155,14 @@ class Blob(typing.NamedTuple):
     oid: bytes
     serial: bytes
     offset: int
-    end: int
+    #: Wanted are all bytes from the offset on, if they are no more than that;
+    #: else the first of them, to begin with.
+    most: int
+
+    def answer(self, size):
+        """So many bytes of a blob that has that size."""
+        left = size - self.offset
+        return left if left <= self.most else min(left, BEGIN)
 
 
 _REQUESTS = {LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
@@ -314,12 +323,11 @@ class Client(_Inbox):
         self._open[number] = Load(number, oid, tid)
         return number, request
 
-    def blob(self, oid, serial, offset=0, end=LONGEST_BLOB):
-        """The bytes between these positions, as far as the blob has them."""
+    def blob(self, oid, serial, offset=0, most=LONGEST_BLOB):
         _check(oid, serial)
         number = self._new_number()
-        request = _make(_BLOB, BLOB, number, oid, serial, offset, end)
-        self._open[number] = Blob(number, oid, serial, offset, end)
+        request = _make(_BLOB, BLOB, number, oid, serial, offset, most)
+        self._open[number] = Blob(number, oid, serial, offset, most)
         return number, request
 
     def _new_number(self):
@@ -412,7 +420,7 @@ class Client(_Inbox):
     def _size(self, number, request, rest, size):
         if size < request.offset:
             raise PeerError(f'a blob of {size} bytes from {request.offset} on')
-        self._expect(number, max(0, min(size, request.end) - request.offset))
+        self._expect(number, request.answer(size))
         return Size(number, size)
 
     def _chunk(self, number, expected, data):

@@ -1,9 +1,10 @@
 """Blobs that are read while they arrive.
 
-A blob that is not in the cache is downloaded by a thread of its own, to its
-end, even if nobody wants it any more: whoever wants it next finds it there.
-It is a download as any other, and those who load the blob meanwhile wait for
-it; the file enters the cache when it is complete.
+A short blob is fetched by who asks for it: a thread would take longer to
+begin.  The rest of a longer one is downloaded by a thread of its own, to its
+end, even if nobody wants it any more: whoever wants it next finds it there.  It
+is a download as any other, and those who load the blob meanwhile wait for it;
+the file enters the cache when it is complete.
 
 An ArrivingFile reads what there is of the part, and waits for more.  It
 promises that its end is that of the blob: if the rest does not come, it raises
@@ -19,24 +20,28 @@ import contextlib
 import copy
 import io
 import os
+import sys
 import threading
 import time
 
 from . import locks
 from .download import Download
 
+# Bytes of a blob that is all there before anybody reads it.
+SHORT = 1 << 20
+
 # Seconds between two looks at what another process downloads.
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
 
 
 class Arrivals:
-    """The downloads of this process that have a thread of their own."""
+    """The downloads of this process that others may read from."""
 
-    def __init__(self, directory, books, downloaded):
-        """`downloaded(oid, serial, download)` is a context: in it, it is."""
+    def __init__(self, directory, books, transfer):
+        """`transfer(oid, serial, download)` fetches what that wants."""
         self.directory = directory
         self.books = books
-        self._downloaded = downloaded
+        self._transfer = transfer
         self._lock = threading.Lock()
         self._under_way = {}  # name -> Arrival
         self._closed = False
@@ -51,9 +56,9 @@ class Arrivals:
         """Return when the threads have ended.  Their downloads fail by now."""
         with self._lock:
             self._closed = True
-            under_way = list(self._under_way.values())
-        for arrival in under_way:
-            arrival.thread.join()
+            threads = [arrival.thread for arrival in self._under_way.values()]
+        for thread in filter(None, threads):
+            thread.join()
 
     def open(self, oid, serial, name):
         """An ArrivingFile, when its size is known.
@@ -72,57 +77,86 @@ class Arrivals:
         return None
 
     def bring(self, oid, serial, name):
-        """Begin to download a blob, unless somebody is at it.
+        """The Arrival of a blob, which is begun if nobody is at it.
 
         None: it is somebody else, or there is nothing to do.
         """
         with self._lock:
-            if self._closed:
-                raise ValueError(f'{self.directory.path} is closed')
-            arrival = self._under_way.get(name)
-            if arrival is None:
-                part = self.directory.claim_missing(name, wait=False)
-                if part is not None:
-                    arrival = self._begin(part, oid, serial, name)
-            return arrival
-
-    def _begin(self, part, oid, serial, name):
-        arrival = Arrival()
-        arrival.thread = threading.Thread(
-            target=self._run, args=(arrival, part, oid, serial, name),
-            name=f'{self.directory.path}: {name}', daemon=True)
-        try:
-            arrival.thread.start()
-        except BaseException:
-            part.close()
-            raise
-        self._under_way[name] = arrival
+            self._refuse_if_closed()
+            if name in self._under_way:
+                return self._under_way[name]
+            part = self.directory.claim_missing(name, wait=False)
+            if part is None:
+                return None
+            arrival = self._under_way[name] = Arrival()
+        self._begin(arrival, part, oid, serial, name)
         return arrival
 
-    def _run(self, arrival, part, oid, serial, name):
+    def _refuse_if_closed(self):
+        if self._closed:
+            raise ValueError(f'{self.directory.path} is closed')
+
+    def _begin(self, arrival, part, oid, serial, name):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._ending(arrival, part, name))
+            download = _Told(arrival, part, name, self.directory, self.books)
+            stack.enter_context(download.given_up_if_it_fails())
+            download.most = SHORT
+            self._transfer(oid, serial, download)
+            if download.complete:
+                self._finish(download, name)
+                return
+            del download.most
+            rest = stack.pop_all()
+        try:
+            self._start_thread(arrival, rest, download, oid, serial, name)
+        except BaseException:
+            rest.__exit__(*sys.exc_info())
+            raise
+
+    def _start_thread(self, arrival, *args):
+        with self._lock:
+            self._refuse_if_closed()
+            arrival.thread = threading.Thread(
+                target=self._go_on, args=args, daemon=True,
+                name=f'{self.directory.path}: {args[-1]}')
+            arrival.thread.start()
+
+    def _go_on(self, rest, download, oid, serial, name):
+        # An error is for those who read.
+        with contextlib.suppress(BaseException), rest:
+            self._transfer(oid, serial, download)
+            self._finish(download, name)
+
+    def _finish(self, download, name):
+        # It may be gone already: whoever reads it has it open.
+        with download.finished(), contextlib.suppress(FileNotFoundError):
+            self.directory.use(name)
+
+    @contextlib.contextmanager
+    def _ending(self, arrival, part, name):
         error = None
         try:
             with part:
-                download = _Told(
-                    arrival, part, name, self.directory, self.books)
-                with self._downloaded(oid, serial, download):
-                    # It may be gone already: whoever reads it has it open.
-                    with contextlib.suppress(FileNotFoundError):
-                        self.directory.use(name)
+                yield
         except BaseException as raised:
             error = raised
-        try:
-            # Nobody may be left who reads a guest.
-            self.books.dismiss_guests()
+            raise
         finally:
-            with self._lock:
-                del self._under_way[name]
-            arrival.end(error)
+            try:
+                # Nobody may be left who reads a guest.
+                self.books.dismiss_guests()
+            finally:
+                with self._lock:
+                    del self._under_way[name]
+                arrival.end(error)
 
 
 class Arrival:
     """How far a download is."""
 
+    #: That does the rest of a long one.
+    thread = None
     size = None
     over = False
 
@@ -246,16 +280,16 @@ class ArrivingFile(io.RawIOBase):
     # Waiting
 
     def wait_for_size(self):
-        """Return False when the blob is there meanwhile."""
+        """Return False when the blob is there: it was short, perhaps."""
         while not self._arrivals.directory.has(self._name):
             arrival = self._at_it()
             if arrival is None:
                 self.size = self._arrivals.books.final_size(self._name)
-            else:
+            elif not arrival.over:
                 self.size = arrival.size
-            if self.size is not None:
+            if _is_long(self.size):
                 return True
-            self._wait(lambda arrival: arrival.size is not None)
+            self._wait(lambda arrival: _is_long(arrival.size))
         return False
 
     def _at_it(self):
@@ -279,3 +313,7 @@ class ArrivingFile(io.RawIOBase):
             self._leave_source()
             self._kept.close()
             self._arrivals.books.dismiss_guests()
+
+
+def _is_long(size):
+    return size is not None and size > SHORT

@@ -2,7 +2,7 @@
 
 It promises that a path which it hands out is that of a complete blob; and that
 all files together take no more than the limit, plus the one blob that each
-process is reading, however many processes use the directory.
+thread is reading, however many processes use the directory.
 
 The limit comes first.  So a path may be gone when it is opened: `open` loads
 the blob again then, under the same name.  What was used last goes last, and
@@ -44,9 +44,6 @@ logger = logging.getLogger(__name__)
 #: How often a download is begun, or gone on with.
 TRIES = 5
 
-#: What has no more bytes is there before a thread for it would be.
-SHORT = 1 << 20
-
 
 class BlobCache:
 
@@ -69,7 +66,7 @@ class BlobCache:
         self._directory.make()
         self._books = Books(self._directory, self._limit)
         self._arrivals = Arrivals(
-            self._directory, self._books, self._downloaded)
+            self._directory, self._books, self._transfer)
         self.temporary_directory = self._directory.temporary
 
     def close(self):
@@ -120,29 +117,13 @@ class BlobCache:
                 self._get(oid, serial, name)
 
     def open_arriving(self, oid, serial):
-        """The open file; if it is not here, and long, an ArrivingFile."""
+        """The open file; if it is not here, and not short, an ArrivingFile."""
         name = self._directory.name(oid, serial)
         if self._directory.has(name):
             return self.open(oid, serial)
         with self._directory.keep(name):
-            arriving = (not self._get_if_short(oid, serial, name)
-                        and self._arrivals.open(oid, serial, name))
+            arriving = self._arrivals.open(oid, serial, name)
             return arriving or self.open(oid, serial)
-
-    def _get_if_short(self, oid, serial, name):
-        """Was it?  Of a longer one, the begin is there now."""
-        part = self._directory.claim_missing(name, wait=False)
-        if part is None:
-            return False
-        with part:
-            download = Download(
-                part, name, self._directory, self._books, SHORT)
-            with self._given_up_if_it_fails(download):
-                self._transfer(oid, serial, download)
-                if download.complete:
-                    with download.finished():
-                        return True
-        return False
 
     def _get(self, oid, serial, name):
         """Download a blob, if nobody else did meanwhile."""
@@ -157,18 +138,10 @@ class BlobCache:
     @contextlib.contextmanager
     def _downloaded(self, oid, serial, download):
         """A guest does not go before the `with` has ended."""
-        with self._given_up_if_it_fails(download):
+        with download.given_up_if_it_fails():
             self._transfer(oid, serial, download)
             with download.finished():
                 yield
-
-    @contextlib.contextmanager
-    def _given_up_if_it_fails(self, download):
-        try:
-            yield
-        except BaseException:
-            download.give_up()
-            raise
 
     def _transfer(self, oid, serial, download):
         for _ in range(TRIES):

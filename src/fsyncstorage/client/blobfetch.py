@@ -1,9 +1,9 @@
 """How a blob comes from the server into a download of the blob cache.
 
 On a read channel of its own, from where an earlier attempt ended, as much as
-the download wants; or, if there is no channel, over the ZEO connection: its
-event loop then writes the pieces, all of them, from the beginning.  That waits
-for a server, if there is none at the moment.
+the download wants now; or, if there is no channel, over the ZEO connection:
+its event loop then writes the pieces, all of them, from the beginning.  That
+waits for a server, if there is none at the moment.
 
 `Interrupted` is raised when the connection was lost: it may be tried again.
 """
@@ -25,7 +25,7 @@ def by_channel(channels, oid, serial, download):
         channel = stack.enter_context(channels.channel())
         try:
             for event in channel.blob(
-                    oid, serial, download.offset, download.end):
+                    oid, serial, download.offset, download.most):
                 _take(event, oid, download)
         except Lost as error:
             raise Interrupted(str(error)) from error

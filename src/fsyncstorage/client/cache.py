@@ -14,7 +14,6 @@ import threading
 from ZEO.cache import ZEC_HEADER_SIZE
 from ZEO.cache import ClientCache
 from ZEO.cache import allocated_record_overhead
-from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import wire

@@ -46,11 +46,11 @@ class Download:
     #: It does not fit into the cache (books).
     guest = False
 
-    def __init__(self, part, name, directory, books, most=None):
-        """`part` is an open file, locked for as long as this lasts.
+    #: If it has more bytes, no more than a begin is wanted now.
+    most = LONGEST_BLOB
 
-        :param most: so many bytes are wanted now; None: all.
-        """
+    def __init__(self, part, name, directory, books):
+        """`part` is an open file, locked for as long as this lasts."""
         self._part = part
         self._name = name
         self._directory = directory
@@ -59,8 +59,6 @@ class Download:
         self._made_room = False
         #: Bytes that are there.
         self.offset = os.fstat(part.fd).st_size
-        #: Where to stop, for now.
-        self.end = LONGEST_BLOB if most is None else self.offset + most
 
     def __str__(self):
         return f'the blob {self._name}'
@@ -126,6 +124,14 @@ class Download:
     def give_up(self):
         """Leave nothing behind."""
         self._books.give_up(self._name)
+
+    @contextlib.contextmanager
+    def given_up_if_it_fails(self):
+        try:
+            yield
+        except BaseException:
+            self.give_up()
+            raise
 
     # Room
 

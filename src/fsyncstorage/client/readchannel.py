@@ -123,12 +123,13 @@ class ReadChannel:
         self._say(b''.join(requests))
         return numbers
 
-    def blob(self, oid, serial, offset, end=wire.LONGEST_BLOB):
-        """Yield what the server says about this blob, between these positions.
+    def blob(self, oid, serial, offset, most=wire.LONGEST_BLOB):
+        """Yield what the server says about this blob, from `offset` on; if
+        that is more than `most` bytes, no more than a begin.
 
         The data of a Chunk is good until the next one is asked for.
         """
-        _, request = self._frames.blob(oid, serial, offset, end)
+        _, request = self._frames.blob(oid, serial, offset, most)
         self._say(request)
         while True:
             event = self._piece_of_blob() or self.next()
