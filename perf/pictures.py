@@ -16,7 +16,8 @@ from fsyncstorage.timing import main
 
 
 #: Campaigns with something to compare over threads, clients or sizes.
-DRAWN = 'blobs_2004', 'claims', 'fsync_2004', 'zeo_2009', 'zeo_server'
+DRAWN = (
+    'blobs_2004', 'claims', 'files', 'fsync_2004', 'zeo_2009', 'zeo_server')
 
 
 def draw(results):

@@ -32,6 +32,17 @@ print('LOG:  database system is ready to accept connections',
 signal.pause()
 """
 
+#: Has a child, too, that nobody tells to end; both hold a lock.  It does not
+#: outlive a failing test for long.
+WITH_CHILD = """\
+import fcntl, os, signal, sys
+lock = open(os.path.join(sys.argv[2], '..', '..', 'lock'), 'w')
+fcntl.flock(lock, fcntl.LOCK_EX)
+if os.fork() == 0:
+    signal.alarm(60)
+    signal.pause()
+""" + POSTGRES
+
 FAILING = """\
 import sys
 print('LOG:  starting', file=sys.stderr)

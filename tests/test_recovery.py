@@ -1,6 +1,5 @@
 """At open: a torn tail is cut and kept, damage is refused, nothing is lost."""
 
-import ctypes
 import mmap
 import os
 import shutil
@@ -17,6 +16,7 @@ from fsyncstorage import scan
 from fsyncstorage.recovery import DamagedFile
 from fsyncstorage.source import Source
 
+from .pages import cached
 from .support import TestCase
 from .support import commit
 from .support import oid
@@ -258,20 +258,6 @@ class Damage(RecoveryCase):
 
 class Cache(TestCase):
 
-    def cached(self, fd):
-        """Of each page, whether it is in the page cache.
-
-        To read it without a wait (RWF_NOWAIT) would not tell: that asks the
-        disk for it, and a fast one may answer meanwhile.
-        """
-        with mmap.mmap(fd, 0, access=mmap.ACCESS_COPY) as content:
-            pages = (ctypes.c_char * -(-len(content) // mmap.PAGESIZE))()
-            start = ctypes.c_char.from_buffer(content)
-            ctypes.CDLL(None).mincore(
-                ctypes.byref(start), ctypes.c_size_t(len(content)), pages)
-            del start
-        return [bool(page[0] & 1) for page in pages]
-
     def test_nothing_of_the_tail_is_left_in_it(self):
         if not hasattr(os, 'posix_fadvise'):
             self.skipTest('nothing drops what is cached')
@@ -283,24 +269,24 @@ class Cache(TestCase):
         for suffix in '', '.index':
             shutil.copy(self.path() + suffix, self.path('copy.fs' + suffix))
         self.skip_what_is_in_memory('copy.fs')
-        cached = []
+        left = []
         drop_cache = disk.drop_cache
 
         def drop_and_look(fd, position):
-            self.assertTrue(any(self.cached(fd)))
+            self.assertTrue(any(cached(fd)))
             drop_cache(fd, position)
-            cached.extend(self.cached(fd)[position // mmap.PAGESIZE:])
+            left.extend(cached(fd)[position // mmap.PAGESIZE:])
 
         disk.drop_cache = drop_and_look
         self.assertEqual(len(self.open('copy.fs')), 90)
-        self.assertTrue(cached)
-        self.assertFalse(any(cached))
+        self.assertTrue(left)
+        self.assertFalse(any(left))
 
     def skip_what_is_in_memory(self, name):
         with open(self.path(name), 'rb') as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if any(self.cached(file.fileno())):
+            if any(cached(file.fileno())):
                 self.skipTest('this file system has no cache to drop')
             file.read()
 

@@ -9,6 +9,9 @@ import io
 import os
 import pathlib
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -19,6 +22,7 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
 from fsyncstorage import datafile
+from fsyncstorage.timing import bond
 from fsyncstorage.timing import campaign
 from fsyncstorage.timing import child
 from fsyncstorage.timing.commits import command as commits
@@ -30,6 +34,8 @@ from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.crew import Crew
+
+from .support import PATIENCE
 
 
 class Scratch(unittest.TestCase):
@@ -308,12 +314,35 @@ class ChildTests(unittest.TestCase):
             child.run(signal.pause)
         self.assertNoChildLeft()
 
-    def test_ctrl_c_is_for_the_parent(self):
-        def interrupt_myself():
-            os.kill(os.getpid(), signal.SIGINT)
-            return 'alive'
+    def test_an_interrupt_while_all_ends_waits_for_the_end(self):
+        end, ended = bond.Bond.end, []
 
-        self.assertEqual(child.run(interrupt_myself), 'alive')
+        def interrupted(self, seconds):
+            os.kill(os.getpid(), signal.SIGINT)
+            ended.append(end(self, seconds))
+            return ended[0]
+
+        with mock.patch.object(bond.Bond, 'end', interrupted), \
+                self.assertRaises(KeyboardInterrupt):
+            child.run(os.getpid)
+        self.assertEqual(ended, [True])
+
+    def test_what_comes_from_the_terminal_is_for_the_parent(self):
+        self.assertNotEqual(child.run(os.getpgrp), os.getpgrp())
+
+    def test_nobody_outlives_the_child(self):
+        own, theirs = socket.socketpair()
+        self.addCleanup(own.close)
+        own.settimeout(PATIENCE)
+
+        def leave_a_program():
+            # It holds no bond.
+            self.program = subprocess.Popen(
+                [sys.executable, '-c', 'input()'], stdin=theirs)
+
+        child.run(leave_a_program)
+        theirs.close()
+        self.assertEqual(own.recv(1), b'')
 
 
 def in_process(work, *arguments, meanwhile):
@@ -440,6 +469,32 @@ class CommandTests(Command):
         self.assertEqual(
             err, 'fsync-time commits: interrupted; nothing is kept\n')
         self.assertScratchRemoved()
+
+    def interrupted_before(
+            self, owner, name, *arguments, when=lambda *arguments: True):
+        """A run that is interrupted just before that is called."""
+        call = getattr(owner, name)
+
+        def interrupted(*arguments):
+            if when(*arguments):
+                os.kill(os.getpid(), signal.SIGINT)
+            return call(*arguments)
+
+        with mock.patch.object(owner, name, interrupted):
+            code, out, err = self.commits(
+                'filestorage', '--threads', '1', *arguments)
+        self.assertEqual((code, len(err.splitlines())), (130, 1))
+        self.assertScratchRemoved()
+
+    def test_interrupt_while_the_scratch_directory_is_removed(self):
+        self.interrupted_before(
+            tempfile.TemporaryDirectory, 'cleanup',
+            when=lambda one: os.path.dirname(one.name) == self.scratch)
+
+    def test_interrupt_while_the_results_are_written(self):
+        path = self.json_file()
+        self.interrupted_before(documents, 'save', '--json', path)
+        self.assertTrue(documents.load(path)['complete'])
 
     def test_kill_is_an_interrupt(self):
         before = signal.getsignal(signal.SIGTERM)

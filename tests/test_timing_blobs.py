@@ -158,8 +158,8 @@ class ContestantTests(WithoutSync):
         expected = {
             f'{way}_{figure}' for way in ways for figure in blobwork.FIGURES}
         self.assertLessEqual(expected, figures.keys())
-        self.assertLessEqual(expected, set(race(**SETTINGS, clients=1)
-                                           .compared))
+        self.assertLessEqual(
+            expected, set(race(**SETTINGS, clients=1, size=1).compared))
 
     def test_each_client_reads_into_a_cache_of_its_own(self):
         for name in 'zeo', 'fsync-client':
@@ -196,7 +196,7 @@ class ContestantTests(WithoutSync):
 class SuitsTests(unittest.TestCase):
 
     def suit(self, **settings):
-        race = blobwork.write_race(**settings)
+        race = blobwork.write_race(**{**SETTINGS, 'size': 1, **settings})
         return [name for name, one in blobsites.CONTESTANTS.items()
                 if race.suits(one)]
 
@@ -206,6 +206,11 @@ class SuitsTests(unittest.TestCase):
         self.assertEqual(self.suit(clients=4, sync_latency=0), [
             name for name in everybody
             if name not in ('filestorage', 'fsync:group-commit')])
+
+    def test_how_much_is_written_is_known_before(self):
+        settings = {**SETTINGS, 'size': 100, 'clients': 4}
+        self.assertEqual(blobwork.read_race(**settings).written, 300)
+        self.assertEqual(blobwork.write_race(**settings).written, 1200)
 
     def test_the_syncs_of_postgresql_are_not_slowed(self):
         self.assertNotIn(

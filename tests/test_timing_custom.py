@@ -8,8 +8,10 @@ import contextlib
 import itertools
 import os
 import pathlib
+import signal
 import sys
 import tempfile
+import threading
 import types
 from unittest import mock
 
@@ -142,11 +144,73 @@ class CustomTests(OwnStorage):
         with mock.patch.object(committing, 'measure', spoilt):
             code, out, err = self.commits(f'mine={self.configuration()}')
         self.assertEqual(code, 1)
-        failure, left = err.splitlines()
+        left, failure = err.splitlines()
         self.assertIn('exit code 3', failure)
         self.assertRegex(
             left, 'fsync-time commits: mine: remove the key'
             ' fsync-time-[0-9a-f]{16} from its root yourself: .*directory')
+
+    def interrupted_removal(self):
+        """Ctrl-C each time when the key is about to be removed."""
+        remove_key = custom.CustomStorage.remove_key
+
+        def interrupted(storage):
+            os.kill(os.getppid(), signal.SIGINT)
+            return remove_key(storage)
+
+        return mock.patch.object(
+            custom.CustomStorage, 'remove_key', interrupted)
+
+    def test_a_second_interrupt_leaves_nothing(self):
+        def unfinished(*arguments, **settings):
+            storage, directory = arguments
+            storage._make_key()
+            os.kill(os.getppid(), signal.SIGINT)
+            signal.pause()
+
+        with mock.patch.object(committing, 'measure', unfinished), \
+                mock.patch.object(
+                    custom.CustomStorage, 'try_out', lambda storage: None), \
+                self.interrupted_removal():
+            code, out, err = self.commits(f'mine={self.configuration()}')
+        self.assertEqual(
+            (code, err),
+            (130, 'fsync-time commits: interrupted; nothing is kept\n'))
+        self.assertUntouched()
+
+    def test_a_first_interrupt_in_the_end_leaves_nothing(self):
+        storage = self.storage()
+        with self.assertRaises(KeyboardInterrupt):
+            with custom._visited([storage], 'commits'):
+                storage._make_key()
+                self.enterContext(self.interrupted_removal())
+        self.assertUntouched()
+
+    def test_nobody_has_to_wait_for_ever(self):
+        def killed(*arguments, **settings):
+            os._exit(3)
+
+        with mock.patch.object(committing, 'measure', killed), \
+                mock.patch.object(
+                    custom.CustomStorage, 'try_out', lambda storage: None), \
+                mock.patch.object(
+                    custom.CustomStorage, 'remove_key',
+                    lambda storage: threading.Event().wait(PATIENCE)), \
+                mock.patch.object(custom, '_PATIENCE', 0):
+            code, out, err = self.commits(f'mine={self.configuration()}')
+        self.assertEqual(code, 1)
+        self.assertIn('from its root yourself: it does not answer', err)
+
+    def test_what_will_be_written_is_said_before(self):
+        with mock.patch.object(child, 'run', side_effect=[
+                None, KeyboardInterrupt, None]):
+            code, out, err = self.commits(
+                'filestorage', f'mine={self.configuration()}', '--size',
+                '0,10MB')
+        # Four transactions, in the warm-up and in the one round.
+        self.assertEqual(err.splitlines()[0], (
+            'fsync-time commits: mine: at least 80 MB will be written to it;'
+            ' pack it afterwards'))
 
     def test_others_may_change_the_root(self):
         storage, commits = self.storage(), []

@@ -128,6 +128,9 @@ class ProbingTests(Scratch):
                 self.measure('fsync', probing.BESIDE)
 
 
+ROUNDS = 1, 2, 3
+
+
 def figures(sync=0.003, file_system='ext4', **others):
     return verdict.Figures(**{
         'file_system': file_system, 'load': 0.5, 'sync': sync,
@@ -137,11 +140,12 @@ def figures(sync=0.003, file_system='ext4', **others):
 
 
 def commits(**others):
-    """Of one committer; with 4 times as many for 16."""
+    """Of one committer, the same in each round; 4 times as many of 16."""
     rates = {'none': 600, 'interval': 500, 'group_commit': 400,
              'per_commit': 300, 'two_sync': 200, **others}
     return {
-        policy: {1: rate, 4: 2 * rate, 16: 4 * rate}
+        policy: {committers: dict.fromkeys(ROUNDS, times * rate)
+                 for committers, times in ((1, 1), (4, 2), (16, 4))}
         for policy, rate in zip(POLICIES, rates.values())}
 
 
@@ -191,6 +195,26 @@ class VerdictTests(unittest.TestCase):
             self.assertIn(expected, why)
         self.assertIn('6 ms in place of 3 ms', found['checksums on'])
 
+    def why_of_group_commit(self, rates):
+        return verdict.settings(
+            figures(commits=rates))['durability group-commit']
+
+    def test_what_the_noise_does_not_carry_is_marked(self):
+        rates = commits()
+        rates['interval'][1] = dict(zip(ROUNDS, (300, 500, 700)))
+        why = self.why_of_group_commit(rates)
+        self.assertIn(
+            'interval has 500 in place of 400 a second (~125%)', why)
+        self.assertIn(' 67% with 1 committer', why)
+
+    def test_a_single_round_carries_nothing(self):
+        rates = {
+            policy: {committers: {1: of_rounds[1]}
+                     for committers, of_rounds in of_policy.items()}
+            for policy, of_policy in commits().items()}
+        why = self.why_of_group_commit(rates)
+        self.assertEqual(why.count('~'), why.count('%'))
+
     def test_nothing_is_promised_where_there_is_no_disk(self):
         why = verdict.settings(figures(1e-6))['durability group-commit']
         self.assertIn('promises nothing', why)
@@ -227,15 +251,17 @@ class TablesTests(Scratch):
         found = figures(**others)
         document = documents.new(
             'disk', disk.races(mock.Mock(quick=True), 0.0),
-            [*probing.WAYS, *disk.STORAGES], 1, probing.WAYS[0].name, {
+            [*probing.WAYS, *disk.STORAGES], len(ROUNDS),
+            probing.WAYS[0].name, {
                 **machine.describe(self.scratch), 'cpus': 2,
                 'load_average': 2 * found.load,
                 'file_system': found.file_system})
         document['complete'] = complete
         document['samples'] = [
-            {'race': race, 'contestant': contestant, 'round': 1,
+            {'race': race, 'contestant': contestant, 'round': number,
              'figures': measured}
-            for race, contestant, measured in self.samples(found)]
+            for number in ROUNDS
+            for race, contestant, measured in self.samples(found, number)]
         documents.summarise(document)
         self.assertEqual(disktables.figures(document), found)
         console = Console(file=io.StringIO(), width=80)
@@ -244,7 +270,7 @@ class TablesTests(Scratch):
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
         return ' '.join(text.split())
 
-    def samples(self, found):
+    def samples(self, found, number):
         own, two = probing.WAYS[0].name, probing.TWO_SYNCS.name
         for race, way, p50 in (
                 (0, own, found.sync), (0, two, found.two_syncs),
@@ -255,7 +281,7 @@ class TablesTests(Scratch):
         for race, committers in enumerate(disk.COMMITTERS, 3):
             for policy, rates in found.commits.items():
                 yield race, f'fsync:{policy}', {
-                    'txn_per_second': rates[committers]}
+                    'txn_per_second': rates[committers][number]}
 
     def test_everything_has_its_place(self):
         text = self.shown()
@@ -264,7 +290,8 @@ class TablesTests(Scratch):
                 'A sync takes 3 ms', 'appends to the file, a sync takes 3 ms',
                 'fsync:none 600 1,200 2,400 anything since the last pack',
                 'fsync:per-commit 300 600 1,200 nothing that was',
-                'Settings to choose', 'durability group-commit Nothing'):
+                'Settings to choose', 'durability group-commit Nothing',
+                '~ marks what the noise does not carry'):
             self.assertIn(expected, text)
 
     def test_no_policy_promises_anything_where_there_is_no_disk(self):

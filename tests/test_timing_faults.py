@@ -14,9 +14,8 @@ import sys
 import tempfile
 import unittest
 
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import session
+from fsyncstorage.timing import interrupts
 
 from .support import PATIENCE
 from .support import until
@@ -49,20 +48,56 @@ def processes_of(session):
 
 class SignalTests(unittest.TestCase):
 
+    def setUp(self):
+        # Who runs the tests may ignore one of them.
+        for each in interrupts.SIGNALS:
+            self.addCleanup(signal.signal, each, signal.signal(
+                each, signal.default_int_handler))
+        self.log = []
+
+    def come(self, *signals):
+        for each in signals or interrupts.SIGNALS:
+            os.kill(os.getpid(), each)
+        self.log.append('whole')
+
     def test_only_the_first_one_counts(self):
-        before = [signal.getsignal(each) for each in child.INTERRUPTS]
-        cleaned_up = []
-        with self.assertRaises(KeyboardInterrupt):
-            with session._interrupted_once():
-                try:
-                    os.kill(os.getpid(), signal.SIGTERM)
-                finally:
-                    for each in child.INTERRUPTS:
-                        os.kill(os.getpid(), each)
-                    cleaned_up.append(True)
-        self.assertEqual(cleaned_up, [True])
+        before = list(map(signal.getsignal, interrupts.SIGNALS))
+        for first in interrupts.SIGNALS:
+            with self.subTest(first), self.assertRaises(KeyboardInterrupt):
+                with interrupts.once():
+                    try:
+                        self.come(first)
+                    finally:
+                        self.come()
+        self.assertEqual(self.log, ['whole'] * 3)
         self.assertEqual(
-            [signal.getsignal(each) for each in child.INTERRUPTS], before)
+            list(map(signal.getsignal, interrupts.SIGNALS)), before)
+
+    def test_what_is_ignored_stays_ignored(self):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with interrupts.once():
+            self.come(signal.SIGHUP)
+        self.assertEqual(self.log, ['whole'])
+
+    def test_one_that_is_held_comes_at_the_end(self):
+        with self.assertRaises(KeyboardInterrupt):
+            with interrupts.held():
+                self.come(signal.SIGTERM)
+        with self.assertRaises(KeyboardInterrupt):
+            with interrupts.held() as before:
+                try:
+                    with interrupts.let(before):
+                        self.come(signal.SIGINT)
+                finally:
+                    self.come(signal.SIGINT)
+        self.assertEqual(self.log, ['whole'] * 2)
+
+    def test_who_is_called_meanwhile_lets_none_through(self):
+        with self.assertRaises(KeyboardInterrupt):
+            with interrupts.held(), interrupts.held() as before:
+                with interrupts.let(before):
+                    self.come(signal.SIGHUP)
+        self.assertEqual(self.log, ['whole'])
 
 
 @unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
@@ -141,6 +176,17 @@ class FaultTests(Scratch):
                 self.start(*command)
                 self.wait_for_second_sample()
                 self.driver.terminate()
+                self.assertInterrupted()
+
+    def test_a_terminal_that_is_closed(self):
+        # Whoever runs the tests may have been started by nohup.
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(
+            signal.SIGHUP, signal.SIG_DFL))
+        for command in COMMITS, ZEO:
+            with self.subTest(command[0]):
+                self.start(*command)
+                self.wait_for_second_sample()
+                os.killpg(self.driver.pid, signal.SIGHUP)
                 self.assertInterrupted()
 
     def test_impatience(self):

@@ -377,7 +377,6 @@ class InterruptTests(Scratch):
 
     @needs_nginx
     def test_a_kill_with_nginx(self):
-        # Ctrl-C would reach nginx itself.
         self.start('x-accel:fsync-client')
         until(lambda: self.with_sign(filesmemory.ROLES['nginx']), 'nginx')
         self.driver.terminate()

@@ -5,6 +5,7 @@ PostgreSQL itself and RelStorage only where they are installed.
 """
 
 import contextlib
+import fcntl
 import importlib.util
 import io
 import multiprocessing
@@ -27,6 +28,7 @@ from fsyncstorage.timing.zeo import writing
 
 from . import fakepostgres
 from .support import PATIENCE
+from .support import until
 from .test_timing import Scratch
 
 SETTINGS = {
@@ -131,8 +133,30 @@ class ProgramTests(Scratch):
                 server.sentinels[0].read()
                 server.usage()
 
-        with self.assertRaisesRegex(child.ChildFailed, 'the server died'):
+        self.assertNobodyLeft(work, 137)
+
+    def test_who_watches_it_is_killed(self):
+
+        def work():
+            with self.running() as server:
+                os.kill(server._process.pid, signal.SIGKILL)
+                server.sentinels[0].read()
+
+        self.assertNobodyLeft(work, -9)
+
+    def assertNobodyLeft(self, work, exit_code):
+        fakepostgres.write(self.programs, postgres=fakepostgres.WITH_CHILD)
+        with self.assertRaisesRegex(
+                child.ChildFailed, f'died with exit code {exit_code}'):
             child.run(work)
+        with open(os.path.join(self.scratch, 'lock')) as lock:
+
+            def is_free():
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+
+            until(is_free, 'the end of all')
 
 
 class MissingTests(Scratch):

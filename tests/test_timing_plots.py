@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import itertools
 import os
 import tempfile
 import unittest
@@ -10,12 +11,18 @@ from xml.etree import ElementTree
 
 from fsyncstorage.timing import arguments
 from fsyncstorage.timing.zeo import beside
+from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing import contestants
 from fsyncstorage.timing import document as documents
+from fsyncstorage.timing.files import sites as filesites
+from fsyncstorage.timing.files import work as fileswork
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.disk import probing
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import sites
+from fsyncstorage.timing.zeo import writing
+from fsyncstorage.timing.wsgi import loader as wsgiload
 from tests.test_timing_results import made_document
 from tests.test_timing_results import txn
 
@@ -27,7 +34,7 @@ def document_of(*races, names=('zeo', 'fsync-client')):
     """Of two rounds, in which the figures are what they are compared by."""
     made = made_document([], contestants=('filestorage',))
     made.update(
-        command='a_script',
+        command='a_script', added='Nothing added to the syncs.',
         contestants=dict.fromkeys(names, 'takes part'),
         baseline=names[0],
         races=[{'workload': race.workload, 'settings': race.settings,
@@ -58,7 +65,9 @@ class PicturesTests(unittest.TestCase):
     def test_of_commits(self):
         picture, = pictures.of(commits())
         self.assertEqual(picture.name, 'commits')
-        self.assertEqual(picture.conditions, 'IIBTree, one tree a thread')
+        self.assertEqual(
+            picture.conditions,
+            'IIBTree, one tree a thread, threads that commit: 8')
         panel, = picture.panels
         self.assertEqual(panel.title, '5 ms added to each sync')
         self.assertEqual(panel.series, {
@@ -103,6 +112,41 @@ class PicturesTests(unittest.TestCase):
         self.assertEqual(names, [
             'syncs-append', 'syncs-overwrite',
             'syncs-append-beside-a-writer'])
+
+    def test_of_files(self):
+        document = document_of(*(
+            fileswork.race(
+                size=size, requests=1, volume=1, cold_volume=1,
+                loop='asyncio', pin='free')
+            for size in (5 << 10, 5000 << 10)),
+            names=('nginx', 'x-accel:bare'))
+        document['added'] += ' Requests came from ab.'
+        found = pictures.of(document)
+        self.assertEqual(
+            [one.name for one in found],
+            ['files', 'file-speeds', 'first-bytes'])
+        self.assertEqual(
+            [[panel.title.partition(':')[0] for panel in one.panels]
+             for one in found], [['warm', 'cold'], ['warm', 'cold'], ['cold']])
+        self.assertEqual(
+            found[2].panels[0].series['nginx'],
+            [(5 << 10, 1500, 1000, 2000), (5000 << 10, 3000, 2000, 4000)])
+        self.assertEqual(
+            [found[0].put(size) for size in (5 << 10, 5000 << 10, 1 << 30)],
+            ['5 KB', '5,000 KB', '1 GB'])
+        self.assertIn(
+            'Nothing added to the syncs. Requests came from ab.',
+            found[0].footer)
+
+    def test_what_is_on_no_axis_is_among_the_conditions(self):
+        one, two = (
+            writing.race(clients=clients, objects=4, seconds=1, **SITE)
+            for clients in (1, 2))
+        self.assertIn(
+            'client processes: 1', pictures.of(document_of(one))[0].conditions)
+        self.assertNotIn(
+            'client processes',
+            pictures.of(document_of(one, two))[0].conditions)
 
     def test_not_of_what_was_not_measured(self):
         self.assertEqual(pictures.of(made_document([])), [])
@@ -165,11 +209,98 @@ class DrawingTests(unittest.TestCase):
             file.seek(16)
             self.assertEqual(int.from_bytes(file.read(4), 'big'), 1200)
 
-    def test_a_contestant_always_looks_the_same(self):
-        self.assertEqual(
-            self.drawing.look('mine'), self.drawing.look('mine'))
+    def test_a_contestant_looks_the_same_in_all_pictures(self):
+        races = [
+            writing.race(clients=1, objects=4, seconds=1, **SITE),
+            reading.race(clients=1, objects=4, access='get', **SITE)]
+        document = document_of(*races, names=('mine', 'yours'))
+        # Only one of them has a place in the first picture.
+        document['samples'] = [
+            sample for sample in document['samples']
+            if (sample['race'], sample['contestant']) != (0, 'mine')]
+        documents.summarise(document)
+        self.drawing.save_all(document, self.directory)
+        colours = self.drawing.looks_of(['mine', 'yours'])
+        for name, contestants_, others in [
+                ('zeo-commits.svg', ['yours'], ['mine']),
+                ('zeo-reads.svg', ['mine', 'yours'], [])]:
+            with open(os.path.join(self.directory, name)) as file:
+                svg = file.read()
+            for contestant in contestants_:
+                self.assertIn(colours[contestant][0], svg)
+            for contestant in others:
+                self.assertNotIn(colours[contestant][0], svg)
 
     def test_no_two_look_the_same(self):
-        names = {*contestants.CONTESTANTS, *sites.CONTESTANTS}
+        names = {*contestants.CONTESTANTS, *sites.CONTESTANTS,
+                 *blobsites.CONTESTANTS, *filesites.CONTESTANTS,
+                 *(f'mine{number}' for number in range(20))}
         self.assertEqual(
-            len({self.drawing.look(name) for name in names}), len(names))
+            len(set(self.drawing.looks_of(names).values())), len(names))
+
+    def test_storages_of_the_user_have_colours_of_their_own(self):
+        looks = self.drawing.looks_of(['zeo', 'one', 'two', 'three'])
+        self.assertEqual(len({colour for colour, _ in looks.values()}), 4)
+
+    def assertNothingTouches(self, picture):
+        """No title, name, or label of an axis another one, or the border."""
+        matplotlib = importlib.import_module('matplotlib')
+        agg = importlib.import_module('matplotlib.backends.backend_agg')
+        with matplotlib.rc_context(self.drawing._STYLE):
+            figure = self.drawing.draw(picture)
+            canvas = agg.FigureCanvasAgg(figure)
+            canvas.draw()
+            boxes = [text.get_window_extent(canvas.get_renderer())
+                     for text in self.texts_of(figure)]
+        for box in boxes:
+            self.assertLess(0, box.x0)
+            self.assertLess(box.x1, figure.bbox.x1)
+        for one, other in itertools.combinations(boxes, 2):
+            self.assertFalse(one.overlaps(other), picture.name)
+
+    def texts_of(self, figure):
+        for axes in figure.axes:
+            yield from axes.texts
+            yield axes.title
+            low, high = axes.get_xlim()
+            for at, label in zip(axes.get_xticks(), axes.get_xticklabels()):
+                if low <= at <= high:
+                    yield label
+        for part in figure.subfigs:
+            for legend in part.legends:
+                yield from legend.get_texts()
+
+    def test_there_is_room_for_long_names(self):
+        names = [f'{number}{"-name" * number}' for number in range(8)]
+        picture, = pictures.of(document_of(*(
+            writing.race(clients=clients, objects=4, seconds=1, **SITE)
+            for clients in (1, 2)), names=names))[:1]
+        self.assertNothingTouches(picture)
+
+    def test_there_is_room_for_all_that_is_written(self):
+        sizes = [5 << 10, 50 << 10, 500 << 10, 5000 << 10, 50000 << 10]
+        amounts = {'requests': 1, 'volume': 1, 'loop': 'uvloop', 'pin': 'free'}
+        for races in [
+                [fileswork.race(size=size, cold_volume=1, **amounts)
+                 for size in sizes],
+                [blobwork.read_race(
+                    size=size, clients=1, **{**amounts, **SITE})
+                 for size in sizes],
+                [wsgiload.race(
+                    concurrency=concurrency, server='gunicorn', write=0,
+                    processes=processes, threads=5 - processes, **SITE)
+                 for concurrency in (1, 8, 16) for processes in (1, 4, 3)],
+                [reading.race(clients=clients, objects=4, access='get', **SITE)
+                 for clients in (1, 2, 4, 8, 16)]]:
+            for picture in pictures.of(document_of(*races)):
+                self.assertNothingTouches(picture)
+
+    def test_there_is_room_for_large_numbers(self):
+        name = 'relstorage:sqlite-normal'
+        for most in 140e3, 2.5e6:
+            picture = pictures.of(document_of(
+                writing.race(clients=1, objects=4, seconds=1, **SITE),
+                names=(name, 'zeo')))[0]
+            picture.panels[0].series[name] = [
+                pictures.Point(1, most, 0, most)]
+            self.assertNothingTouches(picture)

@@ -145,8 +145,9 @@ class ReportTests(ReportTestCase):
         self.save(some=commits())
         self.report()
         self.assertIn(
-            '<img alt="How many commits a second? IIBTree, one tree a thread"'
-            ' src="data:image/svg+xml;base64,', self.html())
+            '<img alt="How many commits a second? IIBTree, one tree a thread,'
+            ' threads that commit: 8" src="data:image/svg+xml;base64,',
+            self.html())
 
 
 @unittest.skipUnless(BROWSER, 'chromium is not installed')

@@ -200,8 +200,29 @@ class WordingTests(unittest.TestCase):
     def test_duration(self):
         for seconds, expected in [
                 (1.5, '1.5 s'), (0.05, '50 ms'), (0.0012, '1.2 ms'),
-                (0.000121, '121 us'), (0, '0 us')]:
+                (0.000121, '121 us'), (0, '0 ns'), (3.2e-8, '32 ns'),
+                (0.9994, '999 ms'), (0.9996, '1 s'), (9.996e-7, '1 us'),
+                (999.6, '16.7 min'), (7200, '120 min'), (100000, '27.8 h')]:
             self.assertEqual(wording.duration(seconds), expected)
+
+    def test_no_duration_has_more_than_three_digits(self):
+        for power in range(-90, 55):
+            for factor in 1, 1.004, 9.994, 9.996:
+                text = wording.duration(factor * 10 ** (power / 10))
+                self.assertRegex(
+                    text, r'^(\d{1,3}|\d\d\.\d|\d\.\d\d?) [a-z]+$')
+
+    def test_times(self):
+        for ratio, expected in [
+                (12, '12.00x'), (1.452, '1.45x'), (0.1, '0.10x'),
+                (0.0999, '0.10x'), (0.0042, '0.0042x')]:
+            self.assertEqual(wording.times(ratio), expected)
+
+    def test_size(self):
+        for bytes_, expected in [
+                (1, '1 byte'), (500, '500 bytes'), (102400, '100 KB'),
+                (3 << 19, '1.5 MB'), (2 << 30, '2 GB')]:
+            self.assertEqual(wording.size(bytes_), expected)
 
     def test_number(self):
         for value, expected in [

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
@@ -25,6 +26,7 @@ from fsyncstorage.timing.wsgi import loader as wsgiload
 from fsyncstorage.timing.wsgi import servers as wsgiservers
 from fsyncstorage.timing.wsgi import tables as wsgitables
 
+from .support import PATIENCE
 from .test_timing import Command
 from .test_timing import Scratch
 
@@ -152,6 +154,23 @@ class ServerTests(Scratch):
                 self.assertRaisesRegex(
                     child.ChildFailed, 'waitress died with exit code 3'):
             self.measure('zeo', server='waitress', processes=1, threads=1)
+
+    def test_a_zeo_server_that_dies_before_it_is_open(self):
+        def work():
+            reader, writer = os.pipe()
+            os.close(writer)  # as one that died does
+            site = served.Site(wsgiservers.WebServer([reader]), None, None)
+            with wsgiservers.running('waitress', site, 1, 1):
+                pass
+
+        def serve(*arguments):
+            threading.Event().wait(PATIENCE)
+
+        with mock.patch.dict(wsgiservers.SERVERS, waitress=serve), \
+                mock.patch.object(wsgiservers, '_GRACE', 0), \
+                self.assertRaisesRegex(
+                    child.ChildFailed, 'the server ended'):
+            child.run(work)
 
     def test_a_database_that_cannot_be_opened(self):
         def give_up(self):
@@ -291,7 +310,15 @@ class TablesTests(unittest.TestCase):
         self.assertIn('20 % of them writes', text)
         self.assertNotIn('1,476', text)
 
-    def test_a_picture_for_each_layout(self):
-        found = list(pictures.of(self.document(write=20)))
-        self.assertEqual(len(found), 3)
-        self.assertIn('gunicorn, 4 x 1, 20 % writes', found[2].conditions)
+    def test_a_picture_has_all_layouts(self):
+        picture, = pictures.of(self.document(write=20))
+        self.assertEqual(
+            [panel.title.replace('\N{NO-BREAK SPACE}', ' ')
+             for panel in picture.panels],
+            ['waitress: 1 process, 4 threads',
+             'gunicorn: 1 process, 4 threads',
+             'gunicorn: 4 processes, 1 thread'])
+        self.assertEqual(
+            picture.panels[2].series['zeo'], [(8, 3000, 3000, 3000)])
+        for expected in '20 % of the', 'requests at a time: 8':
+            self.assertIn(expected, picture.conditions)

@@ -417,6 +417,15 @@ class DyingTests(Scratch):
         self.assertIn(
             'the server died with exit code -9', self.failure_of(work))
 
+    def test_a_server_whose_death_nobody_met_with(self):
+        def work():
+            with self.serve() as site:
+                site.server._process.kill()
+                site.server._process.wait()
+
+        self.assertIn(
+            'the server died with exit code -9', self.failure_of(work))
+
     def test_a_server_that_dies_under_stock_clients(self):
         def work():
             with self.serve() as site:
@@ -553,7 +562,7 @@ class CommandTests(Command):
         path = self.json_file()
         with mock.patch.object(reading, 'OBJECTS', 5):
             code, out, err = self.run_main(
-                'zeo', 'fsync-client', '--rounds', '1', '--seconds', '0.01',
+                'zeo', 'fsync-client', '--rounds', '1', '--seconds', '10ms',
                 '--connections', '2', '--clients', '1', '--objects', '2',
                 '--loop', 'asyncio', '--json', path,
                 *(f'--workload={name}' for name in zeo.WORKLOADS))
@@ -586,7 +595,7 @@ class CommandTests(Command):
         with mock.patch.object(child, 'run', interrupted):
             code, out, err = self.run_main(
                 'zeo', 'zeo:fsyncstorage', '--workload', 'light',
-                '--connections', '1', '--seconds', '0', '--json', path,
+                '--connections', '1', '--seconds', '1ms', '--json', path,
                 '--loop', 'asyncio')
         self.assertEqual(code, 130)
         self.assertEqual(
@@ -617,7 +626,8 @@ class CommandTests(Command):
                     (['--objects', '0'], 'whole number'),
                     (['--access', 'root'], 'invalid choice'),
                     (['--pin', 'here'], 'invalid choice'),
-                    (['--seconds', 'long'], 'invalid float'),
+                    (['--seconds', 'long'], 'us, ms, s'),
+                    (['--seconds', '0'], 'more than 0'),
                     (['--loop', 'twisted'], 'invalid choice'),
                     (['--loop', 'uvloop'], 'uvloop is not installed'),
             ]:
@@ -626,6 +636,17 @@ class CommandTests(Command):
                     self.assertEqual((code, out), (2, ''))
                     self.assertEqual(len(err.splitlines()), 1)
                     self.assertIn(expected, err)
+
+    def test_nothing_to_measure_is_one_line(self):
+        path = self.json_file()
+        code, out, err = self.run_main(
+            'fsync-client', '--workload', 'light', '--json', path)
+        self.assertEqual((code, out), (2, ''))
+        self.assertEqual(err, (
+            'fsync-time zeo: none of these contestants takes part in light'
+            ' (--help explains)\n'))
+        self.assertEqual(os.listdir(self.scratch), [])
+        self.assertFalse(os.path.exists(path))
 
     def test_both_loops_and_one_is_not_installed(self):
         with mock.patch.object(loops, 'installed', lambda: ['asyncio']), \

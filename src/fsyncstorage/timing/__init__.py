@@ -17,6 +17,7 @@ What they share, from the outside in:
 - session       what every measuring run does, whatever it measures
 - campaign      who runs when: rounds of races between contestants
 - child         one sample in a process of its own; bond: all that it starts
+- interrupts    Ctrl-C, and what else asks the driver to end
 - contestants   the storages that can take part, by name; custom: those of the
                 user; ground: where a measurement keeps its objects in them
 - crew          threads that start together; processes: clients that do;

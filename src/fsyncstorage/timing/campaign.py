@@ -32,6 +32,8 @@ class Race:
     compared: tuple
     #: Called with a contestant: can it do this?
     suits: typing.Callable = lambda contestant: True
+    #: Bytes that a sample writes, where they are many and known before.
+    written: int = 0
 
 
 class Step(typing.NamedTuple):

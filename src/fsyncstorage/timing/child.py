@@ -13,10 +13,8 @@ import os
 import signal
 import traceback
 
+from . import interrupts
 from .bond import Bond
-
-#: What asks the driver to end.
-INTERRUPTS = signal.SIGINT, signal.SIGTERM
 
 _FORK = multiprocessing.get_context('fork')
 
@@ -40,20 +38,15 @@ def run(function, *arguments, meanwhile=lambda: None):
     bond = Bond()
     process = _FORK.Process(
         target=_report, args=(bond, sender, function, arguments))
-    with contextlib.ExitStack() as held:
-        held.enter_context(_interrupts_held())
+    # A child is there whole or not at all; and so it goes.
+    with interrupts.held() as before:
         process.start()
         sender.close()
         bond.fork()
         try:
-            held.close()  # one that came meanwhile is raised here
-            while not receiver.poll(_TICK):
-                # What it forked holds the pipe, too: its end may be no EOF.
-                if not process.is_alive() and not receiver.poll():
-                    raise EOFError
-                meanwhile()
-            result, failure = receiver.recv()
-            process.join(_GRACE)
+            with interrupts.let(before):
+                result, failure = _report_of(process, receiver, meanwhile)
+                process.join(_GRACE)
         except EOFError:
             process.join()
             raise ChildFailed(
@@ -61,9 +54,10 @@ def run(function, *arguments, meanwhile=lambda: None):
                 f' {process.exitcode}') from None
         finally:
             process.kill()
-            process.join()
             receiver.close()
             all_ended = bond.end(_GRACE)
+            _kill_group(process.pid)
+            process.join()
     if not all_ended:
         raise ChildFailed('a process that it started does not end')
     if failure is not None:
@@ -71,12 +65,29 @@ def run(function, *arguments, meanwhile=lambda: None):
     return result
 
 
+def _report_of(process, receiver, meanwhile):
+    while not receiver.poll(_TICK):
+        # What it forked holds the pipe, too: its end may be no EOF.
+        if not process.is_alive() and not receiver.poll():
+            raise EOFError
+        meanwhile()
+    return receiver.recv()
+
+
+def _kill_group(leader):
+    """Programs of others hold no bond, and who watches them may be killed."""
+    # Nobody is left: systems differ in how they say it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 def _report(bond, sender, function, arguments):
     bond.hold()
-    # Ctrl-C reaches every process of the terminal; here the parent decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+    # Ctrl-C is for the parent alone, and not for all that is started here.
+    os.setpgrp()
+    for each in interrupts.SIGNALS:
+        signal.signal(each, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.SIGNALS)
     # An error is reported once, in one line, by the parent.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
@@ -91,13 +102,3 @@ def one_line(error):
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f'{os.path.basename(frame.filename)}, line {frame.lineno}'
     return f'{type(error).__name__}: {text} ({where})'
-
-
-@contextlib.contextmanager
-def _interrupts_held():
-    """One during the fork waits: a child is there whole, or is not there."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,13 +8,14 @@ A database that is somebody's own must come to no harm.  So all objects of a
 measurement are below one key of the root, whose name is random; nothing else
 is read, changed or removed.  The key is removed after each sample, and once
 more at the end, whatever ended the run.  What it held is then garbage, as
-after any removal: a pack frees it.
+after any removal: a pack frees it.  How much that will be is said before.
 """
 
 import contextlib
 import re
 import secrets
 import sys
+import time
 
 import transaction
 import ZConfig
@@ -26,8 +27,10 @@ from ZODB.POSException import POSError
 
 from . import child
 from . import ground
+from . import interrupts
 from . import loops
 from . import session
+from . import wording
 from .campaign import SampleFailed
 from .pinning import Pinning
 from .servers import served
@@ -37,12 +40,16 @@ NAME=FILE, among the contestants, is a storage of your own: FILE is a ZConfig
 file with one storage section (%import is allowed), NAME what the tables call
 it. Its server or database has to run. Everything that is written there is
 below one new key of the root, fsync-time-..., which is removed at the end;
-nothing else is touched. Pack it afterwards, or better, use an empty database.
-Nothing is added to its syncs.
+nothing else is touched. It can be a lot: pack it afterwards, or better, use an
+empty database. Nothing is added to its syncs. Its caches are not emptied: if
+one outlives its client, cold reads are answered from it.
 """
 
 #: The root may be changed by others at the same time.
 _ATTEMPTS = 10
+
+#: Seconds to remove the key, which nobody can interrupt.
+_PATIENCE = 60
 
 
 def read(name, path):
@@ -68,7 +75,8 @@ class CustomStorage:
 
     summary = 'a storage of your own'
     can_be_slowed = can_be_remote = can_be_cold = takes_light_clients = False
-    # Nobody empties its directory of blobs.
+    # Nobody empties its directory of blobs: a file that was just written may
+    # come from there.
     ways, alone = ('direct',), False
 
     def __init__(self, name, section):
@@ -155,25 +163,36 @@ def run(options, command, make_races, show, **more):
 
     Each is tried out before the first sample, and left clean after the last.
     """
+    own = [one for one in options.contestants
+           if isinstance(one, CustomStorage)]
+
+    def make_and_announce(options, sync_seconds):
+        races = make_races(options, sync_seconds)
+        for one in own:
+            _announce(one, command, options, races)
+        return races
+
+    return session.run(
+        options, command, make_and_announce, show,
+        around=_visited(own, command), **more)
+
+
+@contextlib.contextmanager
+def _visited(storages, command):
     visited = []
-
-    def try_out_and_make_races(*arguments):
-        for one in options.contestants:
-            if isinstance(one, CustomStorage):
-                visited.append(one)  # before: it may be interrupted
-                try:
-                    _try_out(one)
-                except SampleFailed:
-                    visited.remove(one)
-                    raise
-        return make_races(*arguments)
-
     try:
-        return session.run(
-            options, command, try_out_and_make_races, show, **more)
+        for one in storages:
+            visited.append(one)  # before: it may be interrupted
+            try:
+                _try_out(one)
+            except SampleFailed:
+                visited.remove(one)
+                raise
+        yield
     finally:
-        for one in visited:
-            _clean_up(one, command)
+        with interrupts.held():
+            for one in visited:
+                _clean_up(one, command)
 
 
 def _try_out(contestant):
@@ -184,11 +203,28 @@ def _try_out(contestant):
             f'{contestant.name} cannot be used: {error}') from error
 
 
+def _announce(contestant, command, options, races):
+    """What its owner may mind is said before."""
+    samples = 1 + options.rounds * options.repeats
+    written = samples * sum(
+        race.written for race in races if race.suits(contestant))
+    if written:
+        print(f'fsync-time {command}: {contestant.name}: at least'
+              f' {wording.size(written)} will be written to it; pack it'
+              ' afterwards', file=sys.stderr)
+
+
 def _clean_up(contestant, command):
     """Remove what an interrupted sample may have left."""
+    end = time.monotonic() + _PATIENCE
+
+    def lose_patience():
+        if time.monotonic() > end:
+            raise child.ChildFailed('it does not answer')
+
     try:
-        child.run(contestant.remove_key)
-    except (child.ChildFailed, KeyboardInterrupt) as error:
+        child.run(contestant.remove_key, meanwhile=lose_patience)
+    except child.ChildFailed as error:
         print(f'fsync-time {command}: {contestant.name}: remove the key'
-              f' {contestant.key} from its root yourself:'
-              f' {str(error) or "interrupted"}', file=sys.stderr)
+              f' {contestant.key} from its root yourself: {error}',
+              file=sys.stderr)

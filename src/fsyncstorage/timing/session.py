@@ -7,41 +7,46 @@ file, if one was asked for, holds what was measured until then.
 
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 
 from rich.console import Console
 
 from . import campaign
-from . import child
 from . import document as documents
+from . import interrupts
 from . import machine
 from . import pyperf
 from .progress import CampaignProgress
 
 #: As a shell reports a program that Ctrl-C ended.
 INTERRUPTED = 130
+#: As for a command line that is wrong.
+NOTHING_TO_MEASURE = 2
 
 
-def run(options, command, make_races, show, added=lambda options: ()):
+@interrupts.once()
+def run(options, command, make_races, show, added=lambda options: (),
+        around=contextlib.nullcontext()):
     """Measure, write the JSON file, show the tables; returns the exit code.
 
     `make_races` is called with the options and the seconds that one sync
     takes on this disk, `show` with the finished document and a console;
     `added` gives sentences that tell what is added to anything but syncs.
+    The context manager `around` lasts as long as the scratch directory.
     """
     prefix = f'fsync-time {command}: '
     document = None
     try:
-        with _interrupted_once(), tempfile.TemporaryDirectory(
-                prefix='fsync-time-',
-                # Not every server runs in the directory of this process.
-                dir=os.path.abspath(options.directory)) as scratch:
-            # A server may run as another user, and has its place in here.
-            os.chmod(scratch, 0o711)
+        with around, _scratch_directory(options.directory) as scratch:
             described = machine.describe(scratch)
             races = make_races(options, described['sync_p50_seconds'])
+            if not campaign.schedule(races, options.contestants, rounds=0):
+                workloads = dict.fromkeys(race.workload for race in races)
+                print(f'{prefix}none of these contestants takes part in'
+                      f' {", ".join(workloads)} (--help explains)',
+                      file=sys.stderr)
+                return NOTHING_TO_MEASURE
             also_added = list(added(options))
             document = documents.new(
                 command, races, options.contestants, options.rounds,
@@ -72,9 +77,10 @@ def _measure(document, races, options, scratch):
                 document['samples'].append(sample)
         document['complete'] = True
     finally:
-        documents.summarise(document)
-        if options.json:
-            documents.save(document, options.json)
+        with interrupts.held():
+            documents.summarise(document)
+            if options.json:
+                documents.save(document, options.json)
 
 
 def _hand_out(document, options):
@@ -88,21 +94,12 @@ def _hand_out(document, options):
 
 
 @contextlib.contextmanager
-def _interrupted_once():
-    """A plain `kill` is answered like Ctrl-C, and only the first of them: what
-    stops all that was started, and removes it, is not stopped halfway."""
-    interrupted = False
-
-    def interrupt(*ignored):
-        nonlocal interrupted
-        if not interrupted:
-            interrupted = True
-            raise KeyboardInterrupt
-
-    before = {
-        each: signal.signal(each, interrupt) for each in child.INTERRUPTS}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+def _scratch_directory(directory):
+    with interrupts.held() as before, tempfile.TemporaryDirectory(
+            prefix='fsync-time-',
+            # Not every server runs in the directory of this process.
+            dir=os.path.abspath(directory)) as scratch:
+        # A server may run as another user, and has its place in here.
+        os.chmod(scratch, 0o711)
+        with interrupts.let(before):
+            yield scratch

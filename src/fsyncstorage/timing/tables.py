@@ -237,9 +237,11 @@ def _times_cell(found):
 
 
 def show_table(console, title, table):
-    console.print(Text(title, 'bold'))
-    console.print(table)
-    console.print()
+    """Nothing where nobody takes part."""
+    if table.row_count:
+        console.print(Text(title, 'bold'))
+        console.print(table)
+        console.print()
 
 
 def new_table(heading='contestant'):

@@ -1,10 +1,15 @@
 """How numbers are put for people, the same in every table and message."""
 
 
+_UNITS = (
+    ('ns', 1e-9), ('us', 1e-6), ('ms', 1e-3), ('s', 1), ('min', 60),
+    ('h', 3600))
+
+
 def duration(seconds):
     """5 ms, 120 us, 1.5 s: three digits at most."""
-    for unit, size in (('s', 1), ('ms', 1e-3), ('us', 1e-6)):
-        if seconds >= size:
+    for unit, size in _UNITS:
+        if seconds / size < 999.5:  # from there on it has four when rounded
             break
     return f'{seconds / size:.3g} {unit}'
 
@@ -14,7 +19,7 @@ def number(value):
 
 
 def times(ratio):
-    return f'{ratio:.2f}x'
+    return f'{ratio:.2f}x' if ratio >= 0.1 else f'{ratio:#.2g}x'
 
 
 def milliseconds(seconds):
@@ -23,13 +28,14 @@ def milliseconds(seconds):
     return f'{value:.3f}' if value < 1 else number(value)
 
 
-def count(how_many, noun):
-    return f'{how_many:,.0f} {noun}' + ('' if how_many == 1 else 's')
+def count(how_many, noun, plural=None):
+    return f'{how_many:,.0f} ' + (
+        noun if how_many == 1 else plural or f'{noun}s')
 
 
 def size(how_many):
     """Bytes, as a command line takes them: 500 bytes, 100 KB, 1.5 MB."""
-    for unit, scale in (('MB', 1 << 20), ('KB', 1 << 10)):
+    for unit, scale in (('GB', 1 << 30), ('MB', 1 << 20), ('KB', 1 << 10)):
         if how_many >= scale:
             return f'{how_many / scale:.4g} {unit}'
     return count(how_many, 'byte')

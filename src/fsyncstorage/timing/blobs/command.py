@@ -34,7 +34,8 @@ cache of its own. A request is a transaction with one blob. The workloads:
   read    load the object of the blob, open its file and read it to the end:
           cold, with all caches of the client empty; cached, with the file in
           its blob cache; direct, where the storage has no server, or clients
-          share the directory of the server
+          share the directory of the server. A storage of your own is read
+          directly: from its blob cache, if it has one
   write   make a blob, write its file, and commit
 
 A client makes up to {work.REQUESTS} requests, as far as they come to

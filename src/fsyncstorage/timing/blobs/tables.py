@@ -30,11 +30,10 @@ def show(document, console):
     tables.show_machine(document, console)
     for workload, way, what in TITLES:
         for shared, races in tables.series(document, workload, 'size'):
-            table = _table(document, races, way)
-            if table.row_count:
-                clients = count(shared['clients'], 'client')
-                tables.show_table(
-                    console, title(shared, f'{what}, {clients}'), table)
+            clients = count(shared['clients'], 'client')
+            tables.show_table(
+                console, title(shared, f'{what}, {clients}'),
+                _table(document, races, way))
     console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
 
 

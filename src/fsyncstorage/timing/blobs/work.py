@@ -41,21 +41,24 @@ FIGURES = 'per_second', 'bytes_per_second', 'p50_seconds'
 
 
 def read_race(**settings):
-    return _race('blob-read', settings, read, READS)
+    return _race('blob-read', settings, read, READS, writers=1)
 
 
 def write_race(**settings):
-    return _race('blob-write', settings, write, [WRITE])
+    return _race('blob-write', settings, write, [WRITE], settings['clients'])
 
 
-def _race(workload, settings, measure, ways):
+def _race(workload, settings, measure, ways, writers):
+    size, requests, volume = (
+        settings[name] for name in ('size', 'requests', 'volume'))
 
     def suits(contestant):
         return ((settings['clients'] == 1 or not contestant.alone)
                 and (contestant.can_be_slowed or not settings['sync_latency']))
 
     return Race(workload, settings, measure, tuple(
-        f'{way}_{figure}' for way in ways for figure in FIGURES), suits)
+        f'{way}_{figure}' for way in ways for figure in FIGURES),
+        suits, writers * size * number(size, requests, volume))
 
 
 def number(size, requests, volume):

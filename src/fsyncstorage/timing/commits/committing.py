@@ -32,7 +32,8 @@ def race(**settings):
     slowed = settings['sync_latency'] > 0
     return Race(
         'commits', settings, measure, ('txn_per_second',),
-        suits=lambda contestant: contestant.can_be_slowed or not slowed)
+        suits=lambda contestant: contestant.can_be_slowed or not slowed,
+        written=settings.get('size', 0) * settings.get('transactions', 0))
 
 
 def measure(contestant, directory, *, threads, sync_latency, shared,

@@ -6,6 +6,7 @@ from fsyncstorage.durability import POLICIES
 
 from .. import tables
 from ..document import result
+from ..document import values
 from ..wording import duration
 from ..wording import number
 from . import probing
@@ -19,6 +20,10 @@ SYNCS_KEY = (
 COMMITS_KEY = (
     'Measured with the storages themselves: small transactions, each committer'
     ' in a thread and with objects of its own; medians of the rounds.\n')
+
+SETTINGS_KEY = (
+    '~ marks what the noise does not carry: take it for no difference. A'
+    ' single round carries nothing.\n')
 
 
 def show(document, console):
@@ -55,8 +60,8 @@ def figures(document):
         _sync(document, probing.BESIDE, own),
         _sync(document, probing.BESIDE, own, 'write_p50_seconds'),
         {policy: {
-            committers: result(
-                document, race, _name(policy), 'txn_per_second')['median']
+            committers: values(
+                document, race, _name(policy), 'txn_per_second')
             for committers, race in commits.items()}
          for policy in POLICIES})
 
@@ -108,6 +113,7 @@ def _show_settings(found, console):
     for setting, why in verdict.settings(found).items():
         table.add_row(setting, why)
     tables.show_table(console, 'Settings to choose here', table)
+    console.print(Text(SETTINGS_KEY, 'dim'))
 
 
 def _may_lose(name):

@@ -9,6 +9,7 @@ import dataclasses
 
 from fsyncstorage.durability import POLICIES
 
+from .. import statistics
 from ..wording import count
 from ..wording import duration
 from ..wording import number
@@ -40,7 +41,7 @@ class Figures:
     #: While another thread appends to the file; and such an append.
     sync_beside: float
     append_beside: float
-    #: Commits a second, by policy and by number of committers.
+    #: Commits a second, by policy, by number of committers and by round.
     commits: dict
 
 
@@ -100,11 +101,11 @@ def of_noise(figures):
 
 
 def _contradictory(figures):
-    unsynced = figures.commits['none']
     return any(
-        commits > _CONTRADICTION * unsynced[committers]
+        _rate(figures, name, committers)
+        > _CONTRADICTION * _rate(figures, 'none', committers)
         for name, policy in POLICIES.items() if policy.promises
-        for committers, commits in figures.commits[name].items())
+        for committers in figures.commits[name])
 
 
 def of_company(figures):
@@ -151,9 +152,10 @@ def _of_group_commit(figures):
         f' {_share(figures, "two-sync", "group-commit", few)} of the commits'
         ' of a lone committer: only where a stock FileStorage may have to'
         ' open the file after a crash. interval has'
-        f' {_rate(figures, "interval", few)} in place of'
-        f' {_rate(figures, "group-commit", few)} a second: only for data that'
-        ' may lose the last sync-interval.')
+        f' {number(_rate(figures, "interval", few))} in place of'
+        f' {number(_rate(figures, "group-commit", few))} a second'
+        f' ({_share(figures, "interval", "group-commit", few)}): only for data'
+        ' that may lose the last sync-interval.')
 
 
 def _both(figures):
@@ -162,10 +164,11 @@ def _both(figures):
 
 
 def _share(figures, policy, of, committers):
-    share = (figures.commits[policy][committers]
-             / figures.commits[of][committers])
-    return f'{share:.0%}'
+    ratio = statistics.ratio(
+        figures.commits[policy][committers], figures.commits[of][committers])
+    mark = '' if statistics.carried(ratio) else '~'
+    return f'{mark}{ratio["of_medians"]:.0%}'
 
 
 def _rate(figures, policy, committers):
-    return number(figures.commits[policy][committers])
+    return statistics.median(figures.commits[policy][committers].values())

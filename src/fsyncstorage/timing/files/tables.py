@@ -54,8 +54,7 @@ def _show(document, console, races, title, cell):
         cells = [cell(document, race, name) for race in races.values()]
         if any(cells):  # it takes part
             table.add_row(name, *cells)
-    if table.row_count:
-        tables.show_table(console, title, table)
+    tables.show_table(console, title, table)
 
 
 def _table(sizes, heading='contestant'):
@@ -96,8 +95,7 @@ def _show_memory(document, console, races):
                      for race in races.values()]
             if any(cells):
                 table.add_row(f'{contestant}, {role}', *cells)
-    if table.row_count:
-        tables.show_table(console, 'Memory', table)
+    tables.show_table(console, 'Memory', table)
 
 
 def _memory(document, race, contestant, role):

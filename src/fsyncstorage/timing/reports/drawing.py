@@ -4,15 +4,16 @@ A contestant has the same colour and the same mark in all of them.  The texts
 can be read in a picture of 1200 pixels, and on a telephone.
 """
 
+import itertools
 import os
 import textwrap
-import zlib
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from matplotlib.ticker import LogLocator
+from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullFormatter
 
 from ..wording import number
@@ -42,6 +43,16 @@ _LOOKS = {
     'relstorage:postgresql': ('#1f4e9c', '^'),
     'relstorage:sqlite': ('#009e73', 'v'),
     'relstorage:sqlite-normal': ('#66c2a5', 'd'),
+    'nginx': ('#000000', '*'),
+    'x-accel:bare': ('#7b3294', '^'),
+    'x-accel:direct': ('#08519c', '^'),
+    'x-accel:fsync-client': ('#8c0d12', '^'),
+    'waitress:direct': ('#4292c6', 'o'),
+    'waitress:fsync-client': ('#e0383e', 'o'),
+    'waitress:zeo': ('#606060', 'o'),
+    'gunicorn:direct': ('#8fbfe0', 's'),
+    'gunicorn:fsync-client': ('#f0938a', 's'),
+    'gunicorn:zeo': ('#a8a8a8', 's'),
 }
 _SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
     '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
@@ -69,14 +80,19 @@ _LINE, _MARGIN = 0.2, 0.12
 _PANEL_HEIGHT, _ROW_HEIGHT = 2.7, 0.27
 #: Characters a line, for texts of these sizes.
 _QUESTION, _TEXT, _SMALL = (13, 56), (10, 78), (8, 106)
+#: And those of a panel, by how many are side by side.
+_IN_PANEL = {1: 66, 2: 30, 3: 18}
 
 #: From here on the small would vanish beside the large.
 _LOGARITHMIC = 40
 #: And up to here there is room for more than the powers of ten.
 _FINE = 500
 
-#: Contestants side by side.
-_IN_LEGEND = 3
+#: As many numbers as have room on an axis, and what they go up by.
+_TICKS, _STEPS = 5, (1, 2, 2.5, 5, 10)
+
+#: Contestants side by side, and their characters.
+_IN_LEGEND, _LEGEND = 3, 66
 
 
 def save_all(document, directory, formats=FORMATS):
@@ -97,10 +113,10 @@ def save(picture, targets):
                 metadata={'Date': None} if form == 'svg' else None)
 
 
-def look(contestant):
-    """Colour and mark; of an unknown one always the same, too."""
-    spare = _SPARE[zlib.crc32(contestant.encode()) % len(_SPARE)]
-    return _LOOKS.get(contestant, spare)
+def looks_of(contestants):
+    """Colour and mark of each; no two are the same."""
+    spare = itertools.cycle(_SPARE)
+    return {name: _LOOKS.get(name) or next(spare) for name in contestants}
 
 
 def draw(picture):
@@ -109,22 +125,24 @@ def draw(picture):
     above = [*_wrapped(picture.question, *_QUESTION),
              *_wrapped(picture.conditions, *_TEXT)]
     below = _wrapped(picture.footer, *_SMALL)
-    names = dict.fromkeys(
-        name for panel in picture.panels for name in panel.series)
+    drawn = {name for panel in picture.panels for name in panel.series}
+    looks = {name: look
+             for name, look in looks_of(picture.contestants).items()
+             if name in drawn}
     heights = (
         len(above) * _LINE * 1.2 + _MARGIN,
         _lines_height(picture) if several else _dots_height(picture),
-        -(-len(names) // _IN_LEGEND) * _LINE + _MARGIN if several else 0.01,
+        _legend_height(looks) if several else 0.01,
         len(below) * _LINE * 0.75 + _MARGIN)
     figure = Figure((WIDTH, sum(heights)))
     top, body, legend, bottom = figure.subfigures(
         4, 1, height_ratios=heights, hspace=0)
     _write(top, above)
     if several:
-        _draw_lines(body, picture)
-        _draw_legend(legend, names)
+        _draw_lines(body, picture, looks)
+        _draw_legend(legend, looks)
     else:
-        _draw_dots(body, picture)
+        _draw_dots(body, picture, looks)
     _write(bottom, below, color='#555555')
     return figure
 
@@ -142,25 +160,36 @@ def _write(part, lines, **style):
             fontweight='bold' if size == _QUESTION[0] else 'normal', **style)
 
 
-def _grid(panels):
-    """Rows and columns."""
-    columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
-    return -(-len(panels) // columns), columns
+def _grid(picture):
+    """Rows and columns: no label of an axis may touch the next one."""
+    number = len(picture.panels)
+    columns = 2 if number in (2, 4) else min(number, 3)
+    while columns > 1 and _IN_PANEL[columns] < max(
+            len(places) * (1 + max(len(picture.put(at)) for at in places))
+            for places in map(_places, picture.panels)):
+        columns -= 1
+    return -(-number // columns), columns
+
+
+def _places(panel):
+    return sorted({
+        point.at for points in panel.series.values() for point in points})
 
 
 def _lines_height(picture):
-    rows, _ = _grid(picture.panels)
+    rows, _ = _grid(picture)
     return rows * _PANEL_HEIGHT + _LINE
 
 
-def _draw_lines(figure, picture):
+def _draw_lines(figure, picture, looks):
     """Panels side by side."""
     panels = picture.panels
-    rows, columns = _grid(panels)
+    rows, columns = _grid(picture)
     axes = figure.subplots(
         rows, columns, squeeze=False, sharey=picture.alike).flat
     for panel, axis in zip(panels, axes):
-        _draw_panel(axis, panel, picture.put)
+        axis.set_title(textwrap.fill(panel.title, _IN_PANEL[columns] + 10))
+        _draw_panel(axis, panel, picture.put, looks)
     for axis in list(axes)[len(panels):]:
         axis.remove()
     _scale_all(figure, picture, 'y')
@@ -168,12 +197,10 @@ def _draw_lines(figure, picture):
     figure.supylabel(picture.up, fontsize=10)
 
 
-def _draw_panel(axis, panel, put):
-    axis.set_title(panel.title)
-    places = sorted({point.at for points in panel.series.values()
-                     for point in points})
+def _draw_panel(axis, panel, put, looks):
+    places = _places(panel)
     for order, (contestant, points) in enumerate(panel.series.items()):
-        colour, mark = look(contestant)
+        colour, mark = looks[contestant]
         # A little apart, so that no range hides another.
         apart = (order - (len(panel.series) - 1) / 2) * 0.04
         axis.errorbar(
@@ -190,22 +217,22 @@ def _dots_height(picture):
     return rows * _ROW_HEIGHT + 2 * _LINE
 
 
-def _draw_dots(figure, picture):
+def _draw_dots(figure, picture, looks):
     """Panels one below the other, with the heights of their rows."""
     panels = picture.panels
     axes = figure.subplots(
         len(panels), 1, squeeze=False, sharex=picture.alike, height_ratios=[
             len(panel.series) + 1 for panel in panels]).flat
     for panel, axis in zip(panels, axes):
-        _draw_rows(axis, panel)
+        _draw_rows(axis, panel, looks)
     _scale_all(figure, picture, 'x')
     figure.supxlabel(picture.up, fontsize=10)
 
 
-def _draw_rows(axis, panel):
+def _draw_rows(axis, panel, looks):
     axis.set_title(panel.title, loc='left')
     for row, (contestant, (point,)) in enumerate(panel.series.items()):
-        colour, mark = look(contestant)
+        colour, mark = looks[contestant]
         axis.errorbar(
             [point.median], [row], xerr=_ranges([point]), color=colour,
             marker=mark, markersize=6, capsize=3)
@@ -241,6 +268,7 @@ def _scale(axes, direction, panels):
         axis.set_minor_formatter(NullFormatter())
     else:
         axes.set(**{f'{direction}lim': (0, None)})
+        axis.set_major_locator(MaxNLocator(_TICKS, steps=_STEPS))
     axis.set_major_formatter(FuncFormatter(_plain))
 
 
@@ -248,8 +276,17 @@ def _plain(value, _):
     return f'{value:,.10g}'
 
 
-def _draw_legend(part, names):
+def _legend_columns(names):
+    return max(1, min(
+        _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
+
+
+def _legend_height(names):
+    return -(-len(names) // _legend_columns(names)) * _LINE + _MARGIN
+
+
+def _draw_legend(part, looks):
     part.legend(
         [Line2D([], [], color=colour, marker=mark)
-         for colour, mark in map(look, names)],
-        names, ncols=min(_IN_LEGEND, len(names)), loc='center')
+         for colour, mark in looks.values()],
+        looks, ncols=_legend_columns(looks), loc='center')

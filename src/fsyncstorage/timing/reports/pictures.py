@@ -1,9 +1,9 @@
 """What pictures a document has, and what is in them; `drawing` draws them.
 
-A picture answers one question.  It has panels that differ in one thing, what
-was added to the syncs or the figure that is shown; in each panel the
-contestants, by how many commit or read at a time.  Races that differ in more
-make a picture each.
+A picture answers one question.  It has panels that differ in one thing: the
+figure that is shown, what was added to the syncs, or the web server; in each
+panel the contestants, by how many commit or read at a time, or by size.  Races
+that differ in more make a picture each.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from .. import statistics
 from .. import tables
 from .. import wording
 from ..disk import probing
+from ..files import work as fileswork
 from ..zeo import phrases as zeowording
 
 
@@ -38,6 +39,8 @@ class Picture:
     #: Of its files, without an ending.
     name: str
     question: str
+    #: All of the document, whether or not they are in this picture.
+    contestants: list
     #: What all of it shares.
     conditions: str
     #: The axes, with their units.
@@ -61,13 +64,16 @@ class Question:
     setting: str | None
     along: str
     up: str
-    #: Figures by the titles of their panels.  A single one has no title: its
-    #: panels differ in what was added to the syncs.
+    #: Figures by the titles of their panels.  A single one may have no title:
+    #: its panels differ in the settings `apart`, and `panel` is their title.
     figures: dict
     scale: float = 1
     conditions: typing.Callable = lambda settings: ''
     #: How the values of the setting are put.
     put: typing.Callable = str
+    apart: tuple = ('sync_latency',)
+    panel: typing.Callable = lambda settings: wording.added(
+        settings.get('sync_latency', 0.0))
 
 
 def _of_commits(settings):
@@ -95,10 +101,27 @@ def _of_blobs(settings):
         settings)
 
 
+def _of_files(settings):
+    return f'over HTTP, {fileswork.AT_ONCE} requests at a time'
+
+
+def _of_a_file(size):
+    """Those of 2004 are no whole megabytes."""
+    return f'{size >> 10:,} KB' if size % _MB else wording.size(size)
+
+
 def _of_wsgi(settings):
-    return (f'{settings["server"]}, {settings["processes"]} x'
-            f' {settings["threads"]}, {settings["write"]} % writes, '
-            + _of_zeo(settings))
+    return (f'{settings["write"]} % of the requests are writes,'
+            f' {_of_zeo(settings)}, {wording.added(settings["sync_latency"])}')
+
+
+def _web_server(settings):
+    amounts = (
+        wording.count(settings['processes'], 'process', 'processes'),
+        wording.count(settings['threads'], 'thread'))
+    # No line ends between a number and what it counts.
+    return f'{settings["server"]}: ' + ', '.join(
+        amount.replace(' ', '\N{NO-BREAK SPACE}') for amount in amounts)
 
 
 def _of_reads_beside(settings):
@@ -112,6 +135,8 @@ _TIMES = {
 }
 _READS = 'cold', 'hot', 'steamin', 'prefetch'
 _BLOBS = 'cold', 'cached', 'direct'
+_FILES = {'warm: the file was sent before': 'warm',
+          'cold: the blob cache does not have it': 'cold'}
 _MB = 1 << 20
 
 QUESTIONS = (
@@ -170,9 +195,25 @@ QUESTIONS = (
         'size', 'size of a blob', 'MB a second, all clients',
         {'': 'write_bytes_per_second'}, 1 / _MB, _of_blobs, wording.size),
     Question(
+        'files', 'How many files a second are sent?', 'files',
+        'size', 'size of a file', 'files a second',
+        {title: f'{way}_per_second' for title, way in _FILES.items()}, 1,
+        _of_files, _of_a_file),
+    Question(
+        'file-speeds', 'How fast are files sent?', 'files',
+        'size', 'size of a file', 'MB a second',
+        {title: f'{way}_bytes_per_second' for title, way in _FILES.items()},
+        1 / _MB, _of_files, _of_a_file),
+    Question(
+        'first-bytes', 'How long until the first byte of a file?', 'files',
+        'size', 'size of a file', 'milliseconds until the first byte',
+        {'cold: the blob cache does not have it': 'first_byte_seconds'}, 1e3,
+        lambda settings: 'over HTTP, one request alone', _of_a_file),
+    Question(
         'requests', 'How many requests a second does an application answer?',
         'wsgi', 'concurrency', 'requests at a time', 'requests a second',
-        {'': 'requests_per_second'}, conditions=_of_wsgi),
+        {'': 'requests_per_second'}, conditions=_of_wsgi,
+        apart=('server', 'processes', 'threads'), panel=_web_server),
     Question(
         'reads-beside-commits',
         'How long does a cold read take while another client commits?',
@@ -198,17 +239,26 @@ def _pictures(document, question):
             if panel.series]
         if panels:
             yield Picture(
-                name, question.words, question.conditions(shared),
+                name, question.words, list(document['contestants']),
+                ', '.join([question.conditions(shared),
+                           *_place(question, panels)]),
                 question.along, question.up, question.put, panels,
                 len(question.figures) == 1, _footer(document, races))
 
 
+def _place(question, panels):
+    """Where all of them are, when there is no axis to tell."""
+    places = {point.at for panel in panels
+              for points in panel.series.values() for point in points}
+    if question.setting and len(places) == 1:
+        yield f'{question.along}: {question.put(*places)}'
+
+
 def _groups(document, question):
     """Races of one picture each, with the settings that they share."""
-    by_figure = len(question.figures) > 1
     inside = {question.setting, *documents.AMOUNTS}
-    if not by_figure:
-        inside.add('sync_latency')
+    if len(question.figures) == 1:
+        inside.update(question.apart)
     found = []
     for number in tables.races_of(document, question.workload):
         settings = document['races'][number]['settings']
@@ -242,18 +292,14 @@ def _slug(name, value):
 
 def _panels(document, question, races):
     for title, figure in question.figures.items():
-        by_latency = {}
+        by_title = {}
         for race in races:
-            latency = _sync_latency(document, race)
-            by_latency.setdefault(latency, []).append(race)
-        for latency, those in by_latency.items():
+            settings = document['races'][race]['settings']
+            by_title.setdefault(title or question.panel(settings), []).append(
+                race)
+        for its_title, those in by_title.items():
             yield Panel(
-                title or wording.added(latency),
-                _series(document, question, figure, those))
-
-
-def _sync_latency(document, race):
-    return document['races'][race]['settings'].get('sync_latency', 0.0)
+                its_title, _series(document, question, figure, those))
 
 
 def _series(document, question, figure, races):
@@ -286,12 +332,22 @@ def _point(document, question, figure, race, contestant):
 
 def _footer(document, races):
     machine = document['machine']
-    added = wording.all_added(
-        _sync_latency(document, race) for race in races)
     return (
         f'{tables.rounds(document)}: median and range.'
-        f' {added} {machine["cpus"]} CPUs'
+        f' {_added(document, races)} {machine["cpus"]} CPUs'
         f' ({machine["cpu_model"]}), {machine["system"]},'
         f' {machine["file_system"]}: one sync takes'
         f' {wording.duration(machine["sync_p50_seconds"])}.'
         f' {document["began"][:10]}')
+
+
+def _added(document, races):
+    """To the syncs of these; and what else was, as the document says."""
+    def to_syncs(races):
+        return wording.all_added(
+            document['races'][race]['settings'].get('sync_latency', 0.0)
+            for race in races)
+
+    others = document['added'].removeprefix(
+        to_syncs(range(len(document['races']))))
+    return to_syncs(races) + others

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 
+_LAST_WORDS_SECONDS = 1
+
 
 def free_port(host):
     """For servers that cannot find one and say which."""
@@ -25,18 +27,26 @@ def serve(command, bond, address, *, ready, chatter, end, **options):
     On standard error, a line with `chatter` is no error, and one of those with
     `ready` says that clients can connect.  It is ended by the signal `end`.
     """
+
+    def listen():
+        for line in process.stderr:
+            if chatter not in line:
+                sys.stderr.write(line)
+            elif ready in line:
+                _write(address)
+
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, **options)
     for watch, what in (_answer, sys.stdin), (_follow, bond):
         threading.Thread(
             target=watch, args=(what, process, end), daemon=True).start()
-    for line in process.stderr:
-        if chatter not in line:
-            sys.stderr.write(line)
-        elif ready in line:
-            _write(address)
-    return process.wait()
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    code = process.wait()
+    # Its own children may live on, and never close what they share with it.
+    listener.join(_LAST_WORDS_SECONDS)
+    return code if code >= 0 else 128 - code  # as a shell says it
 
 
 def _answer(questions, process, end):

@@ -75,6 +75,7 @@ def running(program, directory, pin, network_delay=None, **options):
         try:
             server.wait_for_address()
             yield server
+            server.check()
         except Exception as error:
             server.raise_if_dead(error)
             raise
@@ -111,6 +112,11 @@ class Server:
         if not line:
             raise EOFError('the server ended')
         return json.loads(line)
+
+    def check(self):
+        """Nobody may have missed it."""
+        if self._process.poll() is not None:
+            raise EOFError('the server ended')
 
     def raise_if_dead(self, error):
         """The error happened here; perhaps because the server died."""

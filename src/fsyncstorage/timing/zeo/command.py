@@ -35,6 +35,10 @@ SECONDS, QUICK_SECONDS = 3.0, 0.5
 READS_LATENCY = 0.05
 _ADDED = wording.duration(READS_LATENCY)
 
+_LIGHT = ', '.join(
+    name for name, contestant in sites.CONTESTANTS.items()
+    if contestant.takes_light_clients)
+
 DESCRIPTION = f"""\
 Measure what commits and reads take over ZEO, by server and client.
 
@@ -48,7 +52,7 @@ stops it afterwards. Clients are processes of their own, too. The workloads:
                       transaction prefetching what it reads
   light               many connections, driven by one process that costs next
                       to nothing, commit one object of about 200 bytes at a
-                      time: shows the limit of the server
+                      time: shows the limit of the server ({_LIGHT})
   read-beside-commit  how long a cold read takes while another client commits
                       and {_ADDED} are added to each sync
 
@@ -112,7 +116,7 @@ def add_to(commands):
         help='read by Connection.get, or walk over ghosts that are there'
              ' already (default: get)')
     parser.add_argument(
-        '--seconds', type=float, metavar='S',
+        '--seconds', type=arguments.seconds, metavar='TIME',
         help='how long a sample lasts, of all workloads but read'
              f' (default: {SECONDS}, or {QUICK_SECONDS} with --quick)')
     parser.add_argument(
