@@ -343,11 +343,9 @@ def _footer(document, races):
 
 def _added(document, races):
     """To the syncs of these; and what else was, as the document says."""
-    def to_syncs(races):
-        return wording.all_added(
-            document['races'][race]['settings'].get('sync_latency', 0.0)
-            for race in races)
-
-    others = document['added'].removeprefix(
-        to_syncs(range(len(document['races']))))
-    return to_syncs(races) + others
+    to_syncs = wording.all_added(
+        document['races'][race]['settings'].get('sync_latency', 0.0)
+        for race in races)
+    # There, the first sentence is about the syncs of all races.
+    _, _, others = document['added'].partition('. ')
+    return f'{to_syncs} {others}'.rstrip()
