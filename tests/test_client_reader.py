@@ -339,9 +339,9 @@ class Blobs(ConnectedTestCase):
         self.offsets = []
         todo = [function]
 
-        def blob_and_then(channel, oid, serial, offset):
+        def blob_and_then(channel, oid, serial, offset, most):
             self.offsets.append(offset)
-            for event in blob(channel, oid, serial, offset):
+            for event in blob(channel, oid, serial, offset, most):
                 yield event
                 if event.__class__ is wire.Chunk and todo:
                     todo.pop()()

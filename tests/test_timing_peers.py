@@ -139,8 +139,8 @@ class ProgramTests(Scratch):
 
         def work():
             with self.running() as server:
-                os.kill(server._process.pid, signal.SIGKILL)
-                server.sentinels[0].read()
+                server._process.kill()
+                server._process.wait()
 
         self.assertNobodyLeft(work, -9)
 
