@@ -184,6 +184,14 @@ class Blobs(TestCase):
                 os.remove(self.path(name))
             os.rename(self.path('group-commit-blobs'), self.path(when.__name__))
 
+    def test_the_path_for_another_program(self):
+        storage = self.opened('group-commit')
+        tid = storage.tpc_finish(self.vote(1))
+        path = storage.leaseBlob(oid(1), tid)
+        self.assertEqual(path, storage.loadBlob(oid(1), tid))
+        os.remove(path)
+        self.assertIsNone(storage.leaseBlob(oid(1), tid))
+
     def test_undo_and_pack(self):
         storage = self.opened('group-commit')
         db = ZODB.DB(storage)

@@ -19,8 +19,10 @@ from webob import Request
 from webob import Response
 from ZODB.POSException import POSKeyError
 
+from fsyncstorage.files import handover
 from fsyncstorage.files.filter import Filter
 from fsyncstorage.files.filter import make_filter
+from fsyncstorage.files.handover import SHARED
 from fsyncstorage.files.handover import XAccelRedirect
 from fsyncstorage.files.handover import XSendfile
 from fsyncstorage.files.handover import configured
@@ -126,6 +128,32 @@ class Headers(FilesTest):
         self.told(self.hand_over)
         lease.assert_called_once_with(
             self.blob._p_oid, self.blob._p_serial, LEASE)
+
+    def test_a_lease_is_shared_for_a_while(self):
+        lease = mock.Mock(return_value=self.blob.committed())
+        with (mock.patch.object(handover, 'time') as time,
+              mock.patch.object(self.storage, 'leaseBlob', lease)):
+            time.monotonic.return_value = now = 100
+            hand_over = XSendfile([self.path('blobs')])
+            for seconds, leases in (
+                    (0, 1), (SHARED, 1), (SHARED + 1, 2), (SHARED + 1, 2)):
+                time.monotonic.return_value = now + seconds
+                self.told(hand_over)
+                self.assertEqual(lease.call_count, leases)
+
+    def test_each_file_has_its_own_lease(self):
+        hand_over = XSendfile([self.path('blobs')])
+        told = self.told(hand_over)['X-Sendfile']
+        self.blob = self.put(b'another')
+        self.assertEqual(
+            self.told(hand_over)['X-Sendfile'], self.blob.committed())
+        self.assertNotEqual(self.blob.committed(), told)
+
+    def test_what_is_not_here_is_asked_for_again(self):
+        self.storage.leaseBlob = lambda *args: None
+        self.streams()
+        del self.storage.leaseBlob
+        self.assertIn('X-Accel-Redirect', self.told(self.hand_over))
 
     def test_what_arrives_yet_is_streamed(self):
         arriving = mock.Mock(wraps=open(self.blob.committed(), 'rb'))

@@ -223,10 +223,31 @@ class Sent(FilesTest):
             self.assertEqual(ask(request, response).body, DATA)
         load.assert_not_called()
 
-    def test_a_blob_that_nobody_looked_at_stays_a_ghost(self):
+    def test_a_ghost_stays_one_while_its_file_is_elsewhere(self):
+        self.storage.leaseBlob = lambda *args: None
+        self.storage.loadBlob = mock.Mock()
+        self.blob._p_deactivate()
+        answer = self.get(self.blob, headers={'If-None-Match': self.tag})
+        self.assertEqual(answer.status, 304)
+        self.assertIsNone(self.blob._p_changed)
+        self.storage.loadBlob.assert_not_called()
+
+    def test_it_is_looked_up_once(self):
         self.blob._p_deactivate()
         self.assertEqual(self.get(self.blob).headers['ETag'], self.tag)
-        self.assertIsNone(self.blob._p_changed)
+        with mock.patch.object(self.blob._p_jar._storage, 'load') as load:
+            self.assertEqual(self.get(self.blob).headers['ETag'], self.tag)
+        load.assert_not_called()
+
+    def test_and_once_more_when_it_was_changed(self):
+        self.get(self.blob)
+        with self.db.transaction() as connection:
+            with connection.root()['file'].open('w') as file:
+                file.write(b'newer')
+        self.transactions.begin()
+        answer = self.get(self.blob)
+        self.assertNotEqual(answer.headers['ETag'], self.tag)
+        self.assertEqual(answer.body, b'newer')
 
     def test_the_blob_as_of_the_transaction(self):
         with self.db.transaction() as connection:

@@ -335,6 +335,17 @@ class FsyncStorage(CommitMachinery):
             raise POSKeyError(oid)  # its transaction is not published
         return super().loadBlob(oid, serial)
 
+    def leaseBlob(self, oid, serial, seconds=60):
+        """The path of a blob file, for another program to open.
+
+        None: it is not there.  It stays until it is packed away, so it needs
+        no lease; a client's (fsyncstorage.client) does.
+        """
+        try:
+            return self.loadBlob(oid, serial)
+        except POSKeyError:
+            return None
+
     # Maintenance
 
     def pack(self, t, referencesf, gc=None):

@@ -104,26 +104,27 @@ class BlobCache:
     def open(self, oid, serial, blob=None):
         """The open file; a BlobFile of the blob, if one is given."""
         name = self._directory.name(oid, serial)
-        path = self._directory.blob(name)
         while True:
             try:
-                size = self._directory.use(name)
-                if size > self._limit or self._holds(name):
-                    return self._open_guest(name, blob)
-                if blob is None:
-                    return open(path, 'rb')
-                return BlobFile(path, 'r', blob)
+                return self._open(name, blob)
             except FileNotFoundError:
                 self._get(oid, serial, name)
 
     def open_arriving(self, oid, serial):
         """The open file; if it is not here, and not short, an ArrivingFile."""
         name = self._directory.name(oid, serial)
-        if self._directory.has(name):
-            return self.open(oid, serial)
+        with contextlib.suppress(FileNotFoundError):
+            return self._open(name)
         with self._directory.keep(name):
             arriving = self._arrivals.open(oid, serial, name)
             return arriving or self.open(oid, serial)
+
+    def _open(self, name, blob=None):
+        size = self._directory.use(name)
+        if size > self._limit or self._holds(name):
+            return self._open_guest(name, blob)
+        path = self._directory.blob(name)
+        return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
 
     def _get(self, oid, serial, name):
         """Download a blob, if nobody else did meanwhile."""

@@ -113,7 +113,7 @@ class CacheDirectory:
         return self._layout.getBlobFilePath(oid, serial)
 
     def blob(self, name):
-        return os.path.join(self.path, name)
+        return f'{self.path}/{name}'
 
     def has(self, name):
         return os.path.exists(self.blob(name))

@@ -23,10 +23,6 @@ from ..wire import LONGEST_BLOB
 #: Bytes that are booked at once, where nobody says how many there will be.
 STEP = 1 << 20
 
-#: Bytes that are written at once.  For more, Linux takes larger pages for its
-#: cache, which can be dear to get.
-AT_ONCE = 1 << 15
-
 DISK_FULL = errno.ENOSPC, errno.EDQUOT
 
 
@@ -86,7 +82,7 @@ class Download:
                 ' announced')
         while piece:
             written = self._with_room(
-                os.pwrite, self._part.fd, piece[:AT_ONCE], self.offset)
+                os.pwrite, self._part.fd, piece, self.offset)
             self.offset += written
             piece = piece[written:]
 

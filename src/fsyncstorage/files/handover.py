@@ -2,15 +2,22 @@
 
 nginx is told by `X-Accel-Redirect`, Apache and lighttpd by `X-Sendfile`.  The
 path comes under a lease (`source`): the blob cache keeps the file until the
-front server has it open.  Should it be gone all the same, nginx asks again and
-says so (``X-Blob-Missed``), and the application sends it itself.
+front server has it open.  All who ask within a few seconds share a lease.
+Should the file be gone all the same, nginx asks again and says so
+(``X-Blob-Missed``), and the application sends it itself.
 
 What only the application can judge it answers itself: the front server looks
 at conditions once more, and knows the file's time, not the transaction's.
 """
 
 import os
+import time
 from urllib.parse import quote
+
+from .source import LEASE
+
+#: Seconds for which a lease is shared: of each, most is left.
+SHARED = LEASE / 10
 
 # Of the environ of a request.  By the first, nginx says that there was no
 # such file.
@@ -30,13 +37,26 @@ class HandOver:
             os.path.join(form(directory), ''): prefix.rstrip('/')
             for prefix, directory in prefixes.items()
             for form in (os.path.abspath, os.path.realpath)}
+        self._forget()
+
+    def _forget(self):
+        self._offered = {}  # key of a source -> header
+        self._offered_until = time.monotonic() + SHARED
 
     def offer(self, environ, source):
         """Name and value of a header; None: the application has to send."""
-        if self.allows(environ):
-            path = source.lease()
-            return path and self.header(path)
-        return None
+        if not self.allows(environ):
+            return None
+        if time.monotonic() > self._offered_until:
+            self._forget()
+        return self._offered.get(source.key) or self._offer(source)
+
+    def _offer(self, source):
+        path = source.lease()
+        header = path and self.header(path)
+        if header:
+            self._offered[source.key] = header
+        return header
 
     def allows(self, environ):
         """Whether the front server can do what this request asks for."""

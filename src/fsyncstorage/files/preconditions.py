@@ -1,13 +1,14 @@
 """Whether a request is to be answered at all (RFC 9110, section 13).
 
-Pure functions of the headers of a request, the entity tag of what would be
-sent (quoted, and strong), and its time in seconds.
+Pure functions of the environ of a request (WSGI), the entity tag of what would
+be sent (quoted, and strong), and its time in seconds.
 
 A date says less than a tag: two commits of one second have the same.  It is
 looked at only if there is no tag, and If-Range takes it only if it is exactly
 the one that was sent.  What cannot be read as a date is ignored.
 """
 
+import functools
 import re
 from datetime import timezone
 from email.utils import formatdate
@@ -16,37 +17,38 @@ from email.utils import parsedate_to_datetime
 _TAG = re.compile(r'(W/)?("[^"]*")')
 
 
-def refusal(method, headers, tag, modified):
+def refusal(environ, tag, modified):
     """304 or 412, as the RFC's order of precedence has it; None: answer it."""
-    reading = method in ('GET', 'HEAD')
-    if not _holds_still(headers, tag, modified):
+    reading = environ['REQUEST_METHOD'] in ('GET', 'HEAD')
+    if not _holds_still(environ, tag, modified):
         return 412
-    known = headers.get('If-None-Match')
+    known = environ.get('HTTP_IF_NONE_MATCH')
     if known is not None:
         if _names(known, tag, weakly=True):
             return 304 if reading else 412
     elif reading:
-        since = _seconds(headers.get('If-Modified-Since'))
+        since = _seconds(environ.get('HTTP_IF_MODIFIED_SINCE'))
         if since is not None and modified <= since:
             return 304
     return None
 
 
-def range_counts(headers, tag, modified):
+def range_counts(environ, tag, modified):
     """Whether If-Range allows for a part: what the client has is the same."""
-    validator = headers.get('If-Range')
+    validator = environ.get('HTTP_IF_RANGE')
     return validator is None or validator.strip() in (tag, http_date(modified))
 
 
+@functools.lru_cache(1000)  # files are asked for again
 def http_date(seconds):
     return formatdate(seconds, usegmt=True)
 
 
-def _holds_still(headers, tag, modified):
-    wanted = headers.get('If-Match')
+def _holds_still(environ, tag, modified):
+    wanted = environ.get('HTTP_IF_MATCH')
     if wanted is not None:
         return _names(wanted, tag, weakly=False)
-    since = _seconds(headers.get('If-Unmodified-Since'))
+    since = _seconds(environ.get('HTTP_IF_UNMODIFIED_SINCE'))
     return since is None or modified <= since
 
 

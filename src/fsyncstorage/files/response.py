@@ -50,22 +50,22 @@ class BlobResponse(Response):
             ('Last-Modified', preconditions.http_date(source.modified)),
         ])
         refusal = preconditions.refusal(
-            request.method, request.headers, source.tag, source.modified)
+            request.environ, source.tag, source.modified)
         if refusal:
             self._say(refusal)
             return
         self._describe(content_type, filename, attachment)
-        self._send(request, source, hand_over)
+        self._send(request.environ, source, hand_over)
 
     def _describe(self, content_type, filename, attachment):
         type_ = checked_type(content_type, filename)
-        self.headerlist += [
+        self.headerlist.extend([
             ('Content-Type', type_),
             ('Content-Disposition', content_disposition(
                 filename, type_, attachment)),
             ('X-Content-Type-Options', 'nosniff'),
             ('Accept-Ranges', 'bytes'),
-        ]
+        ])
 
     def _say(self, status):
         """Without a body."""
@@ -75,20 +75,20 @@ class BlobResponse(Response):
 
     # The body
 
-    def _send(self, request, source, hand_over):
-        header = hand_over and hand_over.offer(request.environ, source)
+    def _send(self, environ, source, hand_over):
+        header = hand_over and hand_over.offer(environ, source)
         if header:
-            self.headerlist += [header, ('Content-Length', '0')]
+            self.headerlist.extend([header, ('Content-Length', '0')])
             return
         file, size = source.open()
         with contextlib.ExitStack() as unless_taken:
             unless_taken.callback(file.close)
             try:
-                ranges = _ranges(request, source, size)
+                ranges = _ranges(environ, source, size)
             except Unsatisfiable:
                 self._refuse(size)
                 return
-            self._take(request, file, size, ranges)
+            self._take(environ, file, size, ranges)
             unless_taken.pop_all()
 
     def _refuse(self, size):
@@ -97,22 +97,26 @@ class BlobResponse(Response):
         del self.headers['Content-Disposition']
         self.headers['Content-Range'] = f'bytes */{size}'
 
-    def _take(self, request, file, size, ranges):
+    def _take(self, environ, file, size, ranges):
         if ranges is None:
-            self.app_iter = _body(request, file, 0, size, size)
-            self.content_length = size
+            self.app_iter = _body(environ, file, 0, size, size)
+            self._say_length(size)
         elif len(ranges) == 1:
             [(start, stop)] = ranges
             self.status = 206
             self.headers['Content-Range'] = content_range(start, stop, size)
-            self.app_iter = _body(request, file, start, stop, size)
-            self.content_length = stop - start
+            self.app_iter = _body(environ, file, start, stop, size)
+            self._say_length(stop - start)
         else:
             parts = Multipart(ranges, size, self.headers['Content-Type'])
             self.status = 206
             self.headers['Content-Type'] = parts.content_type
             self.app_iter = Body(file, ranges, parts.heads, parts.tail)
-            self.content_length = parts.length
+            self._say_length(parts.length)
+
+    def _say_length(self, length):
+        # Not by `content_length`, which is slow.
+        self.headerlist.append(('Content-Length', str(length)))
 
     def __call__(self, environ, start_response):
         try:
@@ -123,19 +127,20 @@ class BlobResponse(Response):
             raise
 
 
-def _ranges(request, source, size):
-    if request.method != 'GET' or not preconditions.range_counts(
-            request.headers, source.tag, source.modified):
+def _ranges(environ, source, size):
+    if environ['REQUEST_METHOD'] != 'GET' or not preconditions.range_counts(
+            environ, source.tag, source.modified):
         return None
-    return select(request.headers.get('Range'), size)
+    return select(environ.get('HTTP_RANGE'), size)
 
 
-def _body(request, file, start, stop, size):
+def _body(environ, file, start, stop, size):
     """The server's own way to send a file, if it has one."""
-    wrapper = request.environ.get('wsgi.file_wrapper')
-    software = request.environ.get('SERVER_SOFTWARE', '')
+    wrapper = environ.get('wsgi.file_wrapper')
+    software = environ.get('SERVER_SOFTWARE', '')
     whole = stop - start == size
     if wrapper and is_complete(file) and (whole or software.startswith(EXACT)):
-        file.seek(start)
+        if start:
+            file.seek(start)
         return wrapper(InPieces(file), PIECE)
     return Body(file, [(start, stop)])

@@ -5,8 +5,8 @@ connection after that.  It asks the storage for no more than what is wanted:
 
 - `openArriving(oid, serial)`, of our client: the bytes of a blob as they come
   from the server, without waiting for the last one;
-- `leaseBlob(oid, serial, seconds)`, of our client: the path of a file that the
-  blob cache has, and keeps for that long, for another program to read.
+- `leaseBlob(oid, serial, seconds)`, of ours: the path of a file that is here, and
+  stays for that long, for another program to read.
 
 Of a storage that has neither, it takes what every storage with blobs has:
 `openCommittedBlobFile` and `loadBlob`.
@@ -26,9 +26,8 @@ LEASE = 60
 class Source:
 
     def __init__(self, storage, oid, serial):
-        self._storage = storage
-        self._oid = oid
-        self._serial = serial
+        #: Two with the same one have the same bytes.
+        self.key = storage, oid, serial
         #: The entity tag: a blob of one serial never changes.
         self.tag = f'"{oid.hex()}-{serial.hex()}"'
         #: Seconds, as a file system or HTTP has them.
@@ -41,9 +40,12 @@ class Source:
 
     def open(self):
         """The file, or what there is of it yet, and its size."""
-        open_ = getattr(self._storage, 'openArriving',
-                        self._storage.openCommittedBlobFile)
-        file = open_(self._oid, self._serial)
+        storage, *revision = self.key
+        open_ = getattr(storage, 'openArriving',
+                        storage.openCommittedBlobFile)
+        file = open_(*revision)
+        if is_complete(file):
+            return file, os.fstat(file.fileno()).st_size
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         return file, size
@@ -53,10 +55,10 @@ class Source:
 
         None: it is not here yet, and `open` has the first byte sooner.
         """
-        lease = getattr(self._storage, 'leaseBlob', None)
-        if lease is None:
-            return self._storage.loadBlob(self._oid, self._serial)
-        return lease(self._oid, self._serial, LEASE)
+        storage, *revision = self.key
+        lease = getattr(storage, 'leaseBlob', None)
+        return lease(*revision, LEASE) if lease else storage.loadBlob(
+            *revision)
 
 
 def is_complete(file):
@@ -69,14 +71,23 @@ def is_complete(file):
 
 
 def _serial(blob):
-    """A ghost stays one: to activate it would fetch the whole file."""
     serial = blob._p_serial
-    if blob._p_jar is not None and blob._p_changed is None:
+    connection = blob._p_jar
+    is_ghost = connection is not None and blob._p_changed is None
+    if is_ghost:
         # What Connection.setstate does in ZODB 6.4 before it loads the blob.
-        serial = blob._p_jar._storage.load(blob._p_oid)[1]
+        serial = connection._storage.load(blob._p_oid)[1]
     if serial == z64 or blob._p_changed or _is_in_a_savepoint(blob):
         raise BlobError('the blob is not committed, or was changed since')
+    if is_ghost and connection.opened and _is_here(connection, blob, serial):
+        blob._p_activate()  # so that it knows its serial the next time
     return serial
+
+
+def _is_here(connection, blob, serial):
+    """Else a ghost stays one: to activate it would fetch the whole file."""
+    lease = getattr(connection.db().storage, 'leaseBlob', None)
+    return lease is not None and lease(blob._p_oid, serial) is not None
 
 
 def _is_in_a_savepoint(blob):

@@ -61,7 +61,8 @@ class Blobs:
 
     def open(self):
         """In the process that serves."""
-        self._db = ZODB.DB(ZODB.config.storageFromString(self._storage))
+        self._db = ZODB.DB(
+            ZODB.config.storageFromString(self._storage), pool_size=THREADS)
         with self._db.transaction() as connection:
             small, *others = [
                 blob._p_oid for blob in population.ghosts(connection, 'blobs')]
