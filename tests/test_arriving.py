@@ -446,6 +446,26 @@ class Guests(ArrivingTest):
             file.close()
         self.assertEqual(self.check(), set())
 
+    def test_or_with_one_that_has_waited(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        waits = threading.Event()
+        wait = Arrival.wait
+
+        def waiting(*args):
+            waits.set()
+            wait(*args)
+
+        self.patch(Arrival, 'wait', waiting)
+        rest = Thread(self.check_rest, file)
+        waits.wait(PATIENCE)
+        self.go_on.set()
+        rest.result()
+        self.until_over(cache)
+        self.assertEqual(self.check(), self.names(1))
+        file.close()
+        self.assertEqual(self.check(), set())
+
     def test_at_its_end_if_nobody_reads_it_any_more(self):
         cache = self.cache()
         self.begun(cache).close()

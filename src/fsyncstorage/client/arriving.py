@@ -60,21 +60,20 @@ class Arrivals:
         for thread in filter(None, threads):
             thread.join()
 
-    def open(self, oid, serial, name):
+    def open(self, oid, serial, name, open_complete):
         """An ArrivingFile, when its size is known.
 
-        None: the blob is there.  A guest is, while the caller does keep it.
+        If the blob is there by then, what `open_complete(oid, serial)` returns.
         """
         file = ArrivingFile(
             self, (oid, serial, name), self.directory.keep(name))
-        try:
-            if file.wait_for_size():
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()
-        return None
+        with contextlib.ExitStack() as unless_it_arrives:
+            # Not before the other is open: it may be that of a guest.
+            unless_it_arrives.callback(file.close)
+            if not file.wait_for_size():
+                return open_complete(oid, serial)
+            unless_it_arrives.pop_all()
+            return file
 
     def bring(self, oid, serial, name):
         """The Arrival of a blob, which is begun if nobody is at it.
@@ -104,8 +103,8 @@ class Arrivals:
             download.most = SHORT
             self._transfer(oid, serial, download)
             if download.complete:
-                self._finish(download, name)
-                return
+                with download.finished():
+                    return
             del download.most
             rest = stack.pop_all()
         try:
@@ -126,12 +125,9 @@ class Arrivals:
         # An error is for those who read.
         with contextlib.suppress(BaseException), rest:
             self._transfer(oid, serial, download)
-            self._finish(download, name)
-
-    def _finish(self, download, name):
-        # It may be gone already: whoever reads it has it open.
-        with download.finished(), contextlib.suppress(FileNotFoundError):
-            self.directory.use(name)
+            # It may be gone already: whoever reads it has it open.
+            with download.finished(), contextlib.suppress(FileNotFoundError):
+                self.directory.use(name)
 
     @contextlib.contextmanager
     def _ending(self, arrival, part, name):
@@ -144,8 +140,9 @@ class Arrivals:
             raise
         finally:
             try:
-                # Nobody may be left who reads a guest.
-                self.books.dismiss_guests()
+                if arrival.is_of_a_guest:
+                    # Nobody may be left who reads it.
+                    self.books.dismiss_guests()
             finally:
                 with self._lock:
                     del self._under_way[name]
@@ -157,6 +154,7 @@ class Arrival:
 
     #: That does the rest of a long one.
     thread = None
+    download = None
     size = None
     over = False
 
@@ -164,6 +162,10 @@ class Arrival:
         self.there = 0  # bytes
         self._error = None
         self._changed = threading.Condition()
+
+    @property
+    def is_of_a_guest(self):
+        return self.download is not None and self.download.guest
 
     def tell(self, size, there):
         with self._changed:
@@ -192,6 +194,7 @@ class _Told(Download):
     def __init__(self, arrival, *args):
         super().__init__(*args)
         self._arrival = arrival
+        arrival.download = self
         self._tell()
 
     def _tell(self):
@@ -218,6 +221,8 @@ class ArrivingFile(io.RawIOBase):
 
     # The download of this process that it waits for; None: that of another.
     _arrival = None
+    # Whether what it reads is, as far as is known.
+    _is_a_guest = True
     # What is read.
     _source = None
 
@@ -301,6 +306,7 @@ class ArrivingFile(io.RawIOBase):
         arrival = self._at_it()
         if arrival is not None:
             arrival.wait(enough)
+            self._is_a_guest = arrival.is_of_a_guest
             if arrival.over:
                 self._arrival = None
         else:
@@ -312,7 +318,8 @@ class ArrivingFile(io.RawIOBase):
             super().close()
             self._leave_source()
             self._kept.close()
-            self._arrivals.books.dismiss_guests()
+            if self._is_a_guest:
+                self._arrivals.books.dismiss_guests()
 
 
 def _is_long(size):

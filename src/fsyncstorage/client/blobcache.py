@@ -115,9 +115,7 @@ class BlobCache:
         name = self._directory.name(oid, serial)
         with contextlib.suppress(FileNotFoundError):
             return self._open(name)
-        with self._directory.keep(name):
-            arriving = self._arrivals.open(oid, serial, name)
-            return arriving or self.open(oid, serial)
+        return self._arrivals.open(oid, serial, name, self.open)
 
     def _open(self, name, blob=None):
         size = self._directory.use(name)
