@@ -125,6 +125,12 @@ class ReportTests(ReportTestCase):
         self.assertIn('there are no results', said)
         self.assertEqual(os.listdir(self.directory), [])
 
+    def test_interrupted(self):
+        self.save(some=commits())
+        with mock.patch.object(report, 'html', side_effect=KeyboardInterrupt):
+            self.assertEqual(
+                self.report(), (130, 'fsync-time: interrupted\n'))
+
     def test_another_place(self):
         self.save(some=commits())
         self.page = os.path.join(self.directory, 'other.html')

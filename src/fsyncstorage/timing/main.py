@@ -8,6 +8,7 @@ import argparse
 import sys
 
 from . import arguments
+from . import session
 from .blobs import command as blobs
 from .commits import command as commits
 from .disk import command as disk
@@ -27,7 +28,12 @@ over ZEO.
 
 def main(argv=None):
     options = parser().parse_args(argv)
-    return options.run(options)
+    try:
+        return options.run(options)
+    except KeyboardInterrupt:
+        # Of a command that measures nothing; a session says what it keeps.
+        print('fsync-time: interrupted', file=sys.stderr)
+        return session.INTERRUPTED
 
 
 def parser():
