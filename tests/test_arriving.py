@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from fsyncstorage.client.arriving import ArrivingFile
 from fsyncstorage.client.blobcache import TRIES
 from fsyncstorage.client.blobcache import DownloadFailed
 from fsyncstorage.client.blobcache import Interrupted
+from fsyncstorage.client.cachedirectory import OWN
 from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import PIECE
 from fsyncstorage.server.blobsender import BlobSender
@@ -100,15 +102,16 @@ class Short(BlobCacheTest):
         self.assertEqual(self.server.begun, [(1, 0)])
         self.assertEqual(self.check(), self.names(1))
 
-    def test_one_error_for_all_who_ask_meanwhile(self):
-        cache = self.cache()
+    def fail_while_others_wait(self, cache, error):
+        """The threads of four who asked, the first of which gets the error."""
         begun, go_on = threading.Event(), threading.Event()
         self.addCleanup(go_on.set)
 
         def hold(download, piece):
-            begun.set()
-            go_on.wait(PATIENCE)
-            raise DownloadFailed('it did not come')
+            if not begun.is_set():
+                begun.set()
+                go_on.wait(PATIENCE)
+                raise error
 
         self.server.sending = hold
         opened = [Thread(self.open, cache, 1)]
@@ -120,10 +123,52 @@ class Short(BlobCacheTest):
             until(lambda: waits.call_count == 3, 'they wait')
             go_on.set()
             for thread in opened:
-                with self.assertRaisesRegex(DownloadFailed, 'did not come'):
-                    thread.result()
+                thread.join(PATIENCE)
+        return opened
+
+    def test_one_error_for_all_who_ask_meanwhile(self):
+        for thread in self.fail_while_others_wait(
+                self.cache(), DownloadFailed('it did not come')):
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                thread.result()
         self.assertEqual(self.server.begun, [(1, 0)])
         self.assertEqual(self.check(), set())
+
+    def test_what_interrupts_who_fetches_is_not_for_those_who_wait(self):
+        first, *others = self.fail_while_others_wait(
+            self.cache(), SystemExit('of the first'))
+        with self.assertRaises(SystemExit):
+            first.result()
+        for thread in others:
+            thread.result().fileno()
+        self.assertEqual(self.server.begun, 2 * [(1, 0)])
+        self.assertEqual(self.check(), self.names(1))
+
+    def test_closing_while_its_thread_cannot_be_started(self):
+        cache = self.cache()
+        gave_up, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        give_up = cache._books.give_up
+
+        def give_up_later(name):
+            gave_up.set()
+            go_on.wait(PATIENCE)
+            give_up(name)
+
+        self.patch(cache._books, 'give_up', give_up_later)
+        asked = Thread(self.failing_to_start, cache)
+        self.assertTrue(gave_up.wait(PATIENCE))
+        cache._arrivals.close()
+        go_on.set()
+        asked.result()
+
+    def failing_to_start(self, cache):
+        with mock.patch.object(
+                arriving.threading, 'Thread', **{
+                    'return_value.start.side_effect': RuntimeError('no'),
+                    'return_value.join.side_effect': RuntimeError('not yet'),
+                }), self.assertRaisesRegex(RuntimeError, 'no'):
+            cache.open_arriving(oid(2), SERIAL)
 
     def test_one_byte_more_has_a_thread(self):
         cache = self.cache()
@@ -228,6 +273,21 @@ class Reading(ArrivingTest):
         rest = Thread(self.check_rest, file)
         self.go_on.set()
         rest.result()
+
+    def test_one_that_somebody_removed(self):
+        cache = self.cache()
+        file = self.arriving(cache)
+        self.begun(cache)
+        shutil.rmtree(os.path.join(self.home, OWN))
+        with mock.patch.object(
+                cache._directory, 'arriving', wraps=cache._directory.arriving
+                ) as looked:
+            rest = Thread(file.read, 100)
+            until(lambda: looked.called, 'it is read')
+            self.go_on.set()
+            with self.assertRaises(FileNotFoundError):
+                rest.result()
+        self.assertLess(looked.call_count, 5)
 
     def test_the_size_is_known_at_once(self):
         file = self.begun(self.cache())

@@ -149,6 +149,16 @@ class Headers(FilesTest):
             self.told(hand_over)['X-Sendfile'], self.blob.committed())
         self.assertNotEqual(self.blob.committed(), told)
 
+    def test_a_file_that_is_gone_is_not_handed_over(self):
+        """Within the time that the lease is shared."""
+        self.told(self.hand_over)
+        path = self.blob.committed()
+        os.rename(path, self.path('gone'))
+        with self.assertRaises(POSKeyError):
+            self.streams()
+        os.rename(self.path('gone'), path)
+        self.assertIn('X-Accel-Redirect', self.told(self.hand_over))
+
     def test_what_is_not_here_is_asked_for_again(self):
         self.storage.leaseBlob = lambda *args: None
         self.streams()

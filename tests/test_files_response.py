@@ -239,6 +239,15 @@ class Sent(FilesTest):
             self.assertEqual(self.get(self.blob).headers['ETag'], self.tag)
         load.assert_not_called()
 
+    def test_to_look_it_up_leases_nothing(self):
+        self.blob._p_deactivate()
+        path = self.blob.committed()
+        self.storage.leaseBlob = lease = mock.Mock(return_value=path)
+        self.blob._p_deactivate()
+        self.get(self.blob)
+        lease.assert_called_once_with(
+            self.blob._p_oid, self.blob._p_serial, 0)
+
     def test_and_once_more_when_it_was_changed(self):
         self.get(self.blob)
         with self.db.transaction() as connection:
@@ -248,6 +257,21 @@ class Sent(FilesTest):
         answer = self.get(self.blob)
         self.assertNotEqual(answer.headers['ETag'], self.tag)
         self.assertEqual(answer.body, b'newer')
+
+    def test_a_ghost_stays_one_after_a_savepoint(self):
+        """Its storage would say the file of what was taken back."""
+        self.root['another'] = 1
+        before = self.transactions.savepoint()
+        with self.blob.open('w') as file:
+            file.write(b'never')
+        self.transactions.savepoint()
+        before.rollback()
+        self.assertEqual(self.get(self.blob).body, DATA)
+        self.transactions.commit()
+        with self.blob.open('a') as file:
+            file.write(b'more')
+        self.transactions.commit()
+        self.assertEqual(self.get(self.blob).body, DATA + b'more')
 
     def test_the_blob_as_of_the_transaction(self):
         with self.db.transaction() as connection:

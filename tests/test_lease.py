@@ -188,3 +188,5 @@ class Client(ConnectedTestCase):
         path = client.leaseBlob(oid(1), self.serial)
         self.check_path(path)
         self.assertTrue(path.startswith(self.path('blobs')))
+        os.remove(path)
+        self.assertIsNone(client.leaseBlob(oid(1), self.serial))

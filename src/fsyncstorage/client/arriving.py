@@ -116,10 +116,11 @@ class Arrivals:
     def _start_thread(self, arrival, *args):
         with self._lock:
             self._refuse_if_closed()
-            arrival.thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._go_on, args=args, daemon=True,
                 name=f'{self.directory.path}: {args[-1]}')
-            arrival.thread.start()
+            thread.start()
+            arrival.thread = thread
 
     def _go_on(self, rest, download, oid, serial, name):
         # An error is for those who read.
@@ -135,7 +136,9 @@ class Arrivals:
         try:
             with part:
                 yield
-        except BaseException as raised:
+        except Exception as raised:
+            # What interrupts this thread is not for those who wait: they look
+            # again, and one of them goes on.
             error = raised
             raise
         finally:
@@ -260,7 +263,9 @@ class ArrivingFile(io.RawIOBase):
         if not buffer:
             return 0
         while not (count := self._read(buffer)):
-            self._wait(lambda arrival: arrival.there > self._position)
+            # If somebody removed the file, its end is waited for.
+            self._wait(lambda arrival: (
+                self._source and arrival.there > self._position))
         self._pause = FIRST_PAUSE
         self._position += count
         return count

@@ -10,6 +10,7 @@ import os
 from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
@@ -108,11 +109,14 @@ class FsyncClient(ClientStorage):
     def leaseBlob(self, oid, serial, seconds=60):
         """The path of a file in the cache; for so long, others leave first.
 
-        None: it is not in the cache (`loadBlob` brings it there).
+        None: it is not there (`loadBlob` brings it into the cache).
         """
-        if self._blobs is None:
+        if self._blobs is not None:
+            return self._blobs.lease(oid, serial, seconds)
+        try:
             return super().loadBlob(oid, serial)
-        return self._blobs.lease(oid, serial, seconds)
+        except POSKeyError:
+            return None
 
     def openArriving(self, oid, serial):
         """openCommittedBlobFile, without a wait for all of the blob.

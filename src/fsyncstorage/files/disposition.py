@@ -9,7 +9,6 @@ Names are written as RFC 6266 and RFC 8187 have it: in ASCII for the old, and
 in UTF-8.
 """
 
-import functools
 import mimetypes
 import re
 from urllib.parse import quote
@@ -26,11 +25,6 @@ _SHOWN = re.compile(
 _UNSAFE = re.compile(r'[^ !#$&-.0-9:-\[\]-~]')
 
 
-#: Answers that are remembered: files are asked for again.
-REMEMBERED = 1000
-
-
-@functools.lru_cache(REMEMBERED)
 def content_type(given, filename):
     """What was given, if it is a type at all, or as the name has it."""
     if given is None and filename:
@@ -39,7 +33,6 @@ def content_type(given, filename):
     return given if given and _TYPE.fullmatch(given) else UNKNOWN
 
 
-@functools.lru_cache(REMEMBERED)
 def content_disposition(filename, type_, attachment=False):
     """An attachment, whatever is asked for, if it could be run."""
     bare = type_.partition(';')[0].strip().lower()

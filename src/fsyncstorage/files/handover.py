@@ -40,7 +40,7 @@ class HandOver:
         self._forget()
 
     def _forget(self):
-        self._offered = {}  # key of a source -> header
+        self._offered = {}  # key of a source -> path, header
         self._offered_until = time.monotonic() + SHARED
 
     def offer(self, environ, source):
@@ -49,13 +49,16 @@ class HandOver:
             return None
         if time.monotonic() > self._offered_until:
             self._forget()
-        return self._offered.get(source.key) or self._offer(source)
+        path, header = self._offered.get(source.key, (None, None))
+        if path and os.path.exists(path):
+            return header
+        return self._offer(source)
 
     def _offer(self, source):
         path = source.lease()
         header = path and self.header(path)
         if header:
-            self._offered[source.key] = header
+            self._offered[source.key] = path, header
         return header
 
     def allows(self, environ):

@@ -87,7 +87,8 @@ def _serial(blob):
 def _is_here(connection, blob, serial):
     """Else a ghost stays one: to activate it would fetch the whole file."""
     lease = getattr(connection.db().storage, 'leaseBlob', None)
-    return lease is not None and lease(blob._p_oid, serial) is not None
+    return (lease and not isinstance(connection._storage, TmpStore)
+            and lease(blob._p_oid, serial, 0) is not None)
 
 
 def _is_in_a_savepoint(blob):
