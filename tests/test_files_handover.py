@@ -506,11 +506,15 @@ class Nginx(FilesTest):
 
     def test_if_range(self):
         headers = self.ask().headers
-        for validator in headers['ETag'], headers['Last-Modified']:
-            self.sends(206, DATA[:1], Range='bytes=0-0', If_Range=validator)
+        self.sends(206, DATA[:1], Range='bytes=0-0', If_Range=headers['ETag'])
         self.sends(200, DATA, Range='bytes=0-0', If_Range='"x"')
-        self.sends(200, DATA, Range='bytes=0-0',
-                   If_Range='Sun, 06 Nov 1994 08:49:37 GMT')
+
+    def test_a_date_for_if_range(self):
+        """Two blobs may have it: a part of one is no part of the other."""
+        for date in (self.ask().headers['Last-Modified'],
+                     'Sun, 06 Nov 1994 08:49:37 GMT'):
+            answer = self.ask(Range='bytes=0-0', If_Range=date)
+            self.assertEqual((answer.status, answer.body), (200, DATA))
 
     def test_conditions(self):
         headers = self.ask().headers

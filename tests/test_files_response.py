@@ -14,7 +14,6 @@ from ZODB.POSException import POSKeyError
 from fsyncstorage.files import bodies
 from fsyncstorage.files.disposition import content_disposition
 from fsyncstorage.files.disposition import content_type
-from fsyncstorage.files.preconditions import http_date
 from fsyncstorage.files.response import BlobResponse
 from fsyncstorage.files.source import Source
 
@@ -144,8 +143,7 @@ class Sent(FilesTest):
     def test_if_range(self):
         modified = self.get(self.blob).headers['Last-Modified']
         for validator, status in (
-                (self.tag, 206), (modified, 206), ('"x"', 200),
-                (http_date(Source.of(self.blob).modified + 1), 200)):
+                (self.tag, 206), ('"x"', 200), (modified, 200)):
             answer = self.range('bytes=0-0', If_Range=validator)
             self.assertEqual(answer.status, status, validator)
 

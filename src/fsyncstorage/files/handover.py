@@ -64,7 +64,9 @@ class HandOver:
     def allows(self, environ):
         """Whether the front server can do what this request asks for."""
         return environ['REQUEST_METHOD'] == 'GET' and not any(
-            map(environ.get, _OURS_TO_ANSWER))
+            map(environ.get, _OURS_TO_ANSWER)) and (
+            # A date, which the front server would take.
+            '"' in environ.get('HTTP_IF_RANGE', '"'))
 
     def header(self, path):
         """For a file; None: it is in none of the directories."""

@@ -4,8 +4,9 @@ Pure functions of the environ of a request (WSGI), the entity tag of what would
 be sent (quoted, and strong), and its time in seconds.
 
 A date says less than a tag: two commits of one second have the same.  It is
-looked at only if there is no tag, and If-Range takes it only if it is exactly
-the one that was sent.  What cannot be read as a date is ignored.
+looked at only if there is no tag, and If-Range takes none: a part of the one
+file would be put to a part of the other.  What cannot be read as a date is
+ignored.
 """
 
 import functools
@@ -33,10 +34,9 @@ def refusal(environ, tag, modified):
     return None
 
 
-def range_counts(environ, tag, modified):
+def range_counts(environ, tag):
     """Whether If-Range allows for a part: what the client has is the same."""
-    validator = environ.get('HTTP_IF_RANGE')
-    return validator is None or validator.strip() in (tag, http_date(modified))
+    return environ.get('HTTP_IF_RANGE', tag).strip() == tag
 
 
 @functools.lru_cache(1000)  # files are asked for again

@@ -129,7 +129,7 @@ class BlobResponse(Response):
 
 def _ranges(environ, source, size):
     if environ['REQUEST_METHOD'] != 'GET' or not preconditions.range_counts(
-            environ, source.tag, source.modified):
+            environ, source.tag):
         return None
     return select(environ.get('HTTP_RANGE'), size)
 
