@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import signal
@@ -267,6 +268,12 @@ class Reading(ArrivingTest):
         self.until_over(cache)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_into_a_buffer(self):
+        file = self.begun(self.cache())
+        self.go_on.set()
+        self.assertEqual(
+            io.BufferedReader(file).read(), self.content[2000:])
 
     def test_one_that_waits_is_woken(self):
         file = self.begun(self.cache())

@@ -255,32 +255,40 @@ class ArrivingFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer):
-        """What there is, up to as much; 0: that was all of the blob."""
+        """As `read`, which takes half the memory."""
+        buffer = memoryview(buffer).cast('B')
+        data = self.read(len(buffer))
+        buffer[:len(data)] = data
+        return len(data)
+
+    def read(self, size=-1):
+        """What there is, up to as much; nothing: that was all of the blob."""
+        if size is None or size < 0:
+            return self.readall()
         if self.closed:
             raise ValueError('the file is closed')
-        missing = max(0, self.size - self._position)
-        buffer = memoryview(buffer).cast('B')[:missing]
-        if not buffer:
-            return 0
-        while not (count := self._read(buffer)):
+        size = min(size, max(0, self.size - self._position))
+        if not size:
+            return b''
+        while not (data := self._read(size)):
             # If somebody removed the file, its end is waited for.
             self._wait(lambda arrival: (
                 self._source and arrival.there > self._position))
         self._pause = FIRST_PAUSE
-        self._position += count
-        return count
+        self._position += len(data)
+        return data
 
-    def _read(self, buffer):
+    def _read(self, size):
         if self._source is None:
             self._source = self._arrivals.directory.arriving(self._name)
             if self._source is None:
-                return 0
+                return b''
         source = self._source.fileno()
-        count = os.preadv(source, [buffer], self._position)
-        if not count and not os.fstat(source).st_nlink:
+        data = os.pread(source, size, self._position)
+        if not data and not os.fstat(source).st_nlink:
             # That download was given up; there may be another one.
             self._leave_source()
-        return count
+        return data
 
     def _leave_source(self):
         source, self._source = self._source, None

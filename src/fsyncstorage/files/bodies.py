@@ -10,7 +10,7 @@ import secrets
 from .ranges import content_range
 
 # Of less, the turns between threads cost more than the sending.
-PIECE = 1 << 19
+PIECE = 1 << 18
 
 
 class Body:

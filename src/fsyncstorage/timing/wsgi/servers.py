@@ -103,7 +103,7 @@ def _serve(serve, listener, application, processes, threads, sender):
 
 #: Bytes of an answer that waitress keeps when the client is slow to take them;
 #: its default is 16 MB, which shows in the memory of who sends large files.
-MOST_UNSENT = 1 << 20
+MOST_UNSENT = 1 << 18
 
 # Each is called with a function that makes the application, for each process
 # that serves to call.
