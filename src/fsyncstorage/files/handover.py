@@ -2,8 +2,8 @@
 
 nginx is told by `X-Accel-Redirect`, Apache and lighttpd by `X-Sendfile`.  The
 path comes under a lease (`source`): the blob cache keeps the file until the
-front server has it open.  All who ask within a few seconds share a lease.
-Should the file be gone all the same, nginx asks again and says so
+front server has it open.  All who ask within a few seconds share a lease, if
+the file is there.  Should it be gone all the same, nginx asks again and says so
 (``X-Blob-Missed``), and the application sends it itself.
 
 What only the application can judge it answers itself: the front server looks
@@ -63,10 +63,10 @@ class HandOver:
 
     def allows(self, environ):
         """Whether the front server can do what this request asks for."""
-        return environ['REQUEST_METHOD'] == 'GET' and not any(
-            map(environ.get, _OURS_TO_ANSWER)) and (
-            # A date, which the front server would take.
-            '"' in environ.get('HTTP_IF_RANGE', '"'))
+        # A date for If-Range it would take.
+        tagged = '"' in environ.get('HTTP_IF_RANGE', '"')
+        return tagged and environ['REQUEST_METHOD'] == 'GET' and not any(
+            map(environ.get, _OURS_TO_ANSWER))
 
     def header(self, path):
         """For a file; None: it is in none of the directories."""
