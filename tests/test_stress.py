@@ -15,6 +15,7 @@ from BTrees.Length import Length
 from BTrees.OOBTree import OOBTree
 from persistent.mapping import PersistentMapping
 from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
 from ZODB.POSException import UndoError
 
 from fsyncstorage import durability
@@ -41,6 +42,7 @@ class Stress(TestCase):
                 for number in range(self.threads)})
         self.stop = threading.Event()
         self.errors = []
+        self.packs, self.packed_away = 0, []
         self.counts = [0] * self.threads
         self.shared = [0] * self.threads
         workers = [threading.Thread(target=self.guard, args=(call, *args))
@@ -56,6 +58,9 @@ class Stress(TestCase):
             worker.join(60)
         self.assertFalse(any(worker.is_alive() for worker in workers))
         self.assertEqual(self.errors, [])
+        # Each pack can do so to each transaction that there is.
+        self.assertLessEqual(
+            len(self.packed_away), self.packs * len(workers))
         self.check(db)
         db.close()
         reopened = ZODB.DB(self.open(policy, blob_dir=self.path('blobs')))
@@ -78,7 +83,11 @@ class Stress(TestCase):
     def guard(self, call, *args):
         try:
             while not self.stop.is_set():
-                call(*args)
+                try:
+                    call(*args)
+                except ReadConflictError:
+                    # A pack to the present took what it looked at.
+                    self.packed_away.append(call.__name__)
         except BaseException as error:
             self.errors.append((call.__name__, repr(error)))
             self.stop.set()
@@ -141,6 +150,7 @@ class Stress(TestCase):
             connection.close()
 
     def pack(self):
+        self.packs += 1
         self.db.pack()
         self.stop.wait(self.seconds / 10)
 
