@@ -63,7 +63,8 @@ class Arrivals:
     def open(self, oid, serial, name, open_complete):
         """An ArrivingFile, when its size is known.
 
-        If the blob is there by then, what `open_complete(oid, serial)` returns.
+        If the blob is there by then, what `open_complete(oid, serial)`
+        returns.
         """
         file = ArrivingFile(
             self, (oid, serial, name), self.directory.keep(name))

@@ -3,8 +3,8 @@
 nginx is told by `X-Accel-Redirect`, Apache and lighttpd by `X-Sendfile`.  The
 path comes under a lease (`source`): the blob cache keeps the file until the
 front server has it open.  All who ask within a few seconds share a lease, if
-the file is there.  Should it be gone all the same, nginx asks again and says so
-(``X-Blob-Missed``), and the application sends it itself.
+the file is there.  Should it be gone all the same, nginx asks again and says
+so (``X-Blob-Missed``), and the application sends it itself.
 
 What only the application can judge it answers itself: the front server looks
 at conditions once more, and knows the file's time, not the transaction's.

@@ -71,14 +71,15 @@ class BlobResponse(Response):
         """Without a body."""
         self.status = status
         if status != 304:
-            self.content_length = 0
+            self._say_length(0)
 
     # The body
 
     def _send(self, environ, source, hand_over):
         header = hand_over and hand_over.offer(environ, source)
         if header:
-            self.headerlist.extend([header, ('Content-Length', '0')])
+            self.headerlist.append(header)
+            self._say_length(0)
             return
         file, size = source.open()
         with contextlib.ExitStack() as unless_taken:

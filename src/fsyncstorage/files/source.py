@@ -5,8 +5,8 @@ connection after that.  It asks the storage for no more than what is wanted:
 
 - `openArriving(oid, serial)`, of our client: the bytes of a blob as they come
   from the server, without waiting for the last one;
-- `leaseBlob(oid, serial, seconds)`, of ours: the path of a file that is here, and
-  stays for that long, for another program to read.
+- `leaseBlob(oid, serial, seconds)`, of ours: the path of a file that is here,
+  and stays for that long, for another program to read.
 
 Of a storage that has neither, it takes what every storage with blobs has:
 `openCommittedBlobFile` and `loadBlob`.
