@@ -272,6 +272,10 @@ class RecordingDisk(datafile.Disk):
         with self.recorder.making_directory(path):
             super().make_directory(path)
 
+    def remove_directory(self, path):
+        with self.recorder.removing(path):
+            super().remove_directory(path)
+
     def sync_directory(self, path):
         with self.recorder.syncing_directory(path):
             super().sync_directory(path)
