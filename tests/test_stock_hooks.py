@@ -1,7 +1,7 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage.py, reading.py, packing.py and packedblobs.py, and client/link.py, say at the place
-what they use.
+storage.py, reading.py, packing.py, packedblobs.py and client/link.py say at
+the place what they use.
 """
 
 import inspect

@@ -10,8 +10,8 @@ The order, under the commit lock, with everything drained:
 
 So at no moment is there no whole Data.fs.
 
-Where there are no hard links, step 2 is a rename in step 4, and there is a
-moment without a Data.fs.  Whoever is killed in it leaves the new file as
+Where there are no hard links, step 2 is a rename in step 4, for good, and then
+there is a moment without a Data.fs.  Whoever is killed in it leaves the new file as
 `.pack`, and an index that says that it is whole: the next opening finishes the
 swap.  The same is done where a power cut left half of a rename.
 """
@@ -117,6 +117,8 @@ def _give_name(path, to_rename):
     try:
         if to_rename:
             datafile.disk.replace(path, path + '.old')
+            # A power cut may leave half of a rename, but not of both.
+            datafile.disk.sync_directory(os.path.dirname(path))
         datafile.disk.replace(path + '.pack', path)
     except BaseException:
         if not os.path.lexists(path):
