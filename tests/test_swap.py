@@ -383,8 +383,8 @@ class Halves(SwapTestCase):
 
 class Leftovers(SwapTestCase):
 
-    OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index', 'Data.fs.index.index_tmp',
-            f'blobs/tmp/{leftovers.UPLOAD}1',
+    OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index',
+            'Data.fs.index.index_tmp', f'blobs/tmp/{leftovers.UPLOAD}1',
             f'blobs/tmp/{leftovers.UPLOAD}1.given')
     OF_OTHERS = ('blobs/tmp/BUCx', 'blobs/tmp/tmpx', 'Data.fs.tr0',
                  'Data.fs.pack2', 'Data.fs.old', 'blobs/0x00/x.tmp')
@@ -487,8 +487,8 @@ class FullDisk(SwapTestCase):
         steps = 0
         while True:
             storage = self.packable()
-            before, failed = self.names(), self.pack_on_a_full_disk(
-                storage, steps)
+            before = self.names()
+            failed = self.pack_on_a_full_disk(storage, steps)
             if not failed:
                 break
             self.assertEqual(self.names() - {'Data.fs.index'},
