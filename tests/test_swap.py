@@ -21,6 +21,7 @@ from fsyncstorage import packing
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.recovery import DamagedFile
 
+from .support import PATIENCE
 from .support import TestCase
 from .support import Thread
 from .support import begin
@@ -442,13 +443,13 @@ class Leftovers(SwapTestCase):
         def copy_and_wait(packer):
             result = copy(packer)
             copied.set()
-            closed.wait()
+            closed.wait(PATIENCE)
             return result
 
         with mock.patch.object(
                 packing._Packer, '_copy_to_pack_time', copy_and_wait):
             thread = Thread(self.pack, storage)
-            copied.wait()
+            self.assertTrue(copied.wait(PATIENCE))
             storage.close()
             closed.set()
             with self.assertRaisesRegex(ValueError, 'closed'):
