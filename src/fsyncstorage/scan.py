@@ -117,6 +117,15 @@ class Damage(Exception):
         name = '' if self.tid is None else f' (tid {self.tid.hex()})'
         return f'transaction at {self.position}{name}: {self.reason}'
 
+    @property
+    def sound_records(self):
+        """The transaction, if nothing but its header is wrong.
+
+        Its records are good, as far as can be known.
+        """
+        whole = self.transaction
+        return None if whole is None or whole.seal == seal.DAMAGED else whole
+
     def same(self, other):
         return self.args == other.args
 
@@ -365,9 +374,7 @@ def walk(source, position=FIRST, after=None):
             found = _second_look(source, damage, after)
             if isinstance(found, Damage):
                 found.end = _end_of_damage(source, found)
-                whole = found.transaction
-                if whole is not None and whole.seal != seal.DAMAGED:
-                    after = whole
+                after = found.sound_records or after
             else:
                 after = found
         yield found
