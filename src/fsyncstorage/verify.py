@@ -384,6 +384,8 @@ class Verification:
         else:
             if holder is None:
                 self.without_data.add(record.oid)
+            else:
+                self.shared.add(holder.position)
             return
         self.report.add(
             kind, reason, record.position, transaction.tid, record.oid)
