@@ -104,7 +104,7 @@ class EveryByteTests(SalvageCase):
         """The end is looked at for records of what is damaged."""
         data = self.files['sealed']
         second, third = positions(data)[1:3]
-        data = changed(data, second, bytes(scan.HEADER))
+        data = changed(data, second, b'x' * scan.HEADER)
         for end in range(second + scan.HEADER + 1, third, 5):
             with self.subTest(end):
                 self.assertEqual(
