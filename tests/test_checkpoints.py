@@ -160,7 +160,7 @@ class IndexFile(TestCase):
             file.write(b'\xff')
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             self.assertEqual(self.scanned_from(), (4, index_was))
-        self.assertIn('wrong checksum', logs.output[0])
+        self.assertIn('all of the data will be scanned', logs.output[0])
 
     def test_one_of_another_file_is_not_believed(self):
         other = self.open('other.fs')

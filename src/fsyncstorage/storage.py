@@ -160,8 +160,13 @@ class FsyncStorage(CommitMachinery):
         none."""
         try:
             return position > FIRST and super()._sane(index, position)
-        except OSError:
+        except Exception:  # what it raises for a damaged file is not defined
             return False
+
+    def _trusted_by_stock(self, loaded):
+        """What an index without a checksum knows, if stock would accept it."""
+        tid = self._sane(loaded.index, loaded.position)
+        return tid and recovery.Recovered(loaded.index, loaded.position, tid)
 
     def _check_magic(self):
         magic = self._file.read(len(FILESTORAGE_MAGIC) + 1)
@@ -185,14 +190,19 @@ class FsyncStorage(CommitMachinery):
         except index.Damaged as reason:
             logger.warning('%s; all of the data will be scanned', reason)
             return nothing, None
-        if loaded is None or loaded.fingerprint is None:
-            trusted = super()._restore_index()
-            return recovery.Recovered(*trusted) if trusted else nothing, None
+        if loaded is None:
+            logger.warning(
+                '%s.index is of an old release; all of the data will be'
+                ' scanned', path.removesuffix('.index'))
+            return nothing, None
+        if loaded.fingerprint is None:
+            return self._trusted_by_stock(loaded) or nothing, None
         recovery.refuse_shortened(self._file, loaded)
         # Stock's check is not asked: it takes two records of one object in a
         # transaction for a fault, and ZEO stores that of a blob twice.
-        if loaded.fingerprint != index.fingerprint(
-                self._file, loaded.position):
+        if (loaded.position > self._file.size()
+                or loaded.fingerprint != index.fingerprint(
+                    self._file, loaded.position)):
             return nothing, loaded
         if loaded.position == FIRST:
             return nothing, None
