@@ -3,6 +3,7 @@
 ::
 
     FsyncClient (storage)  -- the storage that ZODB sees
+      |-- Doom (doom)           transactions that saw what the server lost
       |-- Cache (cache)         objects on disk, ZEO's format, and what is
       |     Pending (pending)   asked for: which answers may be kept
       |-- Link (link)           the connection to the server

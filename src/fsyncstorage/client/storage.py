@@ -11,6 +11,7 @@ from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
@@ -18,6 +19,8 @@ from . import blobfetch
 from .blobcache import BlobCache
 from .cache import Cache
 from .cachedirectory import MODE
+from .doom import REASON
+from .doom import Doom
 from .link import Link
 from .readchannel import Lost
 from .written import Written
@@ -62,6 +65,7 @@ class FsyncClient(ClientStorage):
             logger.info('blob-cache-size-check is ignored: the size of the'
                         ' blob cache always holds')
         self._arrivals = blobfetch.Arrivals()
+        self._doom = Doom()
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
@@ -86,6 +90,12 @@ class FsyncClient(ClientStorage):
         self._oids.clear()
         connection.link.meet(info)
 
+    def notify_lost(self, last_tid):
+        """The server has lost what we have seen; it goes on from there."""
+        self._cache.begin_anew(last_tid)
+        self.invalidateCache()
+        self._doom.fall(self._db, last_tid)
+
     def close(self):
         super().close()
         self._close_blobs()
@@ -93,6 +103,15 @@ class FsyncClient(ClientStorage):
     def _close_blobs(self):
         if self._blobs is not None:
             self._blobs.close()
+
+    # Objects that are read
+
+    def loadBefore(self, oid, tid):
+        found = super().loadBefore(oid, tid)
+        # It may have waited while the server lost what it has seen.
+        if tid in self._doom.starts:
+            raise ReadConflictError(REASON, oid=oid)
+        return found
 
     # Blobs that are read
 

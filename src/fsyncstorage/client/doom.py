@@ -1,0 +1,115 @@
+"""Transactions that have seen what the server lost: they come to nothing.
+
+Under `none` and `interval` a server can come back without the end of its data.
+A transaction that began before has read, or will find in its cache, what is
+there no more.  What it reads from then on is of another state; what it commits
+would mix the two, and an object that it refers to may be lost, and its oid
+given to another one.  So it is *doomed*: it reads no more (ReadConflictError),
+and does not commit (ConflictError).  Both are errors after which an
+application tries again, and the next transaction of the same connection is
+like any other.
+
+A transaction is known to the storage by two things only: the tid that it reads
+before, and the MVCCAdapterInstance of ZODB through which its connection calls.
+Both are needed:
+
+- what is *called* from now on is refused by the instance: methods of its own
+  stand before those of its class, until the connection asks for the
+  invalidations of its next transaction.  This is the only way to know whose
+  commit it is;
+- what is *under way*, a load that waits for the server, was called before that.
+  It is refused when it returns, by the tid (`starts`): those at which the
+  transactions of the instances began are few, and remembered.
+
+Order (`fall`): first the client goes back to the last transaction that the
+server has; then every instance is doomed.  Who asks for its next transaction
+between the two is doomed, too, without need and without harm; who asks after,
+gets the new state, and is told to forget all objects in memory.  All this
+happens in the event loop, before the new connection can be used.
+
+The instances are found by way of the storage's database: an MVCCAdapter, or a
+wrapper around this storage that has its own database as `db` (those of
+ZODB's tests and zc.zlibstorage do).
+
+Locks: `_lock` is a leaf, but for that of the adapter, which comes before it.
+
+The underscore names of ZODB were read from ZODB 6.4; tests/test_stock_hooks.py
+fails when they move.
+"""
+
+import threading
+
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
+from ZODB.utils import p64
+from ZODB.utils import u64
+
+REASON = ('the server has lost what this transaction has seen; the next one'
+          ' goes on')
+
+READS = 'load', 'loadBlob', 'openCommittedBlobFile'
+# Who votes without having begun here had begun before, in another thread's
+# midst.
+WRITES = 'tpc_begin', 'tpc_vote'
+BEGINS = 'poll_invalidations'
+
+
+class Doom:
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        #: Who reads as of one of these has seen what is lost.
+        self.starts = frozenset()
+
+    def fall(self, db, last_tid):
+        """Doom all transactions; the server's last one is `last_tid`.
+
+        The storage says so already, and has told its database to forget all
+        that it has in memory.
+        """
+        adapter = _adapter(db)
+        if adapter is None:
+            return
+        # Else an instance begins where it began before.
+        adapter.invalidate(last_tid, ())
+        with adapter._lock:
+            instances = list(adapter._instances)
+            for instance in instances:
+                self._doom(instance)
+        # Those that are to come begin there.
+        next_start = p64(u64(last_tid) + 1)
+        self.starts = frozenset(
+            instance._start for instance in instances) - {next_start}
+
+    def _doom(self, instance):
+        def begin():
+            self._lift(instance)
+            return instance.poll_invalidations()
+
+        with self._lock:
+            vars(instance).update(
+                dict.fromkeys(READS, _refuse_to_read)
+                | dict.fromkeys(WRITES, _refuse_to_write)
+                | {BEGINS: begin})
+
+    def _lift(self, instance):
+        """Its transaction is over."""
+        with self._lock:
+            for name in *READS, *WRITES, BEGINS:
+                vars(instance).pop(name, None)
+
+
+def _refuse_to_read(oid, *_):
+    raise ReadConflictError(REASON, oid=oid)
+
+
+def _refuse_to_write(transaction):
+    raise ConflictError(REASON)
+
+
+def _adapter(db):
+    """None: the storage is used without ZODB's connections."""
+    while db is not None and not isinstance(db, MVCCAdapter):
+        db = getattr(db, 'db', None)
+    return db
