@@ -10,5 +10,6 @@
       |     Outgoing (outgoing) what a transaction says, until its vote
       |     Reader (reader)     loads and prefetches on
       |       Channels (channels)   connections for reading only
+      |     PlainPrefetches (plainprefetch)   prefetches without these
       `-- BlobCache (blobcache) blob files, and how much they may take
 """

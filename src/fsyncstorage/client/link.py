@@ -24,6 +24,7 @@ from ZODB.utils import z64
 from .. import wire
 from .channels import Channels
 from .outgoing import Outgoing
+from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
@@ -108,6 +109,7 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
+        self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
         super().__init__(
             addrs, storage, cache, storage_key, *args,
@@ -168,11 +170,12 @@ class Link(ClientThread):
         return super().load_before(oid, tid)
 
     def prefetch(self, oids, tid):
+        """Without a server, nothing: nobody waits for it."""
         reader = self._reader_here()
-        if reader is None:
-            super().prefetch(oids, tid)
-        else:
+        if reader is not None:
             reader.prefetch(oids, tid)
+        elif self.is_connected():
+            self._plain_prefetches.add(oids, tid)
 
     @property
     def blob_channels(self):
