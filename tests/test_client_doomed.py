@@ -43,16 +43,26 @@ class Doomed(DoomedTestCase):
         with self.assertRaises(ReadConflictError):
             view.root['b'].get('value')
 
-    def test_a_load_that_waits_for_the_server(self):
-        self.keep()
-        view = self.commit(a=1)
-        person = view.root['b']
+    def check_load_that_waits(self, person):
         self.client._cache.clear()
         self.end_server()
         load = Thread(lambda: person.get('value'))
         self.serve_kept()
         with self.assertRaises(ReadConflictError):
             load.result()
+
+    def test_a_load_that_waits_for_the_server(self):
+        self.keep()
+        view = self.commit(a=1)
+        self.check_load_that_waits(view.root['b'])
+
+    def test_a_load_of_what_was_lost(self):
+        self.keep()
+        view = self.commit()
+        view.root['a']['friend'] = Person()
+        view.commit()
+        view.connection.cacheMinimize()
+        self.check_load_that_waits(view.root['a']['friend'])
 
     def check_no_commit(self, view):
         with self.assertRaises(ConflictError):

@@ -18,14 +18,15 @@ Both are needed:
   invalidations of its next transaction.  This is the only way to know whose
   commit it is;
 - what is *under way*, a load that waits for the server, was called before that.
-  It is refused when it returns, by the tid (`starts`): those at which the
-  transactions of the instances began are few, and remembered.
+  It is refused when it returns, by the tid that it reads before (`starts`):
+  each instance has one at a time, so they are as many as connections.
 
-Order (`fall`): first the client goes back to the last transaction that the
-server has; then every instance is doomed.  Who asks for its next transaction
-between the two is doomed, too, without need and without harm; who asks after,
-gets the new state, and is told to forget all objects in memory.  All this
-happens in the event loop, before the new connection can be used.
+The order: first the client goes back to the last transaction that the server
+has (`FsyncClient.notify_lost`); then every instance is doomed (`fall`).  A
+connection that begins its next transaction between the two is doomed, too,
+which does no harm: that one is tried again.  A connection that begins it
+afterwards gets the new state, and forgets the objects that it has in memory.
+All this happens in the event loop, before the new connection can be used.
 
 The instances are found by way of the storage's database: an MVCCAdapter, or a
 wrapper around this storage that has its own database as `db` (those of
@@ -49,8 +50,7 @@ REASON = ('the server has lost what this transaction has seen; the next one'
           ' goes on')
 
 READS = 'load', 'loadBlob', 'openCommittedBlobFile'
-# Who votes without having begun here had begun before, in another thread's
-# midst.
+# The vote, too: the begin of this commit may have been called before.
 WRITES = 'tpc_begin', 'tpc_vote'
 BEGINS = 'poll_invalidations'
 

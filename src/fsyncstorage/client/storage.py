@@ -107,11 +107,17 @@ class FsyncClient(ClientStorage):
     # Objects that are read
 
     def loadBefore(self, oid, tid):
-        found = super().loadBefore(oid, tid)
-        # It may have waited while the server lost what it has seen.
-        if tid in self._doom.starts:
-            raise ReadConflictError(REASON, oid=oid)
-        return found
+        # It may wait while the server loses what its transaction has seen,
+        # this object, for one.
+        try:
+            found = super().loadBefore(oid, tid)
+        except POSKeyError:
+            if tid not in self._doom.starts:
+                raise
+        else:
+            if tid not in self._doom.starts:
+                return found
+        raise ReadConflictError(REASON, oid=oid)
 
     # Blobs that are read
 
