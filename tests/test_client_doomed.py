@@ -3,6 +3,7 @@
 It neither reads on in what the server has now, nor commits; the next one does.
 """
 
+import os
 import unittest
 from unittest import mock
 
@@ -29,6 +30,7 @@ from .support import Thread
 from .support import commit as commit_to
 from .support import oid
 from .support import until
+from .support import vote
 
 FAR = 99  # an object that no database of these tests uses
 
@@ -124,6 +126,21 @@ class Doomed(DoomedTestCase):
         self.lose()
         with self.assertRaises(ReadConflictError):
             blob.open('r')
+
+    def test_a_blob_that_waits_for_the_server(self):
+        self.keep()
+        view = self.view()
+        view.root['a']['file'] = Blob(b'lost')
+        view.commit()
+        blob = view.root['a']['file']
+        blob._p_activate()
+        of_blob = blob._p_oid, blob._p_serial
+        os.remove(self.client.loadBlob(*of_blob))
+        self.end_server()
+        opened = Thread(self.client.openCommittedBlobFile, *of_blob)
+        self.serve_kept()
+        with self.assertRaises(ReadConflictError):
+            opened.result()
 
     def test_the_next_one_goes_on(self):
         """In every connection, the idle ones as well."""
@@ -310,6 +327,16 @@ class Races(unittest.TestCase):
         self.instance.poll_invalidations()
         for name in *READS, *WRITES, BEGINS:
             self.assertNotIn(name, vars(self.instance))
+
+    def test_its_reads_are_refused_until_the_next_begins(self):
+        storage = self.adapter._storage
+        tid = storage.tpc_finish(vote(storage, {1: b'data'}))
+        self.instance.poll_invalidations()
+        start = p64(u64(tid) + 1)
+        self.fall()
+        self.assertIn(start, self.doom.starts)
+        self.instance.poll_invalidations()
+        self.assertNotIn(start, self.doom.starts)
 
     def test_who_begins_where_the_server_is_now(self):
         """Its reads are those of the next one."""

@@ -9,8 +9,8 @@ and does not commit (ConflictError).  Both are errors after which an
 application tries again, and the next transaction of the same connection is
 like any other.
 
-A transaction is known to the storage by two things only: the tid that it reads
-before, and the MVCCAdapterInstance of ZODB through which its connection calls.
+A transaction is known to the storage by two things only: the tid before which
+it reads, and the MVCCAdapterInstance of ZODB by which its connection calls.
 Both are needed:
 
 - what is *called* from now on is refused by the instance: methods of its own
@@ -18,8 +18,8 @@ Both are needed:
   invalidations of its next transaction.  This is the only way to know whose
   commit it is;
 - what is *under way*, a load that waits for the server, was called before that.
-  It is refused when it returns, by the tid that it reads before (`starts`):
-  each instance has one at a time, so they are as many as connections.
+  It is refused when it returns, by the tid that it reads before (`starts`).
+  Each doomed instance has one, until it is doomed no more.
 
 The order: first the client goes back to the last transaction that the server
 has (`FsyncClient.notify_lost`); then every instance is doomed (`fall`).  A
@@ -39,6 +39,7 @@ fails when they move.
 """
 
 import threading
+import weakref
 
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
@@ -58,9 +59,12 @@ BEGINS = 'poll_invalidations'
 class Doom:
 
     def __init__(self):
-        self._lock = threading.Lock()
-        #: Who reads as of one of these has seen what is lost.
+        #: How often it fell.
+        self.falls = 0
+        #: Who reads before one of these has seen what is lost.
         self.starts = frozenset()
+        self._start_of = weakref.WeakKeyDictionary()  # of doomed instances
+        self._lock = threading.Lock()
 
     def fall(self, db, last_tid):
         """Doom all transactions; the server's last one is `last_tid`.
@@ -68,36 +72,39 @@ class Doom:
         The storage says so already, and has told its database to forget all
         that it has in memory.
         """
+        self.falls += 1
         adapter = _adapter(db)
         if adapter is None:
             return
         # Else an instance begins where it began before.
         adapter.invalidate(last_tid, ())
-        with adapter._lock:
-            instances = list(adapter._instances)
-            for instance in instances:
-                self._doom(instance)
-        # Those that are to come begin there.
+        # Those that are to come begin there, and what is read there is right.
         next_start = p64(u64(last_tid) + 1)
-        self.starts = frozenset(
-            instance._start for instance in instances) - {next_start}
+        with adapter._lock, self._lock:
+            self._start_of.clear()
+            for instance in adapter._instances:
+                self._doom(instance)
+                if instance._start != next_start:
+                    self._start_of[instance] = instance._start
+            self.starts = frozenset(self._start_of.values())
 
     def _doom(self, instance):
         def begin():
             self._lift(instance)
             return instance.poll_invalidations()
 
-        with self._lock:
-            vars(instance).update(
-                dict.fromkeys(READS, _refuse_to_read)
-                | dict.fromkeys(WRITES, _refuse_to_write)
-                | {BEGINS: begin})
+        vars(instance).update(
+            dict.fromkeys(READS, _refuse_to_read)
+            | dict.fromkeys(WRITES, _refuse_to_write)
+            | {BEGINS: begin})
 
     def _lift(self, instance):
-        """Its transaction is over."""
+        """Its transaction is over, and so is all that it was waiting for."""
         with self._lock:
             for name in *READS, *WRITES, BEGINS:
                 vars(instance).pop(name, None)
+            self._start_of.pop(instance, None)
+            self.starts = frozenset(self._start_of.values())
 
 
 def _refuse_to_read(oid, *_):

@@ -1,10 +1,10 @@
 """Prefetches over the ZEO connection, from a server without read channels.
 
 ZEO asks for all of the objects at once, and keeps a task and a call for each
-until it is answered; it does not wait for anything.  A program that asks faster
-than its server answers would fill the memory.  So no more than `WINDOW` objects
-are asked for at a time: a thread that asks for more, or for others meanwhile,
-waits until those before have come, or their connection has ended.
+until it is answered; it does not wait for anything.  A program that asks
+faster than its server answers would fill the memory.  So no more than `WINDOW`
+objects are asked for at a time: a thread that asks for more, or for others
+meanwhile, waits until those before have come, or their connection has ended.
 """
 
 import contextlib

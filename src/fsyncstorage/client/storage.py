@@ -155,6 +155,16 @@ class FsyncClient(ClientStorage):
         return self._blobs.open_arriving(oid, serial)
 
     def _fetch_blob(self, oid, serial, download):
+        falls = self._doom.falls
+        try:
+            self._fetch(oid, serial, download)
+        except POSKeyError:
+            if falls == self._doom.falls:
+                raise
+            # It was lost while we waited.
+            raise ReadConflictError(REASON, oid=oid) from None
+
+    def _fetch(self, oid, serial, download):
         if self._server.is_closed():
             raise ClientDisconnected('this storage is closed')
         channels = self._server.blob_channels
