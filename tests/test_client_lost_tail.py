@@ -50,7 +50,7 @@ class LostTail(ConnectedTestCase):
         with self.assertLogs(LOGGER, 'WARNING') as logs:
             self.lose(client)
             until(client.is_connected, 'connected')
-        self.assertIn('lost the end of its data', str(logs.output))
+        self.assertIn('The cache is dropped', str(logs.output))
         self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'old')
         self.assertEqual(client.lastTransaction(), self.tid)
         newer = self.commit(b'newer')
