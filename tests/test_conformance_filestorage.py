@@ -1,4 +1,9 @@
-"""The suites that ZODB runs over FileStorage, run over ours."""
+"""The suites that ZODB runs over FileStorage, run over ours.
+
+The default run has all policies, and blobs and wrapped records under the
+default one; at level 2 is what repeats the same tests with less, or under
+``none``.
+"""
 
 import doctest
 import unittest
@@ -40,9 +45,10 @@ class NoRestore(FsyncStorage):
         raise Exception
 
 
-def storage_tests(policy, *cases):
+def storage_tests(policy, *cases, level=1):
     for case in cases:
-        yield ours.without(ours.over(policy, case), CANNOT_FAIL_ANY_MORE)
+        yield ours.without(
+            ours.over(policy, case, level=level), CANNOT_FAIL_ANY_MORE)
 
 
 def no_restore_tests(policy):
@@ -93,13 +99,14 @@ def test_suite():
     suite = unittest.TestSuite()
     for policy in ours.POLICIES:
         suite.addTests(storage_tests(policy, upstream.FileStorageTests))
-    for policy in 'group-commit', 'none':
+    for policy, level in ('group-commit', 1), ('none', 2):
+        suite.addTests(storage_tests(
+            policy, upstream.FileStorageHexTests, level=2))
         suite.addTests(storage_tests(
             policy,
-            upstream.FileStorageHexTests,
             upstream.FileStorageTestsWithBlobsEnabled,
             upstream.FileStorageHexTestsWithBlobsEnabled,
-        ))
+            level=level))
         for case in (
             Corruption.FileStorageCorruptTests,
             upstream.FileStorageRecoveryTest,

@@ -110,7 +110,7 @@ def msgpack(self):
     return ZEO.tests.forker.ZEOConfig(('127.0.0.1', 0), msgpack='true')
 
 
-def connection_tests(contexts, default=lambda case: True):
+def connection_tests(contexts, default):
     """testConnection, at level 2 what is not for the default run."""
     for case in ZEO.tests.testConnection.test_classes:
         more = TEN_SECONDS_EACH if default(case) else dir(case)

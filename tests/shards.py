@@ -1,0 +1,284 @@
+"""Runs the test modules side by side: python -m tests.shards [options]
+
+Each module is run by a zope.testrunner in a process of its own, as many at a
+time as there are processors (``-j`` says another number).  The options are
+those of zope.testrunner, and select modules and tests as they do there.
+
+It promises:
+
+- The totals are those that the runs print when they end, added up.  A run that
+  ends without them, or with an error that they do not show, is a failure by
+  name; with ``--all``, so is a module that has no test.
+- Nothing outlives its module.  What a module that ended leaves behind is a
+  failure, and is ended; so is all when the run is broken off.
+- A module that prints nothing for `SILENCE` seconds hangs.  It shows where its
+  threads are, and is ended.
+
+Each module has a log in ``build/tests``.  The last line counts the tests:
+"N passed, N failed, N skipped".
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from zope.testrunner.filter import build_filtering_func
+from zope.testrunner.options import get_options
+
+from .marked import Marked
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+# They are begun first, so that none of them is left alone at the end.
+LONGEST = (
+    'test_conformance_zeo',
+    'test_conformance_client',
+    'test_conformance_filestorage',
+    'test_crash_images',
+    'test_crash_machine',
+    'test_client_caches',
+    'test_check',
+)
+
+SILENCE = 1200      # seconds; no single test is longer
+GRACE = 10          # seconds for what should end by itself
+
+_COUNTS = r'(\d+) failures, (\d+) errors and (\d+) skipped in '
+_RAN = re.compile(r'^  Ran (\d+) tests with ' + _COUNTS, re.MULTILINE)
+_TOTAL = re.compile(r'^Total: (\d+) tests, ' + _COUNTS, re.MULTILINE)
+_ALL_WERE_RUN = 'Tearing down left over layers:'
+_NAME_OF_A_TEST = re.compile(r' \S.*\)( \(skipped: .*)?$')
+
+
+@dataclasses.dataclass
+class Totals:
+
+    tests: int = 0
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+
+    @property
+    def failed(self):
+        return self.failures + self.errors
+
+    @property
+    def passed(self):
+        # Of one test, several parts (subTest) may fail.
+        return max(self.tests - self.failed - self.skipped, 0)
+
+
+def totals_of(log):
+    """What a run has printed at its end, or None."""
+    ran, total = _RAN.findall(log), _TOTAL.findall(log)
+    if not total and len(ran) == 1 and _ALL_WERE_RUN in log:
+        total = ran     # with a single layer, there is no other line
+    return Totals(*map(int, total[-1])) if total else None
+
+
+class Shard:
+    """The run of one module."""
+
+    def __init__(self, module, arguments, root, log):
+        self.name = module
+        self.totals = Totals()
+        self.trouble = ''       # what the totals do not show
+        self._ended = None
+        package, _, name = module.rpartition('.')
+        self._command = [
+            sys.executable, '-u', '-X', 'faulthandler',
+            '-m', 'zope.testrunner', '--path=.', '-k', '-vv', *arguments,
+            '-s', package, '--tests-pattern', f'^{name}$', '-j', '1']
+        self._root = root
+        self._log = log
+
+    def start(self):
+        self._output = self._log.open('w+', errors='replace')
+        self._size = 0
+        self._begun = self._heard = time.monotonic()
+        self._program = Marked(
+            self._command, cwd=self._root, stdout=self._output,
+            stderr=subprocess.STDOUT)
+
+    def goes_on(self):
+        """Look after it; false when it has ended, with all that it started."""
+        now = time.monotonic()
+        if self._program.status is None:
+            self._listen(now)
+            return True
+        if self._ended is None:
+            self._ended = now
+        left = self._program.left()
+        if left and now < self._ended + GRACE:
+            return True
+        self._close()
+        self._judge()
+        if left:
+            self.is_wrong(f'left {len(left)} processes behind')
+            self._program.kill()
+        return False
+
+    def _listen(self, now):
+        size = os.fstat(self._output.fileno()).st_size
+        if size != self._size:
+            self._size, self._heard = size, now
+        elif now > self._heard + SILENCE:
+            self.is_wrong(f'printed nothing for {SILENCE} seconds')
+            self._program.abort()
+
+    def _judge(self):
+        totals, status = totals_of(self.text), self._program.status
+        if totals is None:
+            self.is_wrong(f'ended with status {status} and without totals')
+            return
+        self.totals = totals
+        if status and not totals.failed:
+            self.is_wrong(f'ended with status {status}')
+
+    def is_wrong(self, what):
+        self.trouble = self.trouble or what
+
+    def break_off(self, number):
+        self._program.send(number)
+
+    def end(self, deadline):
+        self._program.wait(max(deadline - time.monotonic(), 0))
+        self._program.kill()
+        self._close()
+
+    def _close(self):
+        self._output.seek(0)
+        self.text = self._output.read()
+        self._output.close()
+
+    @property
+    def seconds(self):
+        return self._ended - self._begun
+
+    @property
+    def failed(self):
+        return self.totals.failed + bool(self.trouble)
+
+
+def run(shards, processes, ended):
+    """Run them all, and call this with each that has ended."""
+    waiting, running = list(reversed(shards)), []
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                running.append(waiting.pop())
+                running[-1].start()
+            time.sleep(0.05)
+            for shard in [each for each in running if not each.goes_on()]:
+                running.remove(shard)
+                ended(shard)
+    finally:
+        if running:
+            break_off(running)
+
+
+def break_off(shards):
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, signal.SIG_IGN)   # impatience would leave some
+    for shard in shards:
+        shard.break_off(signal.SIGINT)
+    deadline = time.monotonic() + GRACE
+    for shard in shards:
+        shard.end(deadline)
+
+
+def modules(root, package, accept):
+    """The names of those that are wanted, the longest ones first."""
+    found = []
+    for path in root.joinpath(package).rglob('test_*.py'):
+        module = '.'.join(path.relative_to(root).with_suffix('').parts)
+        if accept(module):
+            found.append(module)
+
+    def rank(module):
+        name = module.rpartition('.')[2]
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    return sorted(found, key=lambda module: (rank(module), module))
+
+
+def tell(shard):
+    said = f'{shard.seconds:7.1f} s  {shard.name}: {shard.totals.tests} tests'
+    if shard.totals.skipped:
+        said += f', {shard.totals.skipped} skipped'
+    if shard.failed:
+        said += f', {shard.failed} FAILED {shard.trouble}'
+    print(said, flush=True)
+
+
+def show(shard):
+    """Of one that failed: its failures, or how it came to its end."""
+    lines = shard.text.splitlines()
+    if not shard.trouble:
+        lines = [each for each in lines if not _NAME_OF_A_TEST.match(each)]
+    rule = '=' * 79
+    print(f'\n{rule}\n{shard.name}: {shard.failed} failed {shard.trouble}'
+          f'\n{rule}')
+    print('\n'.join(lines[-400:]))
+
+
+def summary(shards):
+    """Print the totals; the exit status."""
+    passed, failed, skipped = (
+        sum(shard.totals.passed for shard in shards),
+        sum(shard.failed for shard in shards),
+        sum(shard.totals.skipped for shard in shards))
+    if not passed + failed + skipped:
+        print('There was no test to run.')
+        failed = 1
+    print(f'{passed} passed, {failed} failed, {skipped} skipped')
+    return 1 if failed else 0
+
+
+def main(arguments, root=ROOT, package='tests'):
+    options = get_options(
+        ['tests.shards', *arguments], ['-j', str(os.cpu_count())])
+    if options.fail:
+        return 1
+    whole = options.all and options.test == ['.'] and not options.layer
+    logs = root / 'build' / 'tests'
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    shards = [
+        Shard(module, arguments, root, logs / f'{module}.log')
+        for module in modules(
+            root, package, build_filtering_func(options.module))]
+    print(f'{len(shards)} modules, {options.processes} at a time; their logs '
+          f'are in {logs}', flush=True)
+
+    def ended(shard):
+        if whole and not shard.totals.tests:
+            shard.is_wrong('has no test')
+        tell(shard)
+
+    run(shards, options.processes, ended)
+    for shard in shards:
+        if shard.failed:
+            show(shard)
+    return summary(shards)
+
+
+def let_signals_break_off():
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _broken_off)
+
+
+def _broken_off(number, frame):
+    raise SystemExit(128 + number)
+
+
+if __name__ == '__main__':
+    let_signals_break_off()
+    sys.exit(main(sys.argv[1:]))
