@@ -9,11 +9,11 @@ import doctest
 import unittest
 from unittest import mock
 
-import zope.testing.setupstack
 import ZODB.FileStorage.tests
 import ZODB.tests.testblob
 import ZODB.tests.testFileStorage as upstream
 import ZODB.tests.util
+import zope.testing.setupstack
 from ZODB.tests import Corruption
 from ZODB.tests import PackableStorage
 from ZODB.tests.hexstorage import HexStorage
@@ -45,10 +45,10 @@ class NoRestore(FsyncStorage):
         raise Exception
 
 
-def storage_tests(policy, *cases, level=1):
+def storage_tests(policy, *cases, **attributes):
     for case in cases:
         yield ours.without(
-            ours.over(policy, case, level=level), CANNOT_FAIL_ANY_MORE)
+            ours.over(policy, case, **attributes), CANNOT_FAIL_ANY_MORE)
 
 
 def no_restore_tests(policy):
@@ -99,14 +99,14 @@ def test_suite():
     suite = unittest.TestSuite()
     for policy in ours.POLICIES:
         suite.addTests(storage_tests(policy, upstream.FileStorageTests))
-    for policy, level in ('group-commit', 1), ('none', 2):
+    for policy, level in ('group-commit', {}), ('none', {'level': 2}):
         suite.addTests(storage_tests(
             policy, upstream.FileStorageHexTests, level=2))
         suite.addTests(storage_tests(
             policy,
             upstream.FileStorageTestsWithBlobsEnabled,
             upstream.FileStorageHexTestsWithBlobsEnabled,
-            level=level))
+            **level))
         for case in (
             Corruption.FileStorageCorruptTests,
             upstream.FileStorageRecoveryTest,

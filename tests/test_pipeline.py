@@ -2,9 +2,9 @@
 
 import unittest
 
-from hypothesis import strategies
-from hypothesis import stateful
 from hypothesis import settings
+from hypothesis import stateful
+from hypothesis import strategies
 
 from fsyncstorage import pipeline
 from fsyncstorage.errors import OutcomeUnknown

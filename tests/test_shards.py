@@ -15,6 +15,7 @@ from unittest import mock
 from . import shards
 from .support import PATIENCE
 from .support import TestCase
+from .support import Thread
 from .support import until
 
 GOOD = """
@@ -243,20 +244,27 @@ class ProcessesTests(Runs):
         with mock.patch.object(shards, 'GRACE', 0.2):
             self.assertEqual(self.run_them(), 1)
         self.assertEqual(
-            self.said_of('leaves'), '1 tests, 1 FAILED left 1 processes behind')
+            self.said_of('leaves'),
+            '1 tests, 1 FAILED left 1 processes behind')
         self.assertEqual(self.totals, '1 passed, 1 failed, 0 skipped')
 
     def test_one_that_hangs_says_where(self):
-        self.write(good=GOOD, hangs=HANGS)
-        with mock.patch.object(shards, 'SILENCE', 2), \
+        self.write(hangs=HANGS)
+
+        def lose_patience():
+            until(lambda: len(self.here()) == 2, 'both')
+            shards.SILENCE = 0.1
+
+        with mock.patch.object(shards, 'SILENCE', PATIENCE), \
                 mock.patch.object(shards, 'GRACE', 0.2):
+            impatience = Thread(lose_patience)
             self.assertEqual(self.run_them(), 1)
+            impatience.result()
         self.assertEqual(
             self.said_of('hangs'),
-            '0 tests, 1 FAILED printed nothing for 2 seconds')
+            '0 tests, 1 FAILED printed nothing for 0.1 seconds')
         self.assertRegex(self.printed, r'test_hangs.py", line \d+ in test')
-        self.assertEqual(self.totals, '2 passed, 1 failed, 1 skipped')
-        self.assertEqual(len(self.here()), 2)
+        self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
         self.assertFalse(any(map(runs, self.here())))
 
     def test_when_it_is_broken_off_nothing_is_left(self):

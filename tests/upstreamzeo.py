@@ -17,8 +17,8 @@ import ZEO.tests.ConnectionTests
 import ZEO.tests.forker
 import ZEO.tests.testConnection
 import ZEO.tests.testZEO
-import zope.testing.setupstack
 import ZODB.tests.util
+import zope.testing.setupstack
 from ZODB.tests.StorageTestBase import StorageTestBase
 
 from fsyncstorage.client.storage import FsyncClient
