@@ -199,7 +199,7 @@ class Scratch:
 def _scripts():
     """Name, module and function of each command that packages install.
 
-    Ours from `pyproject.toml`, since the tests may be run without an installation.
+    Ours from `pyproject.toml`: the tests may be run without an installation.
     """
     for each in entry_points(group='console_scripts'):
         yield each.name, each.module, each.attr
