@@ -297,9 +297,16 @@ sys.exit(shards.main(['-j', '4'], pathlib.Path({root}), 'samples'))
 
 class SignalTests(unittest.TestCase):
 
-    def test_an_interrupt_is_one_in_a_background_job_too(self):
+    def test_a_background_job_does_not_ignore_them(self):
         printed = subprocess.check_output(
-            ['sh', '-c', 'trap "" INT; exec "$@"', 'sh', sys.executable, '-c',
-             'import tests, signal; print(signal.getsignal(signal.SIGINT))'],
-            cwd=shards.ROOT, text=True)
-        self.assertIn('default_int_handler', printed)
+            ['sh', '-c', 'trap "" INT QUIT; exec "$@"', 'sh',
+             sys.executable, '-c', SAY_SIGNALS], cwd=shards.ROOT, text=True)
+        self.assertEqual(printed.split(), ['default_int_handler', 'SIG_DFL'])
+
+
+SAY_SIGNALS = """
+import signal
+import tests
+print(signal.getsignal(signal.SIGINT).__name__,
+      signal.getsignal(signal.SIGQUIT).name)
+"""
