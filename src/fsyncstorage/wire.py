@@ -175,7 +175,7 @@ _REQUEST_LENGTHS = {
 class Requests(_Inbox):
     """What a server receives after the hello."""
 
-    def next(self):
+    def next(self) -> Load | Blob | None:
         """The next request, or None: it is not there, or not all of it."""
         length = self._length()
         if length is None:
@@ -292,6 +292,9 @@ class End(typing.NamedTuple):
     number: int
 
 
+Event = (Welcome | Refused | Found | Nothing | Missing | Failed | Size | Chunk
+         | End)
+
 ANNOUNCING, GREETING, OPEN, CLOSED = (
     'before its announcement', 'before its welcome', 'open', 'refused')
 
@@ -344,7 +347,7 @@ class Client(_Inbox):
 
     # Replies
 
-    def next(self):
+    def next(self) -> Event | None:
         """The next of what the server says, or None: it is not there yet."""
         if self._ended is not None:
             ended, self._ended = self._ended, None
