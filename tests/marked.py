@@ -44,12 +44,15 @@ class Marked:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def abort(self):
-        """End the program alone, which says where it is."""
+    def abort(self, seconds):
+        """End the program alone, which may say where it is."""
         self._process.send_signal(signal.SIGABRT)
+        self.wait(seconds)
+        self._process.kill()
         self._process.wait()
 
     def wait(self, seconds):
+        """For its end, but not longer."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
 

@@ -12,6 +12,7 @@ import sys
 import unittest
 from unittest import mock
 
+from . import shard
 from . import shards
 from .support import PATIENCE
 from .support import TestCase
@@ -241,7 +242,7 @@ class ProcessesTests(Runs):
 
     def test_what_is_left_behind_is_a_failure(self):
         self.write(leaves=LEAVES_ONE)
-        with mock.patch.object(shards, 'GRACE', 0.2):
+        with mock.patch.object(shard, 'GRACE', 0.2):
             self.assertEqual(self.run_them(), 1)
         self.assertEqual(
             self.said_of('leaves'),
@@ -253,10 +254,10 @@ class ProcessesTests(Runs):
 
         def lose_patience():
             until(lambda: len(self.here()) == 2, 'both')
-            shards.SILENCE = 0.1
+            shard.SILENCE = 0.1
 
-        with mock.patch.object(shards, 'SILENCE', PATIENCE), \
-                mock.patch.object(shards, 'GRACE', 0.2):
+        with mock.patch.object(shard, 'SILENCE', PATIENCE), \
+                mock.patch.object(shard, 'GRACE', 0.2):
             impatience = Thread(lose_patience)
             self.assertEqual(self.run_them(), 1)
             impatience.result()
