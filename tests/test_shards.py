@@ -240,6 +240,10 @@ class ProcessesTests(Runs):
         for number in filter(runs, self.here()):
             os.kill(number, signal.SIGKILL)
 
+    def assertNoneLeft(self):
+        # One that is killed has no environment any more before it has ended.
+        until(lambda: not any(map(runs, self.here())), 'the end of all')
+
     def test_what_is_left_behind_is_a_failure(self):
         self.write(leaves=LEAVES_ONE)
         with mock.patch.object(shard, 'GRACE', 0.2):
@@ -266,7 +270,7 @@ class ProcessesTests(Runs):
             '0 tests, 1 FAILED printed nothing for 0.1 seconds')
         self.assertRegex(self.printed, r'test_hangs.py", line \d+ in test')
         self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
-        self.assertFalse(any(map(runs, self.here())))
+        self.assertNoneLeft()
 
     def test_when_it_is_broken_off_nothing_is_left(self):
         self.write(hangs=HANGS, ignores=IGNORES_INTERRUPTS)
@@ -281,7 +285,7 @@ class ProcessesTests(Runs):
                 until(lambda: len(self.here()) == 3, 'all three')
                 runner.send_signal(number)
                 self.assertEqual(runner.wait(PATIENCE), 128 + number)
-                self.assertFalse(any(map(runs, self.here())))
+                self.assertNoneLeft()
                 for path in self.root.glob('here-*'):
                     path.unlink()
 
