@@ -290,11 +290,14 @@ class ProcessesTests(Runs):
                     path.unlink()
 
 
+# Whoever runs the tests may have been started by nohup.
 RUNNER = """
 import pathlib
+import signal
 import sys
 from tests import shards
 shards.GRACE = 1
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 shards.let_signals_break_off()
 sys.exit(shards.main(['-j', '4'], pathlib.Path({root}), 'samples'))
 """
