@@ -39,10 +39,10 @@ class Marked:
                     found.append(int(path.parent.name))
         return set(found)
 
-    def send(self, number):
-        """A signal to the program and to its group."""
+    def interrupt(self):
+        """The program and its group, as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self._process.pid, signal.SIGINT)
 
     def abort(self, seconds):
         """End the program alone, which may say where it is."""

@@ -112,8 +112,8 @@ class Shard:
     def is_wrong(self, what):
         self.trouble = self.trouble or what
 
-    def break_off(self, number):
-        self._program.send(number)
+    def interrupt(self):
+        self._program.interrupt()
 
     def end(self, deadline):
         self._program.wait(max(deadline - time.monotonic(), 0))

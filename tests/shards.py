@@ -42,14 +42,18 @@ LONGEST = (
     'test_check',
 )
 
+BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+came = []   # the number of the one that breaks off the run
+
 _NAME_OF_A_TEST = re.compile(r' \S.*\)( \(skipped: .*)?$')
 
 
 def run(shards, processes, ended):
-    """Run them all, and call this with each that has ended."""
+    """Run them all, or until it is broken off; call this with each that has
+    ended."""
     waiting, running = list(reversed(shards)), []
     try:
-        while waiting or running:
+        while (waiting or running) and not came:
             while waiting and len(running) < processes:
                 running.append(waiting.pop())
                 running[-1].start()
@@ -58,15 +62,12 @@ def run(shards, processes, ended):
                 running.remove(shard)
                 ended(shard)
     finally:
-        if running:
-            break_off(running)
+        end_early(running)
 
 
-def break_off(shards):
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-        signal.signal(number, signal.SIG_IGN)   # impatience would leave some
+def end_early(shards):
     for shard in shards:
-        shard.break_off(signal.SIGINT)
+        shard.interrupt()
     deadline = time.monotonic() + GRACE
     for shard in shards:
         shard.end(deadline)
@@ -142,6 +143,9 @@ def main(arguments, root=ROOT, package='tests'):
         tell(shard)
 
     run(shards, options.processes, ended)
+    if came:
+        print('broken off', flush=True)
+        return 128 + came[0]
     for shard in shards:
         if shard.failed:
             show(shard)
@@ -149,13 +153,17 @@ def main(arguments, root=ROOT, package='tests'):
 
 
 def let_signals_break_off():
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+    for number in BREAKING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _broken_off)
 
 
 def _broken_off(number, frame):
-    raise SystemExit(128 + number)
+    # No exception: it could come between the start of a process and the note
+    # of it.  Impatience changes nothing.
+    came.append(number)
+    for each in BREAKING:
+        signal.signal(each, signal.SIG_IGN)
 
 
 if __name__ == '__main__':

@@ -283,8 +283,10 @@ class ProcessesTests(Runs):
                 self.addCleanup(runner.stdout.close)
                 self.addCleanup(runner.kill)
                 until(lambda: len(self.here()) == 3, 'all three')
-                runner.send_signal(number)
-                self.assertEqual(runner.wait(PATIENCE), 128 + number)
+                # Again and again: impatience does not leave any.
+                until(lambda: runner.send_signal(number)
+                      or runner.poll() is not None, 'its end')
+                self.assertEqual(runner.returncode, 128 + number)
                 self.assertNoneLeft()
                 for path in self.root.glob('here-*'):
                     path.unlink()
