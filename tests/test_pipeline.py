@@ -2,7 +2,6 @@
 
 import unittest
 
-from hypothesis import settings
 from hypothesis import stateful
 from hypothesis import strategies
 
@@ -12,6 +11,8 @@ from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pipeline import Commit
 from fsyncstorage.pipeline import Pipeline
 from fsyncstorage.pipeline import Point
+
+from .generated import settings
 
 
 def tid(number):
