@@ -109,5 +109,5 @@ $(VENV)/.made:
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-oldest build dist docs/_build src/*.egg-info .hypothesis .tox
+	rm -rf .venv .venv-oldest build dist docs/_build src/*.egg-info .hypothesis .tox .mypy_cache .ruff_cache
 	find src tests perf docs -name __pycache__ -prune -exec rm -rf {} +
