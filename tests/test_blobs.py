@@ -182,7 +182,8 @@ class Blobs(TestCase):
             storage.close()
             for name in 'group-commit', 'group-commit.index':
                 os.remove(self.path(name))
-            os.rename(self.path('group-commit-blobs'), self.path(when.__name__))
+            os.rename(
+                self.path('group-commit-blobs'), self.path(when.__name__))
 
     def test_the_path_for_another_program(self):
         storage = self.opened('group-commit')

@@ -1,4 +1,4 @@
-"""Index files: exact, believed only when right, written while commits go on."""
+"""Index files: exact, believed only if right, written while commits go on."""
 
 import os
 import random
@@ -14,7 +14,6 @@ from ZODB.utils import z64
 from fsyncstorage import index
 from fsyncstorage import recovery
 from fsyncstorage.recovery import DamagedFile
-from fsyncstorage.source import Source
 
 from . import sealing
 from .support import TestCase

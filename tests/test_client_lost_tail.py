@@ -79,7 +79,8 @@ class LostTail(ConnectedTestCase):
         client = self.connect()
         with self.assertLogs('ZEO', 'ERROR') as logs:
             new = self.lose(client)
-            until(lambda: 'Server behind client' in str(logs.output), 'refused')
+            until(lambda: 'Server behind client' in str(logs.output),
+                  'refused')
         self.assertFalse(client.is_connected())
         self.assertEqual(client.lastTransaction(), new)
         self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'new')

@@ -15,7 +15,6 @@ import shutil
 import unittest
 
 from hypothesis import HealthCheck
-from hypothesis import settings
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine
 from hypothesis.stateful import initialize
@@ -38,6 +37,7 @@ from .crashing.ledger import Standing
 from .crashing.site import FIRST_TID
 from .crashing.site import Site
 from .crashing.tearing import MODELS
+from .generated import settings
 
 EXAMPLES = 800
 MANY_EXAMPLES = 3000

@@ -32,8 +32,8 @@ MOST_GROWTH = 64 << 20  # of memory, in bytes
 encode = encoder(b'Z5')
 
 VALUES = (
-    None, 0, -1, 1 << 62, 1.5, '', 'x', b'', b'x', z64, b'\xff' * 8, (), (z64,),
-    {}, {'a': 1}, [], [z64] * 3, b'x' * 10000, 'tid', True,
+    None, 0, -1, 1 << 62, 1.5, '', 'x', b'', b'x', z64, b'\xff' * 8, (),
+    (z64,), {}, {'a': 1}, [], [z64] * 3, b'x' * 10000, 'tid', True,
 )
 
 

@@ -165,6 +165,6 @@ class State(TestCase):
                          'fsyncstorage.datafile')
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
-        self.assertEqual(storage._tindex, 
-            {oid(1): 4 + 23 + seal.room(b'')})
+        self.assertEqual(
+            storage._tindex, {oid(1): 4 + 23 + seal.room(b'')})
         storage.tpc_abort(transaction)

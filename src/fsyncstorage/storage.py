@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import zc.lockfile
 import ZODB.blob
@@ -56,22 +57,22 @@ class FsyncStorage(CommitMachinery):
 
     def __init__(
         self,
-        file_name,
-        create=False,
-        read_only=False,
-        stop=None,
-        quota=None,
-        pack_gc=True,
-        pack_keep_old=True,
-        packer=None,
-        blob_dir=None,
-        durability=policies.DEFAULT_POLICY,
-        sync_interval=policies.DEFAULT_SYNC_INTERVAL,
-        group_commit_delay=policies.DEFAULT_GROUP_COMMIT_DELAY,
-        checksums=policies.DEFAULT_CHECKSUMS,
-        index_checkpoint=policies.DEFAULT_INDEX_CHECKPOINT,
-        reader_threads=policies.DEFAULT_READER_THREADS,
-    ):
+        file_name: str,
+        create: bool = False,
+        read_only: bool = False,
+        stop: bytes | None = None,
+        quota: int | None = None,
+        pack_gc: bool = True,
+        pack_keep_old: bool = True,
+        packer: Callable | None = None,
+        blob_dir: str | None = None,
+        durability: str = policies.DEFAULT_POLICY,
+        sync_interval: str | float = policies.DEFAULT_SYNC_INTERVAL,
+        group_commit_delay: str | float = policies.DEFAULT_GROUP_COMMIT_DELAY,
+        checksums: bool = policies.DEFAULT_CHECKSUMS,
+        index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
+        reader_threads: int | str = policies.DEFAULT_READER_THREADS,
+    ) -> None:
         """The arguments of FileStorage, and some of our own.
 
         :param str durability: none, interval, group-commit, per-commit or
@@ -105,7 +106,7 @@ class FsyncStorage(CommitMachinery):
                 ' needed, like Data.fs')
         self._stop = stop
         self._begins_anew = create
-        self._durable_directories = set()
+        self._durable_directories: set[str] = set()
         self._swapping = threading.Lock()
         try:
             if not read_only:
