@@ -7,6 +7,8 @@ import os
 import unittest
 from unittest import mock
 
+import ZODB.event
+from ZEO.interfaces import StaleCache
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.MappingStorage import MappingStorage
@@ -202,6 +204,22 @@ class WhatCameMeanwhile(DoomedTestCase):
     def test_later_than_all_that_was_lost(self):
         self.check(lambda kept, lost: None)
 
+    def test_the_event_of_a_stale_cache(self):
+        """ZEO's, as ever: before the cache is empty."""
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        events = []
+
+        def notify(event):
+            if isinstance(event, StaleCache):
+                events.append(len(event.storage._cache))
+
+        with mock.patch.object(ZODB.event, 'notify', notify):
+            self.lose_and_go_on()
+        self.assertEqual(len(events), 1)
+        self.assertGreater(events[0], 0)
+
     def test_with_a_clock_that_went_back(self):
         self.check(lambda kept, lost: p64(u64(kept) + 1))
 
@@ -224,6 +242,33 @@ class WhatCameMeanwhile(DoomedTestCase):
             self.lose()
         with self.assertRaises(ConflictError):
             view.commit()
+
+    def check_connection_that_ends_before_it_is_used(self, lose):
+        """The next one finds that all is as the client knows it."""
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        view.root['b']['value'] = 1
+        get_info, asked = Session.get_info, []
+
+        def get_info_once(session):
+            asked.append(session)
+            if len(asked) == 2:
+                session.connection.abort()
+            return get_info(session)
+
+        with mock.patch.object(Session, 'get_info', get_info_once):
+            lose()
+        self.assertEqual(len(asked), 3)
+        with self.assertRaises(ConflictError):
+            view.commit()
+
+    def test_a_connection_that_ends_before_it_is_used(self):
+        self.check_connection_that_ends_before_it_is_used(self.lose)
+
+    def test_a_connection_that_ends_to_a_server_that_went_on(self):
+        self.check_connection_that_ends_before_it_is_used(
+            self.lose_and_go_on)
 
     def test_new_transactions_where_the_clock_went_back(self):
         """What they see has a tid that is less than what was lost."""

@@ -21,12 +21,12 @@ Both are needed:
   It is refused when it returns, by the tid that it reads before (`starts`).
   Each doomed instance has one, until it is doomed no more.
 
-The order: first the client goes back to the last transaction that the server
-has (`FsyncClient.notify_lost`); then every instance is doomed (`fall`).  A
-connection that begins its next transaction between the two is doomed, too,
-which does no harm: that one is tried again.  A connection that begins it
-afterwards gets the new state, and forgets the objects that it has in memory.
-All this happens in the event loop, before the new connection can be used.
+The order: first the client's cache is empty, and at the last transaction that
+the server has (`link`), and the connections shall forget the objects that they
+have in memory; then every instance is doomed (`fall`); then the new connection
+can be used.  A transaction that begins between the first two is doomed, too,
+which does no harm: it is tried again.  One that begins afterwards gets the new
+state.
 
 The instances are found by way of the storage's database: an MVCCAdapter, or a
 wrapper around this storage that has its own database as `db` (those of
@@ -67,11 +67,7 @@ class Doom:
         self._lock = threading.Lock()
 
     def fall(self, db, last_tid):
-        """Doom all transactions; the server's last one is `last_tid`.
-
-        The storage says so already, and has told its database to forget all
-        that it has in memory.
-        """
+        """Doom all transactions; the server's last one is `last_tid`."""
         self.falls += 1
         adapter = _adapter(db)
         if adapter is None:

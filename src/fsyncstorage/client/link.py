@@ -40,18 +40,24 @@ GATHERED = {
 class _Connection(ClientIO):
 
     link = None
+    #: A server has lost what this client has seen, and the transactions that
+    #: have seen it are not doomed yet: it may be gone again before they are.
+    lost = False
 
     async def verify(self, server_tid):
         self.link.leave()
         protocol = self.protocol
         try:
-            if await self._has_lost_what_we_saw(server_tid):
-                self.client.notify_lost(server_tid)
+            lost = await self._has_lost_what_we_saw(server_tid)
         except Exception as error:
             # As ZEO does where it cannot verify.
             del self.protocol
             self.register_failed(protocol, error)
         else:
+            if lost:
+                self.lost = True
+                if self.cache.getLastTid() > server_tid:
+                    self.cache.begin_anew(server_tid)  # ZEO would refuse
             await super().verify(server_tid)
 
     async def _has_lost_what_we_saw(self, server_tid):

@@ -88,13 +88,10 @@ class FsyncClient(ClientStorage):
         super().notify_connected(connection, info)
         # A server that was started again gives the same ones to others.
         self._oids.clear()
+        if connection.lost:
+            self._doom.fall(self._db, self.lastTransaction())
+            connection.lost = False
         connection.link.meet(info)
-
-    def notify_lost(self, last_tid):
-        """The server has lost what we have seen; it goes on from there."""
-        self._cache.begin_anew(last_tid)
-        self.invalidateCache()
-        self._doom.fall(self._db, last_tid)
 
     def close(self):
         super().close()
