@@ -132,7 +132,7 @@ def _replace(storage, file, index, end):
         datafile.disk.replace(path + '.pack', path)
         file.name = path
         storage.replace_file(file, index, end)
-        datafile.disk.sync_directory(os.path.dirname(path))
+        storage.sync_home()
     except BaseException as error:
         if isinstance(error, OSError) and storage._file is not file:
             raise  # it was not renamed: but for the index, all is as before
