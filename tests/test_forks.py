@@ -137,7 +137,8 @@ class Forks(TestCase):
 
     def test_locks_that_others_held(self):
         """In the child there is nobody to free them."""
-        storage, held, free = self.storage, threading.Event(), threading.Event()
+        storage = self.storage
+        held, free = threading.Event(), threading.Event()
 
         def hold():
             with contextlib.ExitStack() as stack:

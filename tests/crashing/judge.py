@@ -155,8 +155,9 @@ class Judge:
         current, revisions, blobs = _expected(kept)
         yield from _differences(DAMAGED, current, seen.current)
         yield from _differences(DAMAGED, revisions, seen.revisions)
-        yield from _differences(BLOB, *(
-            self._owed_blobs(known, standing) for known in (blobs, seen.blobs)))
+        yield from _differences(
+            BLOB, self._owed_blobs(blobs, standing),
+            self._owed_blobs(seen.blobs, standing))
         if seen.last_tid != (tids[-1] if tids else z64):
             yield Problem(PHANTOM, tid_repr(seen.last_tid))
 
