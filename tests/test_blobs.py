@@ -153,6 +153,23 @@ class Blobs(TestCase):
                 storage.close()
                 self.forget()
 
+    def test_none_does_not_mind_what_was_removed(self):
+        """A pack removes garbage, also what was changed while it ran."""
+        storage = self.opened('none')
+        for removed in os.remove, lambda path: shutil.rmtree(
+                os.path.dirname(path)):
+            tid = storage.tpc_finish(self.vote(1))
+            other = storage.tpc_finish(self.vote(2))
+            removed(storage.loadBlob(oid(1), tid))
+            blob = storage.loadBlob(oid(2), other)
+            events = self.trace()
+            storage._checkpoints.write()
+            self.check_synced(events, blob)
+            self.assertIsNone(storage.stats()['writing_stopped'])
+            storage.close()
+            self.forget()
+            storage = self.opened('none')
+
     def forget(self):
         """Begin anew, untraced."""
         for name in 'open', 'sync', 'write', 'sync_directory':
