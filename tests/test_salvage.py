@@ -7,8 +7,8 @@ import subprocess
 import sys
 from unittest import mock
 
-import ZODB
 import transaction
+import ZODB
 from ZODB.FileStorage import FileStorage
 from ZODB.tests.MinPO import MinPO
 

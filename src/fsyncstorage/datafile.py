@@ -18,6 +18,9 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
+# Like `Disk.open`: called with a path and flags.
+Opener = Callable[[str, int], int]
+
 
 def _sync_primitive() -> Callable[[int], object]:
     """The call after which the data, and the size to find it, are kept."""
@@ -81,9 +84,13 @@ class Disk:
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)
 
-    def sync_directory(self, path: str) -> None:
-        """Make the names in a directory durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def sync_directory(
+            self, path: str, opener: Opener | None = None) -> None:
+        """Make the names in a directory durable.
+
+        An `opener` is called in the place of `open`.
+        """
+        fd = (opener or self.open)(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         except OSError as error:
@@ -171,12 +178,13 @@ class Descriptor:
 class _Closed:
     """In the place of the descriptor of a closed file."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, because: str = 'is closed') -> None:
         self._name = name
+        self._because = because
 
     @property
     def number(self) -> int:
-        raise ValueError(f'{self._name} is closed')
+        raise ValueError(f'{self._name} {self._because}')
 
 
 class DataFile(io.RawIOBase):
@@ -185,11 +193,12 @@ class DataFile(io.RawIOBase):
     #: Where the file ends for stock code; None for its real end.
     limit: int | None = None
 
-    def __init__(self, path: str, flags: int) -> None:
+    def __init__(
+            self, path: str, flags: int, opener: Opener | None = None) -> None:
         self._cursor = 0
         self.name = path
         self.descriptor: Descriptor | _Closed = _Closed(path)
-        self.descriptor = Descriptor(disk.open(path, flags))
+        self.descriptor = Descriptor((opener or disk.open)(path, flags))
 
     # By position: needs no lock.  Each call keeps the descriptor in a local
     # variable: another thread may close the file meanwhile.
@@ -265,6 +274,11 @@ class DataFile(io.RawIOBase):
         self.descriptor = _Closed(self.name)
         super().close()
 
+    def abandon(self, because: str) -> None:
+        """As `close`, and say why to whoever uses it later."""
+        self.close()
+        self.descriptor = _Closed(self.name, because)
+
     def reader(self) -> io.BufferedReader:
         """A buffered reader of its own on the same open file."""
         return io.BufferedReader(_Reader(self), 1 << 16)
@@ -294,7 +308,7 @@ def open_new(path: str) -> DataFile:
         path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
 
 
-def sync_path(path: str) -> None:
+def sync_path(path: str, opener: Opener | None = None) -> None:
     """Sync a file that something else wrote."""
-    with open_existing(path, read_only=True) as file:
+    with DataFile(path, os.O_RDONLY, opener) as file:
         file.sync()

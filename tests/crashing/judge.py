@@ -155,10 +155,19 @@ class Judge:
         current, revisions, blobs = _expected(kept)
         yield from _differences(DAMAGED, current, seen.current)
         yield from _differences(DAMAGED, revisions, seen.revisions)
-        if self._policy != 'none':
-            yield from _differences(BLOB, blobs, seen.blobs)
+        yield from _differences(
+            BLOB, self._owed_blobs(blobs, standing),
+            self._owed_blobs(seen.blobs, standing))
         if seen.last_tid != (tids[-1] if tids else z64):
             yield Problem(PHANTOM, tid_repr(seen.last_tid))
+
+    def _owed_blobs(self, blobs, standing):
+        """`none` promises those that were there before the last close, pack
+        or checkpoint; all others, those of every transaction that is there."""
+        if self._policy != 'none':
+            return blobs
+        return {key: content for key, content in blobs.items()
+                if key[1] in standing.kept}
 
     def _order(self, kept, tids, standing):
         for expected, tid in zip(kept, tids):

@@ -123,6 +123,7 @@ class Site(contextlib.ExitStack):
         self.recorder.sync_error = None
         self.storage = self._make(self.path, **self._options, **options)
         self._settle()
+        self._adopt_blobs()
         self._kept(self.standing.acknowledged)
 
     def close(self):
@@ -156,6 +157,32 @@ class Site(contextlib.ExitStack):
                 self.acknowledged(tid)
             else:
                 self.mark(events.Revoked(tid))
+
+    def _adopt_blobs(self):
+        """What a power cut has left of blobs that were not promised (`none`)
+        is what there is from now on."""
+        durability = getattr(self.storage, 'durability', None)  # not of stock
+        if durability is None or durability.policy.name != 'none':
+            return
+        for tid, transaction in self.ledger.transactions.items():
+            if transaction.blobs and tid not in self.standing.kept:
+                self.ledger.transactions[tid] = self._with_what_is_left(
+                    transaction)
+        for pack in self.ledger.packs:
+            pack.kept = pack.kept and [
+                transaction if transaction.tid in self.standing.kept
+                else self._with_what_is_left(transaction)
+                for transaction in pack.kept]
+
+    def _with_what_is_left(self, transaction):
+        blobs = {}
+        for oid in transaction.blobs:
+            with contextlib.suppress(FileNotFoundError):
+                path = self.storage.fshelper.getBlobFilename(
+                    oid, transaction.tid)
+                with open(path, 'rb') as file:
+                    blobs[oid] = file.read()
+        return transaction._replace(blobs=blobs)
 
     def pack(self, before_copying=_nothing, while_syncing=_nothing,
              after_swapping=_nothing):

@@ -17,8 +17,8 @@ Both are needed:
   stand before those of its class, until the connection asks for the
   invalidations of its next transaction.  This is the only way to know whose
   commit it is;
-- what is *under way*, a load that waits for the server, was called before that.
-  It is refused when it returns, by the tid that it reads before (`starts`).
+- what is *under way*, a load that waits for the server, was called before
+  that.  It is refused when it returns, by the tid that it reads before (`starts`).
   Each doomed instance has one, until it is doomed no more.
 
 The order: first the client's cache is empty, and at the last transaction that
