@@ -81,7 +81,7 @@ class Reader:
         raise Unreadable(f'more than {self._most_steps} opcodes')
 
     def _result(self):
-        value, = self._stack or (None,)
+        value, = self._stack
         return value
 
     # The bytes of the pickle

@@ -6,8 +6,6 @@ method of a session is called with arguments as they stand in `REGISTERED`, or
 not at all.
 """
 
-import functools
-
 from ..plainpickle import LONGEST_TEXT
 
 KEEP_ALIVE = -1
@@ -93,42 +91,35 @@ def is_numbers(value):
 
 
 def or_none(is_kind):
-    return functools.partial(_is_kind_or_none, is_kind)
 
+    def is_kind_or_none(value):
+        return value is None or is_kind(value)
 
-def _is_kind_or_none(is_kind, value):
-    return value is None or is_kind(value)
+    is_kind_or_none.__name__ = is_kind.__name__ + '_or_none'
+    return is_kind_or_none
 
 
 class Call:
     """What a method takes: the last ones may be left out."""
 
     def __init__(self, *kinds, optional=0):
-        self._kinds = kinds
-        self._needed = len(kinds) - optional
+        self.kinds = kinds
+        self.needed = len(kinds) - optional
 
     def check(self, name, arguments):
-        kinds = self._kinds
-        if not self._needed <= len(arguments) <= len(kinds):
+        kinds = self.kinds
+        if not self.needed <= len(arguments) <= len(kinds):
             raise TypeError(f'{name} with {len(arguments)} arguments')
         for is_kind, argument in zip(kinds, arguments):
             if not is_kind(argument):
-                raise TypeError(
-                    f'{name} with a wrong argument:'
-                    f' {is_kind_name(is_kind)} is needed, not'
-                    f' {_shown(argument)}')
-
-
-def is_kind_name(is_kind):
-    is_kind, = getattr(is_kind, 'args', (is_kind,))
-    return is_kind.__name__.removeprefix('is_')
+                raise TypeError(f'{name} with {_shown(argument)}, where'
+                                f' {is_kind.__name__} is false')
 
 
 def _shown(argument):
-    try:
-        return f'{type(argument).__name__} of {len(argument)}'
-    except TypeError:
-        return type(argument).__name__
+    """Its type, for the log: the value may be anything."""
+    length = len(argument) if hasattr(argument, '__len__') else ''
+    return f'{type(argument).__name__} {length}'.rstrip()
 
 
 #: What may be called before a client has registered, and then.
