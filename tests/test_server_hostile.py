@@ -29,7 +29,9 @@ CONFIGURATION = """
 %import fsyncstorage
 <fsyncstorage 1>
   path {path}
+  blob-dir {path}-blobs
 </fsyncstorage>
+{more}
 """
 
 MOST_GROWTH = 64 << 10  # KB
@@ -106,6 +108,7 @@ class Hostile(Commands):
 
     read_only = msgpack = False
     handshake = b'Z5'
+    more_configuration = ''
 
     def setUp(self):
         super().setUp()
@@ -113,9 +116,12 @@ class Hostile(Commands):
         with open(self.path('zeo.conf'), 'w') as file:
             file.write(CONFIGURATION.format(
                 address=self.address, path=self.path(),
-                read_only=self.read_only, msgpack=self.msgpack))
+                read_only=self.read_only, msgpack=self.msgpack,
+                more=self.more_configuration))
         if self.read_only:
-            FsyncStorage(self.path()).close()  # now it is there
+            # Now it is there.
+            FsyncStorage(
+                self.path(), blob_dir=self.path('Data.fs-blobs')).close()
         self.process = self.start(
             [*SCRIPTS['fsync-runzeo'], '-C', self.path('zeo.conf')],
             self.is_answered)
