@@ -34,6 +34,8 @@ LONGEST_TEXT = 1 << 20
 LONGEST_NUMBER = 16
 # Whole numbers below it have a hash each; two that are larger may share one.
 LARGEST_KEY = 1 << 60
+# Bytes of a line, which is a name or a number.
+LONGEST_LINE = 1000
 
 _GOOD_KEYS = str, bytes, bool, type(None)
 
@@ -101,7 +103,8 @@ class Reader:
         return self._data[self._position - 1]
 
     def _take_line(self):
-        end = self._data.index(b'\n', self._position)
+        end = self._data.index(
+            b'\n', self._position, self._position + LONGEST_LINE)
         line = self._data[self._position:end]
         self._position = end + 1
         return line

@@ -13,8 +13,8 @@ else:
   much has gathered it is disconnected;
 - what it sends that cannot be understood ends its connection.
 
-Left to others: what the calls mean (session), what must not overtake what
-(outbox).
+Left to others: decoding (decoding), the types of arguments (calls), what the
+calls mean (session), what must not overtake what (outbox).
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
     #: There is more to send than the peer takes at the moment.
     full = False
     #: What may be called; the session sets more when it has registered.
-    calls = calls.UNREGISTERED
+    offered = calls.UNREGISTERED
 
     def __init__(self, loop, addr, session, msgpack, traffic):
         self.loop = loop
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
 
     def registered(self):
         """The client may call everything else now, with long frames."""
-        self.calls = calls.REGISTERED
+        self.offered = calls.REGISTERED
         self._decode = decoding.decoder(
             self.protocol_version[:1], registered=True)
         self._longest = LONG_FRAME
@@ -230,12 +230,12 @@ class Connection(asyncio.Protocol):
             self._decode(message))
         if message_id == calls.KEEP_ALIVE:
             return
-        if name not in self.calls:
+        if name not in self.offered:
             raise ValueError(f'a call of {name!r:.100}')
         try:
-            self.calls[name].check(name, arguments)
+            self.offered[name].check(name, arguments)
         except TypeError as error:
-            if is_async or self.calls is calls.UNREGISTERED:
+            if is_async or self.offered is calls.UNREGISTERED:
                 raise
             self.send_error(message_id, error)
             return
