@@ -11,7 +11,6 @@ import pickle
 import random
 import struct
 
-import msgpack
 from ZEO.asyncio.marshal import encoder
 from ZODB.utils import maxtid
 from ZODB.utils import z64

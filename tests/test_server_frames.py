@@ -18,6 +18,8 @@ import msgpack
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
+from fsyncstorage.durability import DEFAULT_READER_THREADS
+from fsyncstorage.server.service import SLOW_THREADS
 from fsyncstorage.timing.zeo import wire as zeowire
 
 from .fuzzing import TRANSACTION
@@ -40,6 +42,8 @@ QUIETLY = """
 
 # Connections that are open at the same time.
 AT_ONCE = 50
+# Threads that begin when they are needed, and stay.
+POOLS = DEFAULT_READER_THREADS + SLOW_THREADS
 # Seconds in which an honest client is answered, however busy the machine is.
 LIVENESS = 10
 
@@ -123,7 +127,7 @@ class Pickles(Hostile):
         over = threading.Event()
 
         def go_on():
-            while not over.is_set():
+            while not over.wait(0.01):
                 client.commit()
                 client.check()
 
@@ -136,8 +140,7 @@ class Pickles(Hostile):
         self.assertIsNone(self.process.poll(), 'it is alive')
         client.commit()
         self.assertFalse(os.path.exists(self.canary), 'code was run')
-        until(lambda: all(map(int.__le__, self.figures(), before)),
-              'no more threads, open files and blobs than before')
+        self.wait_until_nothing_is_left(*before)
         self.assertLess(self.largest() - largest, MOST_GROWTH)
         client.close()
 
@@ -156,6 +159,11 @@ class Pickles(Hostile):
                 _read_to_the_end(peers.popleft())
         for peer in peers:
             _read_to_the_end(peer)
+
+    def wait_until_nothing_is_left(self, threads, files, parts):
+        bounds = threads + POOLS, files, parts
+        until(lambda: all(map(int.__le__, self.figures(), bounds)),
+              'no more threads, open files and parts of blobs than before')
 
     def figures(self):
         """Threads, open files, and parts of blobs of the server."""

@@ -207,6 +207,15 @@ class Pickles(Hostile):
                        [True])
 
 
+class EitherEncoding(Hostile):
+
+    def test_a_client_may_choose_msgpack(self):
+        register = msgpack.packb((1, False, 'register', ('1', True)))
+        handshake, reply = self.talk(b'M5', register)
+        self.assertEqual(handshake, b'Z5')
+        self.assertEqual(msgpack.unpackb(reply)[:3], [1, 0, '.reply'])
+
+
 class PicklesReadOnly(Pickles):
 
     read_only = True
@@ -216,6 +225,10 @@ class PicklesWhereMsgpackIsSpoken(Pickles):
     """A client that answers M5 with Z5 is no client."""
 
     msgpack = True
+
+    def test_no_pickle_is_read(self):
+        self.assertEqual(
+            self.talk(b'Z5', message('register', '1', True)), [b'M5'])
 
 
 class Msgpack(Hostile):

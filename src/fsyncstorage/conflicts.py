@@ -74,8 +74,9 @@ def _class_of_the_site(module, name):
         return None
     except Exception as error:  # a module may do what it likes
         raise Refused(f'{module} cannot be imported: {error}') from error
-    if found is not None and (
-            not isinstance(found, type) or _is_standard(found.__module__)):
+    is_of_the_site = isinstance(found, type) and not _is_standard(
+        str(found.__module__))
+    if found is not None and not is_of_the_site:
         raise Refused(f'{module}.{name}')
     return found
 
