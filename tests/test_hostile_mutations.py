@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from .fuzzing import Fuzzer
+from .mutating import Fuzzer
 from .support import TestCase
 
 MOST_TIME = 10
@@ -52,7 +52,7 @@ class ManyMutationsTests(TestCase):
     def test_none_is_dear(self):
         for begin in range(0, self.NUMBER, self.AT_A_TIME):
             done = subprocess.run(
-                [sys.executable, '-m', 'tests.fuzzing',
+                [sys.executable, '-m', 'tests.mutating',
                  str(begin), str(begin + self.AT_A_TIME)],
                 capture_output=True, text=True,
                 env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))

@@ -117,7 +117,7 @@ class Peer:
     def wrong_order(self):
         """Parts of a transaction, in any order."""
         parts = [
-            call('tpc_begin', 7, b'', b'', b''), call('vote', 7),
+            call('tpc_begin', 7, b'', b'', {}), call('vote', 7),
             call('tpc_finish', 7), call('tpc_abort', 7),
             call('storea', z64, z64, b'data', 7, is_async=True),
             call('storeBlobStart', is_async=True),

@@ -44,6 +44,7 @@ from ZODB.utils import as_bytes
 from ZODB.utils import p64
 
 from . import blobs
+from . import conflicts
 from . import seal
 from .errors import OutcomeUnknown
 from .errors import Unpublished
@@ -83,6 +84,7 @@ class CommitMachinery(FileStorage):
 
     _closed_because = 'is closed'
     _sealed = False  # the transaction in progress
+    _distrusts_records = False
     #: What was written from here on was cut back.  Until something behind it
     #: is durable, a power cut can show parts of it.
     _cut_back_to = -1
@@ -261,8 +263,28 @@ class CommitMachinery(FileStorage):
                     oid, committedSerial)
             except POSKeyError:
                 pass  # its creation was undone: stock says so
+        if self._distrusts_records:
+            try:
+                self._check_records(oid, oldSerial, newpickle, committedData)
+            except conflicts.Refused as reason:
+                raise ConflictError(
+                    oid=oid, serials=(committedSerial, oldSerial),
+                    data=newpickle) from reason
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
+
+    def distrust_records(self):
+        """From now on, records come from clients: a server calls it."""
+        self._distrusts_records = True
+
+    def _check_records(self, oid, old_serial, *records):
+        """Stock is about to unpickle these, and the one of the old serial."""
+        for record in records:
+            if record:
+                conflicts.check(self._crs_untransform_record_data(record))
+        with contextlib.suppress(POSKeyError):  # stock says so
+            conflicts.check(self._crs_untransform_record_data(
+                self.loadSerial(oid, old_serial)))
 
     @property
     def _appended(self):

@@ -10,12 +10,12 @@ Left to others: which view is the current one, and the gate (the storage).
 """
 
 import errno
+import itertools
 import os
 import struct
+from base64 import encodebytes
 
-from ZODB._compat import loads
 from ZODB.FileStorage.FileStorage import FileIterator
-from ZODB.FileStorage.FileStorage import UndoSearch
 from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import CorruptedDataError
@@ -25,6 +25,7 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from . import extension
 from . import seal
 from .scan import FIRST
 
@@ -208,11 +209,10 @@ class View:
 
     def undo_log(self, first, last, filter):
         with self.transactions() as transactions:
-            search = UndoSearch(
-                transactions._file, self.end, first, last, filter)
-            while not search.finished():
-                search.search()
-            return search.results
+            return list(itertools.islice(
+                (entry for entry in transactions.undoable()
+                 if filter is None or filter(entry)),
+                max(first, 0), max(last, 0)))
 
     def iterator(self, start=None, stop=None):
         return ViewIterator(self, start, stop)
@@ -278,7 +278,7 @@ class _Transactions(_Unsealing):
 
     def _history_entry(self, record):
         header = self._read_txn_header(record.tloc)
-        entry = loads(header.ext) if header.ext else {}
+        entry = extension.shown(header.ext) if header.ext else {}
         entry.update(
             time=TimeStamp(record.tid).timeTime(),
             user_name=header.user,
@@ -287,6 +287,27 @@ class _Transactions(_Unsealing):
             size=record.plen,
         )
         return entry
+
+    def undoable(self):
+        """What can be undone, newest first; nothing behind a pack can."""
+        position = self._view.end
+        while position > FIRST:
+            position = self.start_of_the_one_before(position)
+            header = self._read_txn_header(position)
+            if header.status == 'p':
+                return
+            if header.status == ' ':
+                yield self._undo_entry(header)
+
+    def _undo_entry(self, header):
+        return {
+            'id': encodebytes(header.tid).rstrip(),
+            'time': TimeStamp(header.tid).timeTime(),
+            'user_name': header.user,
+            'size': header.tlen,
+            'description': header.descr,
+            **(extension.shown(header.ext) if header.ext else {}),
+        }
 
 
 class ViewIterator(_Unsealing, FileIterator):

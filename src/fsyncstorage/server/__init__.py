@@ -10,6 +10,8 @@ From the outside in:
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
 - server        the listening server: connections, all storages together
 - connection    one client's byte stream: frames, handshake, calls and replies
+- decoding      a client's messages, decoded as plain data
+- calls         the calls of the protocol, and the types of their arguments
 - outbox        one FIFO a connection, and what must not overtake what
 - session       what one client may ask for
 - channel       a read channel, another kind of connection

@@ -13,8 +13,8 @@ else:
   much has gathered it is disconnected;
 - what it sends that cannot be understood ends its connection.
 
-Left to others: what the calls mean (session), what must not overtake what
-(outbox).
+Left to others: decoding (decoding), the types of arguments (calls), what the
+calls mean (session), what must not overtake what (outbox).
 """
 
 import asyncio
@@ -24,20 +24,20 @@ import struct
 
 from ZEO.asyncio.marshal import encoder
 from ZEO.asyncio.marshal import reduce_exception
-from ZEO.asyncio.marshal import server_decoder
 from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
 from .. import wire
+from . import calls
+from . import decoding
 from .channel import Refused
 from .outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
 VERSION = b'5'
-KEEP_ALIVE = -1
 
 # What a frame may hold before and after the client has registered.
 SHORT_FRAME = 1 << 16
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
     #: There is more to send than the peer takes at the moment.
     full = False
     #: What may be called; the session sets more when it has registered.
-    methods = frozenset(['register'])
+    offered = calls.UNREGISTERED
 
     def __init__(self, loop, addr, session, msgpack, traffic):
         self.loop = loop
@@ -190,10 +190,10 @@ class Connection(asyncio.Protocol):
         if message == b'ruok':
             self._write(frame(json.dumps(self.session.ruok()).encode()))
             self.close()
-        elif message in (b'Z' + VERSION, b'M' + VERSION):
+        elif message in (self._announcement, b'M' + VERSION):
             self.protocol_version = message
             self.encode = encoder(message, True)
-            self.decode = server_decoder(message)
+            self._decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)
         elif wire.is_hello(message):
@@ -216,19 +216,29 @@ class Connection(asyncio.Protocol):
         channel.connection_made(self.transport)
         channel.data_received(self._buffer)
 
-    def registered(self, methods):
-        """The client has registered: it may call these, with long frames."""
-        self.methods = methods
+    def registered(self):
+        """The client may call everything else now, with long frames."""
+        self.offered = calls.REGISTERED
+        self._decode = decoding.decoder(
+            self.protocol_version[:1], registered=True)
         self._longest = LONG_FRAME
 
     # Calls
 
     def _call(self, message):
-        message_id, is_async, name, arguments = self.decode(message)
-        if message_id == KEEP_ALIVE:
+        message_id, is_async, name, arguments = calls.parts(
+            self._decode(message))
+        if message_id == calls.KEEP_ALIVE:
             return
-        if name not in self.methods:
-            raise ValueError(f'a call of {short_repr(name)}')
+        if name not in self.offered:
+            raise ValueError(f'a call of {name!r:.100}')
+        try:
+            self.offered[name].check(name, arguments)
+        except TypeError as error:
+            if is_async or self.offered is calls.UNREGISTERED:
+                raise
+            self.send_error(message_id, error)
+            return
         try:
             result = getattr(self.session, name)(*arguments)
         except Exception as error:

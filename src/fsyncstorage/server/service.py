@@ -87,6 +87,9 @@ class Service:
         # Unless a wrapper has a begin of its own.
         self.commits_in_loop = bool(self.own_publishing) and getattr(
             storage.tpc_begin, '__func__', None) is CommitMachinery.tpc_begin
+        distrust_records = getattr(storage, 'distrust_records', None)
+        if distrust_records:
+            distrust_records()
         mailbox.afterwards(self.announce)
 
     def start(self):

@@ -24,12 +24,12 @@ import time
 from ZEO.asyncio.server import Delay
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
-from ZEO.StorageServer import registered_methods
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 
 from .. import datafile
+from .. import extension
 from .. import wire
 from ..leftovers import UPLOAD
 from .ballot import Ballot
@@ -112,7 +112,7 @@ class Session(ZEOStorage):
 
     def register(self, storage_id, read_only):
         result = super().register(storage_id, read_only)
-        self.connection.registered(registered_methods)
+        self.connection.registered()
         return result
 
     def setup_delegation(self):
@@ -193,7 +193,12 @@ class Session(ZEOStorage):
             self.service.last_tid))
 
     def iterator_start(self, start, stop):
-        return self._slow(super().iterator_start, start, stop)
+        return self._slow(self._start_iterator, start, stop)
+
+    def _start_iterator(self, start, stop):
+        iterator_id = super().iterator_start(start, stop)
+        self._iterators[iterator_id] = _Shown(self._iterators[iterator_id])
+        return iterator_id
 
     def iterator_next(self, iid):
         return self._slow(super().iterator_next, iid)
@@ -409,6 +414,26 @@ class Session(ZEOStorage):
         with contextlib.suppress(OSError):  # of what it did not write yet
             file.close()
         datafile.remove_if_there(file.name)
+
+
+class _Shown:
+    """Transactions, whose extensions are shown without calling anything."""
+
+    def __init__(self, transactions):
+        self._transactions = transactions
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        transaction = next(self._transactions)
+        pickle = getattr(transaction, 'extension_bytes', None)
+        if pickle is not None:  # else the storage keeps a dictionary
+            transaction.extension = extension.shown(pickle)
+        return transaction
+
+    def close(self):
+        _close(self._transactions)
 
 
 def _close(iterator):
