@@ -18,7 +18,9 @@ clients:
 Unless -C is specified, -a and -f are required.
 """
 
+import contextlib
 import os
+import resource
 import sys
 
 import ZEO.runzeo
@@ -69,6 +71,7 @@ class Runner(ZEO.runzeo.ZEOServer):
                 super().handle_sigusr2)
 
     def main(self):
+        _allow_all_descriptors()
         super().main()
         sys.exit(self._status)
 
@@ -87,6 +90,14 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl)
+
+
+def _allow_all_descriptors():
+    """As many as the system would give: the default is small, for programs
+    that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # the system has a say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main(args=None):
