@@ -19,13 +19,17 @@ Unless -C is specified, -a and -f are required.
 """
 
 import contextlib
+import logging
 import os
 import resource
 import sys
 
 import ZEO.runzeo
 
+from . import exposure
 from .server import Server
+
+logger = logging.getLogger(__name__)
 
 
 class Options(ZEO.runzeo.ZEOOptions):
@@ -90,6 +94,16 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl)
+        self._warn_of_strangers()
+
+    def _warn_of_strangers(self):
+        listening = [each.getsockname()
+                     for each in self.server.acceptor.server.sockets]
+        for host, port, *_ in exposure.open_to_others(
+                listening, self.options.ssl):
+            logger.warning(
+                'listening on %s port %s without client certificates:'
+                ' whoever can connect reads and writes everything', host, port)
 
 
 def _allow_all_descriptors():
