@@ -120,10 +120,10 @@ class Site(contextlib.ExitStack):
     # The storage as a whole
 
     def open(self, **options):
-        self.recorder.sync_error = None
+        failed, self.recorder.sync_error = self.recorder.sync_error, None
         self.storage = self._make(self.path, **self._options, **options)
         self._settle()
-        self._adopt_blobs()
+        self._adopt_blobs(failed)
         self._kept(self.standing.acknowledged)
 
     def close(self):
@@ -158,25 +158,28 @@ class Site(contextlib.ExitStack):
             else:
                 self.mark(events.Revoked(tid))
 
-    def _adopt_blobs(self):
+    def _adopt_blobs(self, failed):
         """What a power cut has left of blobs that were not promised (`none`)
-        is what there is from now on."""
+        is what there is from now on.
+
+        After a sync that failed nobody knows what that is.
+        """
         durability = getattr(self.storage, 'durability', None)  # not of stock
         if durability is None or durability.policy.name != 'none':
             return
         for tid, transaction in self.ledger.transactions.items():
             if transaction.blobs and tid not in self.standing.kept:
                 self.ledger.transactions[tid] = self._with_what_is_left(
-                    transaction)
+                    transaction, failed)
         for pack in self.ledger.packs:
             pack.kept = pack.kept and [
                 transaction if transaction.tid in self.standing.kept
-                else self._with_what_is_left(transaction)
+                else self._with_what_is_left(transaction, failed)
                 for transaction in pack.kept]
 
-    def _with_what_is_left(self, transaction):
+    def _with_what_is_left(self, transaction, failed):
         blobs = {}
-        for oid in transaction.blobs:
+        for oid in () if failed else transaction.blobs:
             with contextlib.suppress(FileNotFoundError):
                 path = self.storage.fshelper.getBlobFilename(
                     oid, transaction.tid)
