@@ -427,13 +427,13 @@ class Floods(BoundsTestCase):
         with self.assertLogs(LOG, 'ERROR') as logs:
             for _ in range(1000):
                 with self.assertRaises(Refused):
-                    client.call('sendBlob', oid(1))
+                    client.call('vote', 1)
         self.assertEqual(len(logs.output), quiet.BURST)
         clock = mock.patch.object(
             quiet.time, 'monotonic', lambda: float('1e9'))
         with clock, self.assertLogs(LOG, 'ERROR') as logs:
             with self.assertRaises(Refused):
-                client.call('sendBlob', oid(1))
+                client.call('vote', 1)
         self.assertIn(f'({1000 - quiet.BURST} such lines were left out)',
                       logs.output[0])
 

@@ -22,6 +22,8 @@ what the values mean.
 """
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 _LENGTH = struct.Struct('<I')
 _SIGNED = struct.Struct('<i')
@@ -251,7 +253,7 @@ class Reader:
         0x86: _tuple2, 0x87: _tuple3, 0x71: _binput, 0x72: _long_binput,
         0x68: _binget, 0x6a: _long_binget,
     }
-    opcodes = {
+    opcodes: dict[int, Callable[[Any], None]] = {
         **simple_opcodes,
         0x47: _binfloat, 0x5d: _empty_list, 0x61: _append, 0x65: _appends,
         0x7d: _empty_dict, 0x73: _setitem, 0x75: _setitems,
