@@ -10,7 +10,7 @@ from fsyncstorage import scan
 from fsyncstorage import verify
 from fsyncstorage.source import Source
 
-from . import hostile
+from . import hostilefiles
 from .sealing import positions
 
 
@@ -46,7 +46,7 @@ class TimeTests(unittest.TestCase):
     MOST = 200
 
     def test_of_the_check(self):
-        for make, count in hostile.FILES:
+        for make, count in hostilefiles.FILES:
             with self.subTest(make.__name__):
                 source = CountingSource.of_bytes(make(count))
                 verify.verify(source)
@@ -55,7 +55,7 @@ class TimeTests(unittest.TestCase):
                     self.MOST * source.end + verify.Budget.AT_LEAST)
 
     def test_of_opening(self):
-        for make, count in hostile.FILES:
+        for make, count in hostilefiles.FILES:
             with self.subTest(make.__name__):
                 source = CountingSource.of_bytes(make(count))
                 try:
@@ -70,7 +70,7 @@ class ChainTests(unittest.TestCase):
 
     def test_long_chains_of_back_pointers_are_followed_once(self):
         count = 1000
-        data = bytes(hostile.chain_of_back_pointers(count))
+        data = bytes(hostilefiles.chain_of_back_pointers(count))
         with mock.patch.object(
                 scan, 'earlier_record',
                 side_effect=scan.earlier_record) as earlier:
@@ -80,7 +80,7 @@ class ChainTests(unittest.TestCase):
 
     def test_what_they_lead_to(self):
         """The same with and without what is remembered."""
-        data = hostile.chain_of_back_pointers(100)
+        data = hostilefiles.chain_of_back_pointers(100)
         *_, last = positions(bytes(data))[:-1]
         verification = verify.verify(Source.of_bytes(bytes(data)))
         found = list(scan.transactions(Source.of_bytes(bytes(data))))
@@ -90,7 +90,7 @@ class ChainTests(unittest.TestCase):
                 verification.holder(each.records[0]), found[0].records[0])
 
     def test_an_error_is_remembered(self):
-        data = bytearray(hostile.chain_of_back_pointers(100))
+        data = bytearray(hostilefiles.chain_of_back_pointers(100))
         first, second = positions(bytes(data))[:2]
         # The second one points to what is no record.
         at = second + scan.HEADER + scan.RECORD_HEADER
@@ -106,9 +106,9 @@ class PickleTests(unittest.TestCase):
 
     def check(self, *pickles):
         """The report, and what memory it took."""
-        file = hostile.File()
+        file = hostilefiles.File()
         for number, pickle in enumerate(pickles):
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, number, pickle, tid=file.tid))
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)

@@ -20,7 +20,7 @@ from fsyncstorage import seal
 from fsyncstorage import verify
 from fsyncstorage.source import Source
 
-from . import hostile
+from . import hostilefiles
 from .sealing import changed
 from .sealing import positions
 from .sealing import read
@@ -151,18 +151,18 @@ class AllBytesTests(EveryByteTests):
 class HostileTests(SalvageCase):
 
     def test_of_files_that_were_made_to_do_harm(self):
-        for make, _ in hostile.FILES:
+        for make, _ in hostilefiles.FILES:
             with self.subTest(make.__name__):
                 self.salvage(make(200))
 
     def test_a_copy_is_not_larger_than_what_was_there(self):
         """Many records of an object point to the same large data."""
-        file = hostile.File()
+        file = hostilefiles.File()
         large = b'N.X' + struct.pack('<I', 50_000) + b'x' * 50_000 + b'.'
         file.append(large)
         back = scan.FIRST + scan.HEADER
         for _ in range(300):
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, 0, back=back, tid=file.tid))
         verification = verify.verify(Source.of_bytes(bytes(file.data)))
         salvage.salvage(verification, self.out)
@@ -174,7 +174,7 @@ class HostileTests(SalvageCase):
 
     def test_data_whose_own_record_is_left_out(self):
         """It is copied with the first record that points to it."""
-        file = hostile.File()
+        file = hostilefiles.File()
         file.tid = 10
         file.append()
         file.tid = 1
@@ -182,7 +182,7 @@ class HostileTests(SalvageCase):
         back = file.append(large) + scan.HEADER
         file.tid = 11
         for _ in range(10):
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, 0, back=back, tid=file.tid))
         found = self.salvage(file.data)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
@@ -191,13 +191,13 @@ class HostileTests(SalvageCase):
 
     def test_data_that_are_none(self):
         """In a pickle are records that reach over all the rest."""
-        self.salvage(hostile.pointers_to_the_same_data(300))
+        self.salvage(hostilefiles.pointers_to_the_same_data(300))
         self.assertIn('the data of others',
                       self.salvaged.left_out[-1].reason)
         self.assertGreater(self.salvaged.records_left_out, 290)
 
     def test_a_tid_at_the_end_of_time(self):
-        file = hostile.File()
+        file = hostilefiles.File()
         file.tid = (1 << 64) - 2
         file.append()
         self.assertEqual(len(self.salvage(file.data)), 1)
@@ -310,7 +310,7 @@ class TerminalTests(CheckCase):
     """What a file says cannot tell a terminal what to do."""
 
     def test_marks_of_wrappers(self):
-        file = hostile.File()
+        file = hostilefiles.File()
         file.append(b'.\x9b2J rubbish')
         file.append(b'.\n rubbish')
         write(self.path(), file.data)
