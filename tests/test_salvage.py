@@ -27,6 +27,7 @@ from .sealing import read
 from .sealing import sealed
 from .sealing import write
 from .test_check import CheckCase
+from .test_hostile_files import CountingSource
 
 
 def content(path, kind=FileStorage):
@@ -205,6 +206,27 @@ class HostileTests(SalvageCase):
         file.append()
         self.assertEqual(len(self.salvage(file.data)), 1)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
+
+
+    def test_damage_is_looked_through_once(self):
+        """For oids; not each time to the end of the file."""
+        for count in 100, 400:
+            data = hostile.damage_and_sound_in_turn(count)
+            source = CountingSource.of_bytes(data)
+            verification = verify.verify(source)
+            checked = source.work
+            salvage.salvage(verification, self.path(f'saved{count}'))
+            self.assertLess(source.work - checked, 2 * checked)
+
+    def test_oids_of_damage_are_bounded(self):
+        """All of it can look like records."""
+        file = hostile.File()
+        position = file.end
+        file.add(b'x' * 100 + (position.to_bytes(8, 'big') + bytes(18)) * 5000)
+        file.append()
+        with mock.patch.object(salvage, 'MOST_OIDS', 100):
+            self.assertEqual(len(self.salvage(file.data)), 1)
+        self.assertEqual(len(self.salvaged.left_out[0].oids), 100)
 
 
 class TargetTests(SalvageCase):

@@ -15,6 +15,7 @@ Blob files are not copied: they belong to oids and tids, which stay.
 """
 
 import contextlib
+import itertools
 import os
 import re
 import typing
@@ -30,6 +31,9 @@ from .storage import FsyncStorage
 
 # What is left out is listed up to this number, and counted.
 MOST_LISTED = 10_000
+# So many oids are listed in all.  A file can be made that looks as if it had
+# one in each ten bytes.
+MOST_OIDS = 1_000_000
 
 # From the oid in the header of a record to the position of its transaction.
 _OID_TO_POSITION = 24
@@ -139,6 +143,7 @@ class _Copy:
         # Data that others point to, and whose own record is left out.  Those
         # of different records are different parts of the file.
         self.room = verification.source.end
+        self.oids_to_list = MOST_OIDS
 
     def run(self, tell):
         for found in scan.walk(self.source):
@@ -152,6 +157,8 @@ class _Copy:
 
     def leave_out(self, found, oids, reason):
         self.salvaged.transactions_left_out += 1
+        oids = list(itertools.islice(oids, self.oids_to_list))
+        self.oids_to_list -= len(oids)
         self.salvaged.leave_out(found.position, found.tid, oids, reason)
 
     def copy(self, transaction):
@@ -207,16 +214,14 @@ class _Copy:
     def oids_of(self, damage):
         """Of all that still looks like a record of that transaction."""
         begin = damage.position.to_bytes(8, 'big') + b'\0\0'
-        oids = []
+        # Not one byte further: there may be as many of these as transactions.
+        damaged = Source(self.source.pread, damage.end)
         for at, _ in scan.matches(
-                self.source, re.compile(re.escape(begin)),
+                damaged, re.compile(re.escape(begin)),
                 damage.position + scan.HEADER + _OID_TO_POSITION):
-            if at >= damage.end:
-                break
             try:
-                record = scan.record_at(self.source, at - _OID_TO_POSITION)
+                record = scan.record_at(damaged, at - _OID_TO_POSITION)
             except EOFError:
-                break  # the file ends in it
+                break  # it ends in that record
             if record.previous < damage.position and record.end < damage.end:
-                oids.append(record.oid)
-        return oids
+                yield record.oid
