@@ -21,6 +21,7 @@ from fsyncstorage import verify
 from fsyncstorage.source import Source
 
 from . import hostile
+from .sealing import NOTHING
 from .sealing import changed
 from .sealing import positions
 from .sealing import read
@@ -143,6 +144,20 @@ class EveryByteTests(SalvageCase):
                 self.expected, whole)) if index != lost]
 
 
+    def test_a_wrong_tid_costs_one_transaction(self):
+        """Without seals, nothing but its records tells that it is wrong."""
+        data = self.files['stock']
+        for index, position in enumerate(positions(data)[:-1]):
+            for byte, value in (0, 0xff), (4, 0xff), (7, 0xff), (0, 0):
+                with self.subTest(index=index, byte=byte, value=value):
+                    wrong = changed(data, position + byte, value)
+                    found = self.salvage(wrong)
+                    others = [each for each in self.expected
+                              if each != self.expected[index]]
+                    self.assertEqual(
+                        [each for each in found if each in others], others)
+
+
 class AllBytesTests(EveryByteTests):
 
     level = 2
@@ -207,6 +222,22 @@ class HostileTests(SalvageCase):
         self.assertEqual(len(self.salvage(file.data)), 1)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
 
+
+    def test_two_records_that_point_to_data_left_out(self):
+        """Both in one transaction: each gets the data, since a record cannot
+        point to its own transaction."""
+        file = hostile.File()
+        back = file.append(NOTHING, status=b'u') + scan.HEADER
+
+        def made(position, here):
+            return hostile.record(position, 0, back=back, tid=file.tid)
+
+        file.append(made, made)
+        file.append(made)
+        found = self.salvage(file.data)
+        self.assertEqual(
+            [[record[2] for record in entry[5]] for entry in found],
+            [[NOTHING] * 2, [NOTHING]])
 
     def test_damage_is_looked_through_once(self):
         """For oids; not each time to the end of the file."""
