@@ -27,6 +27,7 @@ from .sealing import positions
 from .sealing import read
 from .sealing import sealed
 from .sealing import write
+from .support import oid
 from .test_check import CheckCase
 from .test_hostile_files import CountingSource
 
@@ -222,6 +223,17 @@ class HostileTests(SalvageCase):
         self.assertEqual(len(self.salvage(file.data)), 1)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
 
+
+    def test_tids_that_no_record_has(self):
+        """As some tools wrote them: they are copied, if they rise."""
+        file = hostile.File()
+        for tid in 10, 11, 5, 12:
+            file.tid = tid - 1
+            file.append(lambda position, here: hostile.record(
+                position, 0, NOTHING, tid=1))
+        self.assertEqual(
+            [entry[0] for entry in self.salvage(file.data)],
+            [oid(10), oid(11), oid(12)])
 
     def test_two_records_that_point_to_data_left_out(self):
         """Both in one transaction: each gets the data, since a record cannot

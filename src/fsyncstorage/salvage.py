@@ -166,7 +166,7 @@ class _Copy:
         A wrong tid that is too late would keep out all that is behind it.
         """
         doubtful, self.doubtful = self.doubtful, None
-        if doubtful and transaction.tid <= doubtful.tid:
+        if doubtful and self.tid < transaction.tid <= doubtful.tid:
             self.leave_out(
                 doubtful, [record.oid for record in doubtful.records],
                 'its tid is none of its records\', and later than the next one')

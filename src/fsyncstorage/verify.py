@@ -40,11 +40,12 @@ import zlib
 from collections import Counter
 
 from ZODB._compat import FILESTORAGE_MAGIC
-from ZODB.blob import is_blob_record
 from ZODB.fsIndex import fsIndex
 
 from . import scan
 from . import seal
+from .blobrecord import FRONT
+from .blobrecord import is_of_blob
 from .references import references
 
 # Kinds of damage.
@@ -503,10 +504,11 @@ class Verification:
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
             return False
-        with contextlib.suppress(TooMuch, ValueError, zlib.error):
-            if is_blob_record(self.content(record)[1]):
-                self.blob_data.add(record.position)
-                return True
+        front = self.source.read(
+            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
+        if is_of_blob(front):
+            self.blob_data.add(record.position)
+            return True
         return False
 
     def find_orphans(self):
