@@ -363,6 +363,20 @@ class Halves(SwapTestCase):
         os.rename(self.path('Data.fs.old'), self.path())
         self.check(self.reopened())
 
+    def test_what_an_earlier_pack_kept_is_not_the_last_state(self):
+        """A pack that was killed while it copied leaves it, too."""
+        storage = self.packable()
+        self.pack(storage)
+        self.revise(storage)
+        storage.close()
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(b'begun')
+        os.rename(self.path(), self.path('away'))
+        with self.assertRaisesRegex(
+                DamagedFile, 'older than the last commit, it is what an'
+                ' earlier pack kept'):
+            self.reopened()
+
     def test_of_the_index(self):
         self.interrupted()
         os.replace(self.path('Data.fs.pack'), self.path())
