@@ -360,6 +360,20 @@ class TargetTests(SalvageCase):
         self.nothing_is_left()
 
 
+    def test_names_that_an_opening_removes(self):
+        for suffix in '.pack', '.pack.index', '.index.index_tmp', '.tmp':
+            write(self.out + suffix, b'of another')
+            self.before = sorted(os.listdir(self.directory))
+            self.assert_cannot_run(
+                'would be removed', '--salvage', self.out)
+            self.nothing_is_left()
+            os.remove(self.out + suffix)
+            self.before = sorted(os.listdir(self.directory))
+            self.assert_cannot_run(
+                'another name', '--salvage', self.path() + suffix)
+            self.nothing_is_left()
+
+
 # No file may become larger: as good as a full disk.
 LIMITED = '''
 import resource

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 UPLOAD = 'upload-'
 
 _SUFFIXES = '.pack', '.pack.index', '.index.index_tmp'
+#: An opening for writing removes what has such a name beside the data file.
+GONE_AFTER_OPEN = *_SUFFIXES, '.tmp'
 # Stock FileStorage empties the first, zc.lockfile writes into the second.
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
 

@@ -566,11 +566,15 @@ class Verification:
             self.report.index = 'not compared: the data is damaged'
             return
         ours, theirs = self.index, self.stored.index
-        wrong = [oid for oid, at in theirs.iteritems() if ours.get(oid) != at]
-        wrong += [oid for oid in ours if oid not in theirs]
-        if wrong:
+        first, count = None, 0
+        for oid in itertools.chain(
+                (oid for oid, at in theirs.iteritems() if ours.get(oid) != at),
+                (oid for oid in ours if oid not in theirs)):
+            first = first or oid
+            count += 1
+        if count:
             self.wrong_index(
-                f'{len(wrong):,} entries are not as in the data', wrong[0])
+                f'{count:,} entries are not as in the data', first)
         else:
             self.report.index = (
                 f'{len(theirs):,} entries as in the data before {position}')
