@@ -12,6 +12,7 @@ from unittest import mock
 import ZODB
 from zc.lockfile import LockError
 from zc.lockfile import LockFile
+from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.format import CorruptedError
 
 from fsyncstorage import FsyncStorage
@@ -442,6 +443,41 @@ class Leftovers(SwapTestCase):
         with self.assertRaises(DamagedFile):
             self.open(blob_dir=self.path('blobs'))
         self.assertEqual(self.there(self.OURS), list(self.OURS))
+
+    def test_what_is_later_than_the_file_stays(self):
+        """Here, stock began an empty file where a power cut had left nothing
+        but the packed one."""
+        storage = self.packable(pack_keep_old=False)
+        self.pack(storage)
+        storage.close()
+        os.rename(self.path(), self.path('Data.fs.pack'))
+        FileStorage(self.path()).close()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.open(blob_dir=self.path('blobs')).close()
+        self.assertIn('is left: its last transaction', logs.output[0])
+        os.rename(self.path('Data.fs.pack'), self.path())
+        self.check(self.open(blob_dir=self.path('blobs')))
+
+    def test_of_a_pack_that_was_killed_are_never_later(self):
+        storage = self.packable()
+        packed = self.path('packed')
+        real = datafile.disk.replace
+
+        def replace(source, target):
+            if source == self.path('Data.fs.pack'):
+                shutil.copy(source, packed)
+            real(source, target)
+
+        with mock.patch.object(datafile.disk, 'replace', replace):
+            self.pack(storage)
+        storage.close()
+        os.rename(self.path('Data.fs.old'), self.path())
+        whole = self.content('packed')
+        for end in 0, 3, 4, 8, 12, 100, len(whole) - 1, len(whole):
+            with open(self.path('Data.fs.pack'), 'wb') as file:
+                file.write(whole[:end])
+            self.open(blob_dir=self.path('blobs')).close()
+            self.assertNotIn('Data.fs.pack', self.names())
 
     def test_that_cannot_be_removed_are_said(self):
         self.packable().close()
