@@ -169,7 +169,7 @@ class _Copy:
         if doubtful and self.tid < transaction.tid <= doubtful.tid:
             self.leave_out(
                 doubtful, [record.oid for record in doubtful.records],
-                'its tid is none of its records\', and later than the next one')
+                'no record has its tid, which is later than the next one')
         elif doubtful:
             self.copy(doubtful)
         if self.is_doubtful(transaction):
