@@ -3,10 +3,12 @@
 It neither reads on in what the server has now, nor commits; the next one does.
 """
 
+import contextlib
 import os
 import unittest
 from unittest import mock
 
+import transaction
 import ZODB.event
 from ZEO.interfaces import StaleCache
 from ZODB.blob import Blob
@@ -32,7 +34,6 @@ from .support import Thread
 from .support import commit as commit_to
 from .support import oid
 from .support import until
-from .support import vote
 
 FAR = 99  # an object that no database of these tests uses
 
@@ -329,6 +330,21 @@ class NotDoomed(DoomedTestCase):
         until(lambda: not self.client.is_connected(), 'disconnected')
 
 
+    def test_a_historical_connection_beside_an_idle_one(self):
+        """That one began where this one looks; it may lie idle for long."""
+        self.commit(a=1)
+        at = self.client.lastTransaction()
+        self.commit(b=1)
+        self.keep()
+        self.commit(b=2)
+        self.lose()
+        with contextlib.closing(self.db.open(
+                transaction.TransactionManager(), at=at)) as connection:
+            root = connection.root()
+            self.assertEqual(root['a']['value'], 1)
+            self.assertNotIn('value', root['b'])
+
+
 class Races(unittest.TestCase):
     """What a thread was about to do when its transaction was doomed."""
 
@@ -374,16 +390,24 @@ class Races(unittest.TestCase):
             self.assertNotIn(name, vars(self.instance))
 
     def test_its_reads_are_refused_until_the_next_begins(self):
-        storage = self.adapter._storage
-        tid = storage.tpc_finish(vote(storage, {1: b'data'}))
-        self.instance.poll_invalidations()
-        start = p64(u64(tid) + 1)
+        start = self.instance._start
         self.fall()
-        self.assertIn(start, self.doom.starts)
+        self.assertTrue(self.doom.refuses(start))
         self.instance.poll_invalidations()
-        self.assertNotIn(start, self.doom.starts)
+        self.assertFalse(self.doom.refuses(start))
 
-    def test_who_begins_where_the_server_is_now(self):
-        """Its reads are those of the next one."""
+    def test_its_reads_are_refused_when_another_one_goes_on(self):
+        other = self.adapter.new_instance()
+        other.poll_invalidations()
         self.fall()
-        self.assertNotIn(self.instance._start, self.doom.starts)
+        other.poll_invalidations()
+        self.assertTrue(self.doom.refuses(self.instance._start))
+        self.assertFalse(self.doom.refuses(other._start))
+
+    def test_others_read_before_the_same_tid(self):
+        other = self.adapter.new_instance()
+        other.poll_invalidations()
+        self.fall()
+        other.poll_invalidations()
+        self.assertEqual(other._start, self.instance._start)
+        self.assertFalse(self.doom.refuses(other._start))

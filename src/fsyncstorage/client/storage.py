@@ -109,10 +109,10 @@ class FsyncClient(ClientStorage):
         try:
             found = super().loadBefore(oid, tid)
         except POSKeyError:
-            if tid not in self._doom.starts:
+            if not self._doom.refuses(tid):
                 raise
         else:
-            if tid not in self._doom.starts:
+            if not self._doom.refuses(tid):
                 return found
         raise ReadConflictError(REASON, oid=oid)
 
