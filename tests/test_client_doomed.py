@@ -244,6 +244,26 @@ class WhatCameMeanwhile(DoomedTestCase):
         with self.assertRaises(ConflictError):
             view.commit()
 
+    def test_a_cache_that_cannot_be_emptied_at_once(self):
+        """Its disk has an error; the server is not used before."""
+        self.keep()
+        view = self.commit(a=1)
+        cache = self.client._cache
+        clear, errors = cache.clear, iter([OSError('not now')])
+
+        def clear_later():
+            for error in errors:
+                raise error
+            clear()
+
+        with self.assertLogs('ZEO.asyncio', 'ERROR'), mock.patch.object(
+                cache, 'clear', clear_later):
+            self.lose()
+        with self.assertRaises(ReadConflictError):
+            view.root['b'].get('value')
+        view.begin()
+        self.assertNotIn('value', view.root['a'])
+
     def check_connection_that_ends_before_it_is_used(self, lose):
         """The next one finds that all is as the client knows it."""
         self.keep()

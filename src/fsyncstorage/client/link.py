@@ -48,16 +48,15 @@ class _Connection(ClientIO):
         self.link.leave()
         protocol = self.protocol
         try:
-            lost = await self._has_lost_what_we_saw(server_tid)
+            if await self._has_lost_what_we_saw(server_tid):
+                self.lost = True
+                if self.cache.getLastTid() > server_tid:
+                    self.cache.begin_anew(server_tid)  # ZEO would refuse
         except Exception as error:
             # As ZEO does where it cannot verify.
             del self.protocol
             self.register_failed(protocol, error)
         else:
-            if lost:
-                self.lost = True
-                if self.cache.getLastTid() > server_tid:
-                    self.cache.begin_anew(server_tid)  # ZEO would refuse
             await super().verify(server_tid)
 
     async def _has_lost_what_we_saw(self, server_tid):
