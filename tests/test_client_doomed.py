@@ -13,6 +13,7 @@ import ZODB.event
 from ZEO.interfaces import StaleCache
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
 from ZODB.MappingStorage import MappingStorage
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
@@ -26,10 +27,13 @@ from fsyncstorage.client.doom import BEGINS
 from fsyncstorage.client.doom import READS
 from fsyncstorage.client.doom import WRITES
 from fsyncstorage.client.doom import Doom
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.session import Session
 
 from .doomed import DoomedTestCase
 from .doomed import Person
+from .doomed import View
+from .doomed import impatience
 from .support import Thread
 from .support import commit as commit_to
 from .support import oid
@@ -307,6 +311,32 @@ class WhatCameMeanwhile(DoomedTestCase):
         for each in view, self.view():
             each.begin()
             self.assertNotIn('value', each.root['a'])
+
+
+class BeforeTheFirstConnection(DoomedTestCase):
+    """A client that was started without a server, with a cache on disk."""
+
+    def test_what_it_has_read(self):
+        cache = {'client': 'test', 'var': self.path('')}
+        self.keep()
+        before = DB(self.connect(**cache))
+        with before.transaction() as connection:
+            connection.root()['a']['value'] = 1
+            connection.root()['b'].get('value')
+        before.close()
+        self.end_server()
+        client = FsyncClient(self.address, wait=False, **cache)
+        with impatience(client), contextlib.closing(DB(client)) as db:
+            view = View(db)
+            self.addCleanup(view.close)
+            value = view.root['a']['value']
+            view.root['b']['value'] = value
+            self.serve_kept(lambda storage: commit_to(storage, {FAR: b''}))
+            until(client.is_connected, 'connected')
+            with self.assertRaises(ConflictError):
+                view.commit()
+            view.begin()
+            self.assertNotIn('value', view.root['a'])
 
 
 class Wrapped(Doomed):

@@ -84,6 +84,10 @@ class FsyncClient(ClientStorage):
             self._close_blobs()
             raise
 
+    @property
+    def has_db(self):
+        return self._db is not None
+
     def notify_connected(self, connection, info):
         super().notify_connected(connection, info)
         # A server that was started again gives the same ones to others.
