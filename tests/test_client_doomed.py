@@ -454,6 +454,16 @@ class Races(unittest.TestCase):
         self.assertTrue(self.doom.refuses(self.instance._start))
         self.assertFalse(self.doom.refuses(other._start))
 
+    def test_the_next_one_begins_where_the_server_is(self):
+        """Not where it has heard of a commit that was lost.
+
+        Else it would see what is committed after its begin, up to there.
+        """
+        self.adapter.invalidate(p64(9), ())
+        self.fall()
+        self.instance.poll_invalidations()
+        self.assertEqual(self.instance._start, p64(1))
+
     def test_others_read_before_the_same_tid(self):
         other = self.adapter.new_instance()
         other.poll_invalidations()
