@@ -266,6 +266,19 @@ class Newcomers(BoundsTestCase):
         self.assertLessEqual(b''.join(answers).count(b'.reply'),
                              connection.MOST_TRIES)
 
+    def test_nothing_is_kept_of_one_that_is_sent_away(self):
+        one = self.connect()
+        until(lambda: self.connections() == 1, 'it is there')
+        it, = self.in_loop(lambda: list(self.server.connections))
+
+        def receive():
+            it.data_received(b'\xff' * connection.MOST_BEFORE)
+            return len(it._buffer)
+
+        with self.assertLogs(LOG, 'ERROR'):
+            self.assertEqual(self.in_loop(receive), 0)
+        self.until_closed(one)
+
     def test_too_many(self):
         """The oldest have to go; who has registered stays."""
         self.patch(door, 'MOST_NEWCOMERS', 3)

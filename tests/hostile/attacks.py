@@ -6,7 +6,6 @@ refuses, is what it should.
 """
 
 import contextlib
-import select
 import socket
 import struct
 import threading
@@ -103,12 +102,11 @@ class Enemy:
 
     def say(self, one, data, seconds=5):
         """As much of it as is taken; what comes is not read."""
-        one.setblocking(False)
+        one.settimeout(0.1)
         data = memoryview(data)
         end = time.monotonic() + seconds
         while data and self.has_time and time.monotonic() < end:
-            _, ready, _ = select.select([], [one], [], 0.1)
-            if ready:
+            with contextlib.suppress(TimeoutError):
                 data = data[one.send(data[:1 << 18]):]
 
     def leave(self):

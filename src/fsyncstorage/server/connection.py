@@ -471,5 +471,6 @@ class Connection(asyncio.Protocol):
         """Close at once."""
         self.closed = True
         self.connected = False
+        self._buffer.clear()
         if self.transport is not None:
             self.transport.abort()
