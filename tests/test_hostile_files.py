@@ -8,6 +8,7 @@ from unittest import mock
 from fsyncstorage import recovery
 from fsyncstorage import scan
 from fsyncstorage import verify
+from fsyncstorage import wrapped
 from fsyncstorage.source import Source
 
 from . import hostile
@@ -52,7 +53,7 @@ class TimeTests(unittest.TestCase):
                 verify.verify(source)
                 self.assertLess(
                     source.work,
-                    self.MOST * source.end + verify.Budget.AT_LEAST)
+                    self.MOST * source.end + wrapped.Budget.AT_LEAST)
 
     def test_of_opening(self):
         for make, count in hostile.FILES:
@@ -102,7 +103,7 @@ class ChainTests(unittest.TestCase):
 class PickleTests(unittest.TestCase):
     """What takes memory when it is unwrapped or read."""
 
-    MEMORY = 3 * verify.LARGEST
+    MEMORY = 3 * wrapped.LARGEST
 
     def check(self, *pickles):
         """The report, and what memory it took."""
@@ -147,8 +148,8 @@ class PickleTests(unittest.TestCase):
 
     def test_many_small_ones(self):
         # Each is within the bound, all of them are not.
-        with (mock.patch.object(verify.Budget, 'AT_LEAST', 1 << 20),
-              mock.patch.object(verify, 'LARGEST', 1 << 18)):
+        with (mock.patch.object(wrapped.Budget, 'AT_LEAST', 1 << 20),
+              mock.patch.object(wrapped, 'LARGEST', 1 << 18)):
             report = self.check(*[
                 b'.z' + zlib.compress(b'N.X' + (200_000).to_bytes(4, 'little')
                                       + bytes(200_000) + b'.', 9)] * 100)
