@@ -91,6 +91,14 @@ class Files(TestCase):
             self.open()
         self.nothing_is_left('Data.fs')
 
+    def test_what_is_no_file(self):
+        os.mkfifo(self.path())
+        for path in self.path(), '/dev/null':
+            for read_only in True, False:
+                with self.assertRaisesRegex(OSError, 'no regular file'):
+                    FsyncStorage(path, read_only=read_only)
+        self.nothing_is_left('Data.fs')
+
     def test_no_such_directory(self):
         with self.assertRaisesRegex(FileNotFoundError, 'missing'):
             self.open('missing/Data.fs')

@@ -18,7 +18,7 @@ from fsyncstorage.blobrecord import FRONT
 from fsyncstorage.blobrecord import is_of_blob
 from fsyncstorage.source import Source
 
-from . import hostile
+from . import hostilefiles
 from .support import oid
 
 
@@ -63,9 +63,9 @@ class CheckTests(unittest.TestCase):
 
     def check(self, *records):
         """The report of a check with a blob directory in which is nothing."""
-        file = hostile.File()
+        file = hostilefiles.File()
         for number, data in enumerate(records):
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, number, data, tid=file.tid))
         blob_files = mock.Mock()
         blob_files.getBlobFilename.return_value = '/nowhere/at/all'

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from fsyncstorage import seal
 from fsyncstorage import verify
 from fsyncstorage.source import Source
 
-from . import hostile
+from . import hostilefiles
 from .sealing import NOTHING
 from .sealing import changed
 from .sealing import positions
@@ -30,6 +31,7 @@ from .sealing import write
 from .support import oid
 from .test_check import CheckCase
 from .test_hostile_files import CountingSource
+from .test_hostile_index import Touch
 
 
 def content(path, kind=FileStorage):
@@ -168,18 +170,18 @@ class AllBytesTests(EveryByteTests):
 class HostileTests(SalvageCase):
 
     def test_of_files_that_were_made_to_do_harm(self):
-        for make, _ in hostile.FILES:
+        for make, _ in hostilefiles.FILES:
             with self.subTest(make.__name__):
                 self.salvage(make(200))
 
     def test_a_copy_is_not_larger_than_what_was_there(self):
         """Many records of an object point to the same large data."""
-        file = hostile.File()
+        file = hostilefiles.File()
         large = b'N.X' + struct.pack('<I', 50_000) + b'x' * 50_000 + b'.'
         file.append(large)
         back = scan.FIRST + scan.HEADER
         for _ in range(300):
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, 0, back=back, tid=file.tid))
         verification = verify.verify(Source.of_bytes(bytes(file.data)))
         salvage.salvage(verification, self.out)
@@ -191,7 +193,7 @@ class HostileTests(SalvageCase):
 
     def test_data_whose_own_record_is_left_out(self):
         """It is copied with the first record that points to it."""
-        file = hostile.File()
+        file = hostilefiles.File()
         file.tid = 10
         file.append()
         file.tid = 1
@@ -199,7 +201,7 @@ class HostileTests(SalvageCase):
         back = file.append(large) + scan.HEADER
         file.tid = 11
         for _ in range(10):
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, 0, back=back, tid=file.tid))
         found = self.salvage(file.data)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
@@ -208,13 +210,23 @@ class HostileTests(SalvageCase):
 
     def test_data_that_are_none(self):
         """In a pickle are records that reach over all the rest."""
-        self.salvage(hostile.pointers_to_the_same_data(300))
+        self.salvage(hostilefiles.pointers_to_the_same_data(300))
         self.assertIn('the data of others',
                       self.salvaged.left_out[-1].reason)
         self.assertGreater(self.salvaged.records_left_out, 290)
 
+    def test_an_extension_runs_no_code(self):
+        field = pickle.dumps(Touch(self.path('touched')), 2)
+        file = hostilefiles.File()
+        body = hostilefiles.record(file.end, 0, b'N.N.', tid=1)
+        file.add(hostilefiles.transaction(file.end, 1, body, field=field))
+        verification = verify.verify(Source.of_bytes(bytes(file.data)))
+        salvage.salvage(verification, self.out)
+        self.assertIn(field, read(self.out))
+        self.assertFalse(os.path.exists(self.path('touched')))
+
     def test_a_tid_at_the_end_of_time(self):
-        file = hostile.File()
+        file = hostilefiles.File()
         file.tid = (1 << 64) - 2
         file.append()
         self.assertEqual(len(self.salvage(file.data)), 1)
@@ -226,10 +238,10 @@ class HostileTests(SalvageCase):
 
     def test_tids_that_no_record_has(self):
         """As some tools wrote them: they are copied, if they rise."""
-        file = hostile.File()
+        file = hostilefiles.File()
         for tid in 10, 11, 5, 12:
             file.tid = tid - 1
-            file.append(lambda position, here: hostile.record(
+            file.append(lambda position, here: hostilefiles.record(
                 position, 0, NOTHING, tid=1))
         self.assertEqual(
             [entry[0] for entry in self.salvage(file.data)],
@@ -238,11 +250,11 @@ class HostileTests(SalvageCase):
     def test_two_records_that_point_to_data_left_out(self):
         """Both in one transaction: each gets the data, since a record cannot
         point to its own transaction."""
-        file = hostile.File()
+        file = hostilefiles.File()
         back = file.append(NOTHING, status=b'u') + scan.HEADER
 
         def made(position, here):
-            return hostile.record(position, 0, back=back, tid=file.tid)
+            return hostilefiles.record(position, 0, back=back, tid=file.tid)
 
         file.append(made, made)
         file.append(made)
@@ -254,7 +266,7 @@ class HostileTests(SalvageCase):
     def test_damage_is_looked_through_once(self):
         """For oids; not each time to the end of the file."""
         for count in 100, 400:
-            data = hostile.damage_and_sound_in_turn(count)
+            data = hostilefiles.damage_and_sound_in_turn(count)
             source = CountingSource.of_bytes(data)
             verification = verify.verify(source)
             checked = source.work
@@ -263,7 +275,7 @@ class HostileTests(SalvageCase):
 
     def test_oids_of_damage_are_bounded(self):
         """All of it can look like records."""
-        file = hostile.File()
+        file = hostilefiles.File()
         position = file.end
         file.add(b'x' * 100 + (position.to_bytes(8, 'big') + bytes(18)) * 5000)
         file.append()
@@ -389,7 +401,7 @@ class TerminalTests(CheckCase):
     """What a file says cannot tell a terminal what to do."""
 
     def test_marks_of_wrappers(self):
-        file = hostile.File()
+        file = hostilefiles.File()
         file.append(b'.\x9b2J rubbish')
         file.append(b'.\n rubbish')
         write(self.path(), file.data)
