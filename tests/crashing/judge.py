@@ -13,7 +13,8 @@ reverted    a pack that returned is taken back
 damaged     something is shown that was not stored so
 phantom     lastTransaction is the tid of a transaction that is not there
 unreadable  something is shown, and cannot be read
-blob        a blob is missing, or is not what was stored
+blob        a blob is missing, or is not what was stored, and was promised to
+            be kept or is not said to be in doubt
 disagrees   opened once more (with the index that the first opening left), or
             with stock FileStorage, it does not show the same
 """
@@ -155,10 +156,19 @@ class Judge:
         current, revisions, blobs = _expected(kept)
         yield from _differences(DAMAGED, current, seen.current)
         yield from _differences(DAMAGED, revisions, seen.revisions)
-        if self._policy != 'none':
-            yield from _differences(BLOB, blobs, seen.blobs)
+        excused = standing.gone_blobs | self._blobs_not_promised(
+            blobs, seen, standing)
+        yield from _differences(
+            BLOB, _without(blobs, excused), _without(seen.blobs, excused))
         if seen.last_tid != (tids[-1] if tids else z64):
             yield Problem(PHANTOM, tid_repr(seen.last_tid))
+
+    def _blobs_not_promised(self, blobs, seen, standing):
+        """Under `none` a blob may be gone, or torn, if that is said."""
+        if self._policy != 'none' or not seen.may_have_lost:
+            return set()
+        return {(oid, tid) for oid, tid in blobs
+                if tid not in standing.kept_blobs}
 
     def _order(self, kept, tids, standing):
         for expected, tid in zip(kept, tids):
@@ -207,6 +217,10 @@ def _expected(kept):
         for oid, content in their_blobs.items():
             blobs[oid, tid] = content
     return current, revisions, blobs
+
+
+def _without(items, keys):
+    return {key: value for key, value in items.items() if key not in keys}
 
 
 def _differences(kind, expected, seen):

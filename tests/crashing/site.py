@@ -16,6 +16,7 @@ from unittest import mock
 
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import POSKeyError
 from ZODB.tests.MinPO import MinPO
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
@@ -31,6 +32,7 @@ from ..support import PATIENCE
 from ..support import Thread
 from . import events
 from . import past_seam
+from .clock import Clock
 from .ledger import UNDECIDED_PACK
 from .ledger import Ledger
 from .ledger import Pack
@@ -45,16 +47,6 @@ NEXT_TID = 1 << 20  # a bit more than 10 ms
 
 def _nothing():
     pass
-
-
-class Clock:
-    """In the place of the module `time`: it goes on only when told."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
 
 
 class Attempt:
@@ -88,27 +80,33 @@ class Site(contextlib.ExitStack):
         super().__init__()
         self.path = os.path.join(directory, 'Data.fs')
         self.storage = None
-        self.recorder = Recorder(directory)
+        self.clock = Clock()
+        self.recorder = Recorder(directory, self.clock)
         self.ledger = Ledger() if ledger is None else ledger.copy()
         self.standing = Standing()
-        self.clock = Clock()
         self._make = make
-        self._disk = disk(self.recorder)
+        self.disk = disk(self.recorder)
         self._options = (
             {'blob_dir': os.path.join(directory, 'blobs')} if blobs else {})
         self.last_tid = max(self.ledger.transactions, default=FIRST_TID)
         self._serials = {}
         for event in standing.marks() if standing is not None else ():
             self.mark(event)
+        self.clock.now = self.standing.now
 
     def mark(self, event):
-        self.recorder.mark(event)
-        self.standing.after(event)
+        if not self.recorder.is_dead:
+            self.recorder.mark(event)
+            self.standing.after(event)
 
     def __enter__(self):
         super().__enter__()
-        self.enter_context(mock.patch.object(datafile, 'disk', self._disk))
+        self.enter_context(mock.patch.object(datafile, 'disk', self.disk))
         self.enter_context(mock.patch.object(flusher, 'time', self.clock))
+        # The thread of the flusher has no clock of its own: see `time_passed`.
+        self._until_background_sync = flusher.Flusher._until_background_sync
+        self.enter_context(mock.patch.object(
+            flusher.Flusher, '_until_background_sync', lambda flusher: None))
         self.enter_context(past_seam.recorded(self.recorder))
         self.callback(self._release)
         return self
@@ -123,13 +121,61 @@ class Site(contextlib.ExitStack):
         self.recorder.sync_error = None
         self.storage = self._make(self.path, **self._options, **options)
         self._settle()
-        self._kept(self.standing.acknowledged)
+        # A blob that was there when the power went is on the disk, but one of
+        # a process that died may not be.
+        self._kept(self.standing.acknowledged, with_blobs=False)
 
     def close(self):
         storage, self.storage = self.storage, None
         storage.close()
         if self.recorder.sync_error is None:
             self._kept(self.standing.acknowledged)
+
+    def die(self):
+        """As by `kill -9`: the files stay as they are, unsynced."""
+        if self.recorder.operations_left != 0:
+            self.recorder.operations_left = 0
+        storage, self.storage = self.storage, None
+        if storage is not None:
+            storage._release()
+
+    def resurrect(self, **options):
+        """Another process opens it: nothing that was acknowledged is gone."""
+        self.recorder.operations_left = None
+        acknowledged = set(self.standing.acknowledged)
+        self.open(**options)
+        lost = acknowledged - self.standing.acknowledged.keys()
+        assert not lost, f'{lost} are gone, though only the process died'
+
+    def time_passed(self, seconds=0.0):
+        """The background sync begins when it is due.
+
+        The thread that should begin it would wait for it in real time.
+        """
+        end = self.clock.now + seconds
+        while True:
+            due = self._seconds_until_background_sync()
+            if due is None or self.clock.now + due > end:
+                break
+            self.clock.now += due
+            self.mark(events.Passed(self.clock.now))
+            self._sync_in_the_background()
+        if seconds:
+            self.clock.now = max(self.clock.now, end)
+            self.mark(events.Passed(self.clock.now))
+
+    def _seconds_until_background_sync(self):
+        of_storage = getattr(self.storage, '_flusher', None)
+        return of_storage and self._until_background_sync(of_storage)
+
+    def _sync_in_the_background(self):
+        of_storage = self.storage._flusher
+        with mock.patch.object(flusher.Flusher, '_until_background_sync',
+                               self._until_background_sync):
+            is_our_turn = of_storage._my_turn()
+        if is_our_turn:
+            of_storage._lead_a_batch(flusher.THREAD)
+            of_storage._step_down(flusher.THREAD)
 
     def _settle(self):
         """What the storage shows when it is opened, is promised from now."""
@@ -142,6 +188,7 @@ class Site(contextlib.ExitStack):
                 if history.state is UNDECIDED_PACK:
                     self.mark(events.PackDone(history.pack))
                 self._settle_for(kept)
+                self._settle_for_blobs(kept)
                 break
 
     def _settle_for(self, history):
@@ -156,6 +203,23 @@ class Site(contextlib.ExitStack):
                 self.acknowledged(tid)
             else:
                 self.mark(events.Revoked(tid))
+
+    def _settle_for_blobs(self, history):
+        """What blobs there are that nobody promised, is seen now."""
+        keys = {(oid, transaction.tid): content
+                for transaction in history
+                if transaction.tid not in self.standing.kept_blobs
+                for oid, content in transaction.blobs.items()}
+        self.mark(events.BlobsGone(frozenset(
+            key for key, content in keys.items()
+            if self._blob(*key) != content)))
+
+    def _blob(self, oid, tid):
+        try:
+            with open(self.storage.loadBlob(oid, tid), 'rb') as file:
+                return file.read()
+        except POSKeyError:
+            return None
 
     def pack(self, before_copying=_nothing, while_syncing=_nothing,
              after_swapping=_nothing):
@@ -232,6 +296,7 @@ class Site(contextlib.ExitStack):
     def begin(self, tid=None, extension=b''):
         attempt = Attempt(
             tid or self.next_tid(), TransactionMetaData(extension=extension))
+        self.time_passed()
         self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 
@@ -271,7 +336,8 @@ class Site(contextlib.ExitStack):
     def _store_again(self, attempt, oid, transaction):
         records, blobs = attempt.content.records, attempt.content.blobs
         records[oid] = transaction.records[oid] if transaction else None
-        if transaction and oid in transaction.blobs:
+        if (transaction and oid in transaction.blobs
+                and (oid, transaction.tid) not in self.standing.gone_blobs):
             blobs[oid] = transaction.blobs[oid]
 
     def vote(self, attempt):
@@ -311,8 +377,8 @@ class Site(contextlib.ExitStack):
     def published(self, tid):
         self.mark(events.Published(tid))
 
-    def _kept(self, tids):
-        self.mark(events.Kept(frozenset(tids)))
+    def _kept(self, tids, with_blobs=True):
+        self.mark(events.Kept(frozenset(tids), with_blobs))
 
     def acknowledged(self, tid):
         self.mark(events.Acknowledged(tid, self.clock.now))
