@@ -16,6 +16,7 @@ from unittest import mock
 
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.POSException import POSKeyError
 from ZODB.tests.MinPO import MinPO
 from ZODB.TimeStamp import TimeStamp
@@ -26,6 +27,7 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import datafile
 from fsyncstorage import flusher
+from fsyncstorage.commitlock import Occupied
 from fsyncstorage.errors import OutcomeUnknown
 
 from ..support import PATIENCE
@@ -300,6 +302,12 @@ class Site(contextlib.ExitStack):
         self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 
+    def _begin_at_once(self):
+        """Raises Occupied when another transaction is under way."""
+        attempt = Attempt(self.next_tid(), TransactionMetaData())
+        self.storage.tpc_begin(attempt.metadata, attempt.tid, wait=False)
+        return attempt
+
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
         oid = p64(number)
@@ -316,7 +324,7 @@ class Site(contextlib.ExitStack):
         attempt.content.blobs[oid] = content
         path = os.path.join(
             self.storage.temporaryDirectory(), f'{u64(attempt.tid)}-{number}')
-        with open(path, 'wb') as file:
+        with datafile.open_new(path) as file:
             file.write(content)
         self.storage.storeBlob(oid, self._serials.get(oid, z64), data, path,
                                '', attempt.metadata)
@@ -359,7 +367,9 @@ class Site(contextlib.ExitStack):
 
     def commit_later(self, sizes):
         """Return when it is appended."""
-        attempt = self.voted(sizes)
+        self._finish_later(self.voted(sizes))
+
+    def _finish_later(self, attempt):
         self.finishing(attempt.content)
 
         def done(tid, error):
@@ -385,6 +395,40 @@ class Site(contextlib.ExitStack):
 
     # Whole transactions
 
+    @contextlib.contextmanager
+    def committing_at_syncs(self, sizes):
+        """While this lasts, a commit of these is appended at the beginning of
+        each sync, unless another transaction is under way."""
+        others = self.recorder.on_sync
+
+        def on_sync(file):
+            others(file)
+            with contextlib.suppress(Occupied):
+                attempt = self._begin_at_once()
+                self._store_all(attempt, sizes)
+                self._finish_later(attempt)
+
+        self.recorder.on_sync = on_sync
+        try:
+            yield
+        finally:
+            self.recorder.on_sync = others
+
+    def commit_if_it_fits(self, sizes, blobs=()):
+        """Return its tid; None if it was refused, and aborted."""
+        attempt = self.begin()
+        try:
+            for number in blobs:
+                self.store_blob(attempt, number, sizes[number])
+            self._store_all(attempt, {
+                number: size for number, size in sizes.items()
+                if number not in blobs})
+        except (OSError, FileStorageQuotaError):
+            self.abort(attempt)
+            return None
+        self.finish(attempt)
+        return attempt.tid
+
     def commit(self, sizes, references=(), **of_begin):
         """Store objects, {number: size}; return the tid.
 
@@ -395,10 +439,13 @@ class Site(contextlib.ExitStack):
 
     def voted(self, sizes, references=(), **of_begin):
         attempt = self.begin(**of_begin)
+        self._store_all(attempt, sizes, references)
+        return attempt
+
+    def _store_all(self, attempt, sizes, references=()):
         for number, size in sizes.items():
             self.store(attempt, number, size, () if number else references)
         self.vote(attempt)
-        return attempt
 
     def commit_blobs(self, sizes):
         attempt = self.begin()
