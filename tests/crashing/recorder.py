@@ -248,8 +248,12 @@ class Recorder:
 
     @contextlib.contextmanager
     def renaming(self, source, target):
+        """Of one name of a file to another one of it, nothing happens."""
         with self._lock:
             self._another_operation()
+            if os.path.exists(target) and os.path.samefile(source, target):
+                yield
+                return
             self._number_of(source)
             self._number_of(os.path.dirname(target))
             self._forget_when_gone(target)
