@@ -19,7 +19,8 @@ from .support import begin
 from .support import oid
 
 OPERATIONS = ('open', 'write', 'sync', 'truncate', 'link', 'replace',
-              'remove', 'make_directory', 'sync_directory')
+              'remove', 'make_directory', 'remove_directory',
+              'sync_directory')
 # A full disk does not fail at what needs no space.
 NEED_SPACE = 'open', 'write', 'link', 'replace', 'make_directory'
 

@@ -1,5 +1,6 @@
 """A client's transaction: what is kept of it, and voted as often as needed."""
 
+import errno
 import os
 from unittest import mock
 
@@ -241,6 +242,39 @@ class Ballots(TestCase):
         self.assertEqual(self.temporary_files(), [])
         with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'content')
+
+    def test_without_hard_links(self):
+        for number in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
+                       errno.ENOSYS, errno.EMLINK):
+            with self.subTest(errno.errorcode[number]), mock.patch(
+                    'os.link', self.raise_(number)):
+                serial = (self.storage.getTid(oid(1))
+                          if oid(1) in self.storage._index else z64)
+                ballot = self.ballot()
+                ballot.add_blob(
+                    oid(1), serial, record(), self.blob_file(b'content'))
+                ballot.vote(self.storage)
+                self.storage.tpc_abort(ballot.transaction)
+                self.assertEqual(self.temporary_files(), ['sent'])
+                tid = self.vote_and_finish(ballot)
+                ballot.close()
+                self.assertEqual(self.temporary_files(), [])
+                with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
+                    self.assertEqual(file.read(), b'content')
+
+    def test_a_copy_that_fails_leaves_nothing(self):
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
+        with mock.patch('os.link', self.raise_(errno.EPERM)), \
+                mock.patch('os.pwrite', self.raise_(errno.ENOSPC)):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                ballot.vote(self.storage)
+        self.assertEqual(self.temporary_files(), ['sent'])
+        self.vote_and_finish(ballot)
+
+    @staticmethod
+    def raise_(number):
+        return mock.Mock(side_effect=OSError(number, os.strerror(number)))
 
     def test_a_blob_that_conflicts_is_kept_too(self):
         tid = commit(self.storage, {1: record()})

@@ -1,7 +1,7 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage.py, reading.py and packing.py, and client/link.py, say at the place
-what they use.
+storage.py, reading.py, packing.py, packedblobs.py and client/link.py say at
+the place what they use.
 """
 
 import inspect
@@ -77,6 +77,7 @@ class Hooks(unittest.TestCase):
         packer = fspack.FileStoragePacker
         self.assertTrue({'_storage', '_file', '_path', '_commit_lock',
                          'blob_removed'} <= names(packer.__init__))
+        self.assertIn('.removed', packer.__init__.__code__.co_consts)
         self.assertTrue({'_copier', '_tfile', '_commit_lock', 'index'}
                         <= names(packer.copyOne))
         self.assertTrue({'gc', '_tfile', 'copyDataRecords'}

@@ -13,6 +13,7 @@ import fcntl
 import io
 import logging
 import os
+import shutil
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ def _sync_primitive():
 # No page cache has larger pages than this, and each begins at a multiple of
 # its size.
 LARGEST_PAGE = 1 << 30
+
+COPY_CHUNK = 1 << 20
 
 
 class Disk:
@@ -61,7 +64,8 @@ class Disk:
         os.ftruncate(fd, size)
 
     def link(self, source, target):
-        os.link(source, target)
+        """Of a symbolic link, the second name is another one."""
+        os.link(source, target, follow_symlinks=False)
 
     def replace(self, source, target):
         os.rename(source, target)
@@ -71,6 +75,9 @@ class Disk:
 
     def make_directory(self, path):
         os.mkdir(path)
+
+    def remove_directory(self, path):
+        os.rmdir(path)
 
     def sync_directory(self, path):
         """Make the names in a directory durable."""
@@ -102,6 +109,45 @@ def remove_if_there(path):
         disk.remove(path)
     except FileNotFoundError:
         pass
+
+
+def is_same(path, other):
+    """Are these two names of one file?"""
+    try:
+        return os.path.samefile(path, other)
+    except FileNotFoundError:
+        return False
+
+
+def remove_if_it_is(path, file):
+    """Remove this name, unless it means another file by now."""
+    try:
+        if os.path.samestat(os.lstat(path), os.fstat(file.fileno())):
+            disk.remove(path)
+    except FileNotFoundError:
+        pass
+
+
+# What file systems say that have no hard links, or do not allow this one.
+_NO_LINK = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS,
+            errno.EMLINK, errno.EXDEV)
+
+
+def link_if_possible(source, target):
+    """Give a file a second name; false where that is not possible."""
+    try:
+        disk.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        return False
+    return True
+
+
+def link_or_copy(source, target):
+    if not link_if_possible(source, target):
+        with open(source, 'rb') as from_file, open_new(target) as to_file:
+            shutil.copyfileobj(from_file, to_file, COPY_CHUNK)
 
 
 class Descriptor:
@@ -235,8 +281,14 @@ def open_existing(path, read_only=False):
 
 
 def open_new(path):
-    """A new or emptied file."""
-    return DataFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    """A new file; another one that has the name loses it.
+
+    It is not emptied: the name could be a second one, or a symbolic link, of
+    a file that is needed.
+    """
+    remove_if_there(path)
+    return DataFile(
+        path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
 
 
 def sync_path(path):

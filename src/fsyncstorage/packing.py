@@ -5,18 +5,20 @@ Stock's packer decides what is kept and how records are copied.  What is ours:
 - each transaction's seal is checked before it is copied, and made anew;
 - everything is synced while others commit, until a small rest is left; the
   commit lock is taken once, for that rest (I2);
-- the new file takes the name of the old one in one rename, after the old one
-  has got a second name: at no moment is there no whole Data.fs.  The index of
-  the new file is there before it;
-- only when that is durable, old data and blobs are removed.
+- the new file takes the name of the old one (swap), and until then nothing is
+  changed: what the last pack kept stays, too;
+- only when that is durable, old data and blobs are removed (packedblobs);
+- a pack that fails, or whose storage is closed, leaves nothing behind.  What
+  one leaves that is killed, the next opening removes (leftovers).
 """
 
+import contextlib
+import errno
 import io
 import logging
 import os
 import time
 
-from ZODB.blob import remove_committed_dir
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.fspack import FileStoragePacker
@@ -27,8 +29,10 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
 
 from . import datafile
+from . import packedblobs
 from . import scan
 from . import seal
+from . import swap
 from .scan import FIRST
 from .source import Source
 
@@ -54,25 +58,44 @@ def pack(storage, t, referencesf, gc):
             raise FileStorageError('Already packing')
         storage._pack_is_in_progress = True
     try:
+        swap.refuse_what_is_in_the_way(storage)
         _let_undos_end(storage)
         # What a pack was asked for is durable after it, whatever the policy,
         # and whether or not there was something to free.
         storage._flusher.sync_to(storage.getSize())
-        _remove_what_the_last_pack_kept(storage)
-        try:
-            packed = storage.packer(storage, referencesf, stop, gc)
-        except RedundantPackWarning as reason:
-            logger.info('%s', reason)
-            return
-        if packed is None:
-            return  # nothing can be freed
-        try:
-            _swap(storage, *packed)
-        finally:
-            storage._commit_lock.release()
+        with _advice_on_room(storage._file_name):
+            packed = _packed(storage, referencesf, stop, gc)
+            if packed is None:
+                return  # nothing can be freed
+            try:
+                swap.swap(storage, *packed)
+            finally:
+                storage._commit_lock.release()
         _remove_what_was_packed_away(storage)
     finally:
         storage._pack_is_in_progress = False
+
+
+def _packed(storage, referencesf, stop, gc):
+    # A packer of the user's own may empty a file of this name.
+    datafile.remove_if_there(storage._file_name + '.pack')
+    try:
+        return storage.packer(storage, referencesf, stop, gc)
+    except RedundantPackWarning as reason:
+        logger.info('%s', reason)
+
+
+@contextlib.contextmanager
+def _advice_on_room(path):
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            error.errno, f'{error.strerror}: a pack needs room for the new'
+            f' file beside {path} and the {path}.old of the last pack, which'
+            ' stays until the new file is complete') from error
 
 
 def _let_undos_end(storage):
@@ -85,66 +108,11 @@ def _let_undos_end(storage):
     storage._flusher.drain()
 
 
-def _remove_what_the_last_pack_kept(storage):
-    datafile.remove_if_there(storage._file_name + '.old')
-    if storage.blob_dir and os.path.exists(storage.blob_dir + '.old'):
-        remove_committed_dir(storage.blob_dir + '.old')
-
-
-def _swap(storage, end, index):
-    """Put the packed file in the place of the old one.
-
-    The commit lock is held, and everything is drained.
-    """
-    with storage._swapping:  # or closing; then somebody else may have the file
-        storage._refuse_when_stopped()
-        path = storage._file_name
-        storage._flusher.sync_to(storage.getSize())
-        file = datafile.open_existing(path + '.pack')
-        try:
-            _make_ready(storage, file, index, end)
-            with storage._checkpoints.replacing(end):
-                _replace(storage, file, index, end)
-        except BaseException:
-            if storage._file is not file:
-                file.close()
-                datafile.remove_if_there(path + '.pack')
-                storage._checkpoints.forget_packed()
-            raise
-
-
-def _make_ready(storage, file, index, end):
-    """All but the renaming: the new file and its index are durable.
-
-    The old file has a second name.  It is durable, by the sync for the name of
-    the index, before the new file gets the first one.
-    """
-    path = storage._file_name
-    file.sync()
-    storage._checkpoints.write_for_packed(file, index, end)
-    if storage.pack_keep_old:
-        datafile.disk.link(path, path + '.old')
-
-
-def _replace(storage, file, index, end):
-    path = storage._file_name
-    try:
-        datafile.disk.replace(path + '.pack', path)
-        file.name = path
-        storage.replace_file(file, index, end)
-        datafile.disk.sync_directory(os.path.dirname(path))
-    except BaseException as error:
-        if isinstance(error, OSError) and storage._file is not file:
-            raise  # it was not renamed: but for the index, all is as before
-        # Which file has the name now, and after a power cut?
-        storage._flusher.stop_writing(
-            f'a pack failed while it replaced the file ({error!r})')
-        raise
-
-
 def _remove_what_was_packed_away(storage):
+    if not storage.pack_keep_old:
+        datafile.remove_if_there(storage._file_name + '.old')
     if storage.blob_dir:
-        storage._remove_blob_files_tagged_for_removal_during_pack()
+        packedblobs.take_away(storage)
 
 
 def copy_what_is_needed(storage, referencesf, stop, gc):
@@ -152,12 +120,15 @@ def copy_what_is_needed(storage, referencesf, stop, gc):
 
     With a result, Data.fs.pack is complete and the commit lock is held.
     """
-    packer = _Packer(storage, referencesf, stop, gc)
-    try:
-        end = packer.pack()
+    with contextlib.closing(
+            _Packer(storage, referencesf, stop, gc)) as packer:
+        end = None
+        try:
+            end = packer.pack()
+        finally:
+            if end is None:
+                packer.leave_nothing()
         return None if end is None else (end, packer.index)
-    finally:
-        packer.close()
 
 
 class _NoLock:
@@ -173,6 +144,10 @@ class _Packer(FileStoragePacker):
     """Works with the inside of stock's packer, as it is in ZODB 6.4."""
 
     def __init__(self, storage, referencesf, stop, gc):
+        self._blob_list = None
+        if storage.blob_dir:
+            self._blob_list = os.path.join(storage.blob_dir, packedblobs.LIST)
+            datafile.remove_if_there(self._blob_list)  # stock would empty it
         super().__init__(storage, referencesf, stop, gc)
         self._commit_lock = _NoLock()
         self._checked_to = FIRST    # in the old file
@@ -183,25 +158,38 @@ class _Packer(FileStoragePacker):
     def pack(self):
         self._check_up_to(self.file_end)
         self.gc.findReachable()
-        path = self._path + '.pack'
-        self._tfile = io.BufferedRandom(datafile.open_new(path))
+        self._tfile = io.BufferedRandom(
+            datafile.open_new(self._path + '.pack'))
+        if not self._copy_to_pack_time():
+            return None
+        self._copy_while_others_commit()
+        self._storage.hold_still()
         try:
-            if not self._copy_to_pack_time():
-                datafile.remove_if_there(path)
-                return None
-            self._copy_while_others_commit()
-            self._storage.hold_still()
-            try:
-                self._copy_up_to(self._storage.getSize())
-                if self.blob_removed is not None:
-                    self.blob_removed.close()  # its last bytes may not fit
-            except BaseException:
-                self._storage._commit_lock.release()
-                raise
-            return self._sealed_to
+            self._copy_up_to(self._storage.getSize())
+            if self.blob_removed is not None:
+                self.blob_removed.flush()  # its last bytes may not fit
         except BaseException:
-            datafile.remove_if_there(path)
+            self._storage._commit_lock.release()
             raise
+        return self._sealed_to
+
+    def leave_nothing(self):
+        """Remove what was written.
+
+        The storage may be closed, and somebody else be packing: by now, the
+        names may be of other files.
+        """
+        if self._tfile is not None:
+            datafile.remove_if_it_is(self._path + '.pack', self._tfile)
+        if self.blob_removed is not None:
+            datafile.remove_if_it_is(self._blob_list, self.blob_removed)
+
+    def close(self):
+        for file in self._file, self._tfile, self.blob_removed:
+            if file is not None:
+                # What is needed was flushed before.
+                with contextlib.suppress(OSError):
+                    file.close()
 
     def _copy_to_pack_time(self):
         """False if nothing was left out so far: then nothing will be."""
@@ -223,6 +211,7 @@ class _Packer(FileStoragePacker):
                 break
 
     def _copy_up_to(self, end):
+        self._storage._refuse_when_stopped()  # or closed: all would be in vain
         self._check_up_to(end)
         # With a fresh buffer: the old one may hold what was not committed.
         self._file.close()

@@ -85,8 +85,19 @@ def refuse_lost_file(path, blob_dir):
     if beside:
         raise DamagedFile(
             f'{path} {state}, but there is {" and ".join(beside)}: a database'
-            ' was here. Restore it from there or from a backup; to begin a new'
-            ' one, move these away first')
+            f' was here. {_what_to_do(path)}; to begin a new one, move these'
+            ' away first')
+
+
+def _what_to_do(path):
+    if os.path.exists(path + '.pack'):
+        return ('If a crash interrupted a pack, an opening for writing'
+                ' finishes the swap where the new file is whole, and else'
+                f' {path}.old is: rename {path}.old to {path}')
+    if os.path.exists(path + '.old'):
+        return (f'If a crash interrupted a pack, rename {path}.old to {path};'
+                ' else restore a backup')
+    return 'Restore a backup'
 
 
 def refuse_shortened(file, loaded):
@@ -267,7 +278,7 @@ def _cut(file, known, source, damage):
 
 def _keep_tail(file, position, end):
     number = 0
-    while os.path.exists(path := f'{file.name}.tr{number}'):
+    while os.path.lexists(path := f'{file.name}.tr{number}'):
         number += 1
     try:
         with file.reader() as reader, datafile.open_new(path) as tail:

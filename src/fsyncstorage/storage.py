@@ -4,8 +4,8 @@ Here is what opens and closes it, what readers call, and maintenance.  A reader
 takes the current `View` and needs no lock.
 
 Left to others: commits (committing), look-ups (reading), what is done with the
-tail of the file at open (recovery), the index file (checkpoints, index), packs
-(packing).
+tail of the file at open (recovery), what else a crash left (leftovers), the
+index file (checkpoints, index), packs (packing, swap).
 
 What is used of stock's inside was read from ZODB 6.4;
 tests/test_stock_hooks.py fails when it moves.
@@ -27,8 +27,10 @@ from . import blobs
 from . import datafile
 from . import durability as policies
 from . import index
+from . import leftovers
 from . import packing
 from . import recovery
+from . import swap
 from .checkpoints import Checkpoints
 from .commitlock import CommitLock
 from .committing import CommitMachinery
@@ -105,9 +107,12 @@ class FsyncStorage(CommitMachinery):
         self._begins_anew = create
         self._durable_directories = set()
         self._swapping = threading.Lock()
-        if not create:
-            recovery.refuse_lost_file(file_name, blob_dir)
         try:
+            if not read_only:
+                leftovers.refuse_second_names(file_name)
+                swap.finish_interrupted(file_name)
+            if not create:
+                recovery.refuse_lost_file(file_name, blob_dir)
             super().__init__(
                 file_name, create=create, read_only=read_only, stop=stop,
                 quota=quota, pack_gc=pack_gc, pack_keep_old=pack_keep_old,
@@ -205,6 +210,7 @@ class FsyncStorage(CommitMachinery):
         self._drop_stock_spool()
         self._spool_to(io.BytesIO())
         self._file.sync()
+        leftovers.remove(self)
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
         self._place_blobs()
         if not self.durability.policy.promises:

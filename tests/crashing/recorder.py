@@ -141,12 +141,16 @@ class Recorder:
         """The number of an open file; None if it is not recorded."""
         return self._numbers.get(_identity(os.fstat(fd)))
 
-    def _forget_when_gone(self, path):
-        """This name is about to go: its inode may soon be another file's."""
+    @contextlib.contextmanager
+    def _forgotten_when_gone(self, path):
+        """In here this name goes: its inode may soon be another file's."""
+        gone = None
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(path)
             if status.st_nlink == 1 or stat.S_ISDIR(status.st_mode):
-                self._numbers.pop(_identity(status), None)
+                gone = _identity(status)
+        yield  # it may fail
+        self._numbers.pop(gone, None)
 
     # Files
 
@@ -256,8 +260,8 @@ class Recorder:
                 return
             self._number_of(source)
             self._number_of(os.path.dirname(target))
-            self._forget_when_gone(target)
-            yield
+            with self._forgotten_when_gone(target):
+                yield
             self.log.append(events.Renamed(
                 self._relative(source), self._relative(target)))
 
@@ -269,8 +273,8 @@ class Recorder:
                      and _identity(os.stat(path)) in self._numbers)
             if known:
                 self._another_operation()
-            self._forget_when_gone(path)
-            yield
+            with self._forgotten_when_gone(path):
+                yield
             if known:
                 self.log.append(events.Removed(self._relative(path)))
 
@@ -326,6 +330,10 @@ class RecordingDisk(datafile.Disk):
     def make_directory(self, path):
         with self.recorder.making_directory(path):
             super().make_directory(path)
+
+    def remove_directory(self, path):
+        with self.recorder.removing(path):
+            super().remove_directory(path)
 
     def sync_directory(self, path):
         with self.recorder.syncing_directory(path):

@@ -3,14 +3,13 @@
 What the client stores is kept in memory, and from a size on in a file; it is
 brought to the storage when the vote has its turn, and once more when the vote
 has to be repeated.  Blob files are kept until all is over: the storage gets a
-second name of them each time.
+second name of them each time, or a copy where there are no hard links.
 
 Whose it is: the event loop's until the vote is asked for, and again when the
 client has to resolve conflicts; else the committer's.  `abandoned` may always
 be set.
 """
 
-import os
 
 from ZEO.StorageServer import CommitLog
 from ZODB.Connection import TransactionMetaData
@@ -132,13 +131,12 @@ class Ballot:
 
     def _store_blob(self, storage, oid, serial, data, file_name):
         given = file_name + '.given'
-        os.link(file_name, given)
         try:
+            datafile.link_or_copy(file_name, given)
             self._try_to_store(oid, data, storage.storeBlob,
                                oid, serial, data, given, '')
         finally:
-            if os.path.exists(given):  # it was not taken
-                os.remove(given)
+            datafile.remove_if_there(given)  # it was not taken
 
     def _try_to_store(self, oid, data, store, *arguments):
         try:

@@ -31,6 +31,7 @@ from ZODB.serialize import referencesf
 
 from .. import datafile
 from .. import wire
+from ..leftovers import UPLOAD
 from .ballot import Ballot
 from .blobstream import BlobStream
 
@@ -378,7 +379,8 @@ class Session(ZEOStorage):
         if self.blob_tempfile is not None or self._state is not BEGUN:
             raise StorageTransactionError('storeBlobStart out of order')
         self.blob_tempfile = tempfile.NamedTemporaryFile(
-            dir=self.storage.temporaryDirectory(), delete=False)
+            prefix=UPLOAD, dir=self.storage.temporaryDirectory(),
+            delete=False)
 
     def storeBlobChunk(self, chunk):
         self.blob_tempfile.write(chunk)
