@@ -224,11 +224,8 @@ class Site(contextlib.ExitStack):
             return None
 
     def pack(self, before_copying=_nothing, while_syncing=_nothing,
-             after_swapping=_nothing, gc=True):
-        """Pack to the last transaction; the calls are made on the way.
-
-        Without `gc`, none is made before copying.
-        """
+             after_swapping=_nothing):
+        """Pack to the last transaction; the calls are made on the way."""
         pack = Pack(self.last_tid)
         number = len(self.ledger.packs)
         self.ledger.packs.append(pack)
@@ -245,8 +242,7 @@ class Site(contextlib.ExitStack):
             with self._at_syncs((_of_packed_file, while_syncing),
                                 (_after_swap, after_swapping)):
                 self.storage.pack(
-                    TimeStamp(pack.limit).timeTime() + 0.005, references,
-                    gc=gc)
+                    TimeStamp(pack.limit).timeTime() + 0.005, references)
         finally:  # it may have failed after it was done
             pack.kept = [
                 self._as_packed(transaction)

@@ -21,7 +21,7 @@ class Workload:
 
     blobs = False
     #: How many images are judged.
-    images = 330
+    images = 230
 
     def prepare(self, site):
         site.open()
@@ -389,8 +389,8 @@ class Killed(Workload):
         site.commit({2: 900, 7: 5000})
 
 
-class NextLife(Workload):
-    """Over what a crash left: open, pack, and go on."""
+class PackAfterCrash(Workload):
+    """Over what a power cut left: open, commit, and pack."""
 
     def __init__(self, blobs):
         self.blobs = blobs
@@ -400,10 +400,12 @@ class NextLife(Workload):
 
     def run(self, site):
         site.open()
-        site.commit({8: 40, 9: 800})
-        # A crash may have taken the root, and what others refer to.
-        site.pack(while_syncing=lambda: site.commit_later({9: 20}), gc=False)
-        site.commit({8: 700})
+        if self.blobs:
+            site.commit_blobs({3: 70})
+            site.commit_blobs({3: 90})
+        site.commit({0: 30, 3: 40}, references=[3])
+        site.pack()
+        site.commit({2: 900, 7: 5000})
 
 
 class Recovery(Workload):
