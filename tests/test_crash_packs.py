@@ -24,12 +24,12 @@ from .test_crash_images import ours
 # Packs do not depend on the policy but for what is synced before.
 POLICIES = 'none', 'group-commit', 'two-sync'
 
-IMAGES = 150
+IMAGES = 90
 # So many torn directories, and so many images of the life after each.
-TORN = 8
-IMAGES_OF_A_LIFE = 40
+TORN = 4
+IMAGES_OF_A_LIFE = 30
 # All that there are, and so many at least.
-ALL, LEAST = 100, 25
+ALL, LEAST = 60, 15
 
 
 class WithoutLinks(RecordingDisk):
@@ -102,6 +102,9 @@ class CrashPacks(unittest.TestCase):
         opens then."""
         def check(policy, workload):
             for disk in RecordingDisk, WithoutLinks:
+                if disk is WithoutLinks and not workload._keep_old:
+                    # One name for each file: half of a rename takes it.
+                    continue
                 recording = of_the_swap(campaign.record(
                     workload, ours(policy), disk=disk))
                 self.judge(policy, recording, ALL, LEAST, with_remedy,

@@ -135,8 +135,8 @@ class Site(contextlib.ExitStack):
 
     def die(self):
         """As by `kill -9`: the files stay as they are, unsynced."""
-        if self.recorder.operations_left != 0:
-            self.recorder.operations_left = 0
+        self.recorder.operations_left = 0
+        self.recorder.look_around()
         storage, self.storage = self.storage, None
         if storage is not None:
             storage._release()

@@ -420,6 +420,21 @@ class Recovery(Workload):
         site.commit({2: 900, 7: 5000})
 
 
+class RecoveryOnFullDisk(Recovery):
+    """First there is no room to keep a torn tail; then there is."""
+
+    def run(self, site):
+        site.disk.room = 0
+        try:
+            site.open()
+        except OSError as error:
+            assert site.path in str(error), f'in words? {error}'
+        else:
+            site.close()
+        site.disk.room = None
+        super().run(site)
+
+
 class FailingSync(Workload):
     """A sync fails, and nobody can commit any more, until it is reopened."""
 
