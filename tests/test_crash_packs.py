@@ -1,5 +1,5 @@
-"""Power cuts in packs: without hard links, in the life after a crash, and where
-a rename can be left half done.
+"""Power cuts in packs: without hard links, after another crash, and where a
+rename can be left half done.
 
 What is not here is in test_crash_images, which judges packs as well.
 """

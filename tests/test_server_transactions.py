@@ -5,6 +5,7 @@ thread, file or part of a blob is left.
 """
 
 import os
+import shutil
 import threading
 
 from ZODB.POSException import POSKeyError
@@ -305,6 +306,21 @@ class Closing(Served):
         server.close()
         until(lambda: not server.connections, 'gone')
         self.assertEqual(os.listdir(storage.temporaryDirectory()), [])
+
+    def test_no_blob_is_left_by_one_that_was_killed(self):
+        """The next start removes what it was receiving."""
+        os.mkdir(self.path('home'))
+        storage = self.open('home/Data.fs', blob_dir=self.path('home/blobs'))
+        peer = self.connect(self.serve(storage))
+        peer.begin()
+        peer.send_blob(1, b'a blob')
+        peer.begin_blob(b'half of another')
+        peer.ping()
+        shutil.copytree(self.path('home'), self.path('killed'))
+        received = self.path('killed/blobs/tmp')
+        self.assertEqual(len(os.listdir(received)), 2)
+        self.open('killed/Data.fs', blob_dir=self.path('killed/blobs'))
+        self.assertEqual(os.listdir(received), [])
 
     def test_the_last_client_goes_at_the_same_time(self):
         """The loop must not end before it is told to."""

@@ -21,6 +21,7 @@ from fsyncstorage import packing
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.recovery import DamagedFile
 
+from .support import PATIENCE
 from .support import TestCase
 from .support import Thread
 from .support import begin
@@ -383,8 +384,8 @@ class Halves(SwapTestCase):
 
 class Leftovers(SwapTestCase):
 
-    OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index', 'Data.fs.index.index_tmp',
-            f'blobs/tmp/{leftovers.UPLOAD}1',
+    OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index',
+            'Data.fs.index.index_tmp', f'blobs/tmp/{leftovers.UPLOAD}1',
             f'blobs/tmp/{leftovers.UPLOAD}1.given')
     OF_OTHERS = ('blobs/tmp/BUCx', 'blobs/tmp/tmpx', 'Data.fs.tr0',
                  'Data.fs.pack2', 'Data.fs.old', 'blobs/0x00/x.tmp')
@@ -442,13 +443,13 @@ class Leftovers(SwapTestCase):
         def copy_and_wait(packer):
             result = copy(packer)
             copied.set()
-            closed.wait()
+            closed.wait(PATIENCE)
             return result
 
         with mock.patch.object(
                 packing._Packer, '_copy_to_pack_time', copy_and_wait):
             thread = Thread(self.pack, storage)
-            copied.wait()
+            self.assertTrue(copied.wait(PATIENCE))
             storage.close()
             closed.set()
             with self.assertRaisesRegex(ValueError, 'closed'):
@@ -487,8 +488,8 @@ class FullDisk(SwapTestCase):
         steps = 0
         while True:
             storage = self.packable()
-            before, failed = self.names(), self.pack_on_a_full_disk(
-                storage, steps)
+            before = self.names()
+            failed = self.pack_on_a_full_disk(storage, steps)
             if not failed:
                 break
             self.assertEqual(self.names() - {'Data.fs.index'},

@@ -110,8 +110,9 @@ class FsyncStorage(CommitMachinery):
         try:
             if not read_only:
                 leftovers.refuse_second_names(file_name)
-                swap.finish_interrupted(file_name)
             if not create:
+                if not read_only:
+                    swap.finish_interrupted(file_name)
                 recovery.refuse_lost_file(file_name, blob_dir)
             super().__init__(
                 file_name, create=create, read_only=read_only, stop=stop,

@@ -11,9 +11,9 @@ The order, under the commit lock, with everything drained:
 So at no moment is there no whole Data.fs.
 
 Where there are no hard links, step 2 is a rename in step 4, for good, and then
-there is a moment without a Data.fs.  Whoever is killed in it leaves the new file as
-`.pack`, and an index that says that it is whole: the next opening finishes the
-swap.  The same is done where a power cut left half of a rename.
+there is a moment without a Data.fs.  A process that is killed in it leaves the
+new file as `.pack`, and an index that says that it is whole: the next opening
+finishes the swap.  The same is done where a power cut left half of a rename.
 """
 
 import contextlib
