@@ -6,12 +6,14 @@ import sys
 import unittest
 
 import zc.lockfile
+from ZODB.BaseStorage import TransactionRecord
 from ZODB.blob import BlobStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
+from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import durability
@@ -249,6 +251,31 @@ class Calls(TestCase):
         blobs = [name for _, _, names in os.walk(self.path('blobs'))
                  for name in names if name.endswith('.blob')]
         self.assertEqual(len(blobs), 1)
+
+
+    def test_a_copy_whose_ids_do_not_rise(self):
+        """What stands in the file is in their order."""
+        copy = self.open('copy.fs', blob_dir=self.path('copied'))
+
+        class Source:
+
+            @staticmethod
+            def iterator():
+                for number in 7, 9, 8:
+                    yield Empty(p64(number), ' ', b'', b'', {})
+
+        class Empty(TransactionRecord):
+
+            def __iter__(self):
+                return iter(())
+
+        with self.assertRaisesRegex(
+                StorageTransactionError,
+                '8 is not later than 0*9, .*move its files'):
+            copy.copyTransactionsFrom(Source)
+        self.assertEqual([transaction.tid for transaction in copy.iterator()],
+                         [p64(7), p64(9)])
+        commit(copy, {1: b'x'})
 
 
 class AnotherProcess(TestCase):

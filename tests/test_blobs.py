@@ -1,11 +1,14 @@
 """I11: a blob is durable before its transaction counts."""
 
 import os
+import shutil
 import time
+from unittest import mock
 
 import ZODB
 from ZODB.blob import Blob
 
+from fsyncstorage import blobs
 from fsyncstorage import durability
 
 from .support import TestCase
@@ -105,7 +108,7 @@ class Blobs(TestCase):
         disk = self.disk
         disk.make_directory = lambda path: (
             made.append(path), os.mkdir(path))
-        disk.sync_directory = lambda path: synced.append(path)
+        disk.sync_directory = lambda path, *args: synced.append(path)
         self.open(blob_dir=self.path('var/x/blobs'))
         var, x, blobs, *_ = made
         self.assertEqual(
@@ -119,6 +122,80 @@ class Blobs(TestCase):
         events = self.trace()
         storage.tpc_finish(transaction)
         self.assertEqual(events, [('write', (storage._file_name, 1))])
+
+    def check_synced(self, events, blob):
+        """The file and its names, and then the data."""
+        last = len(events) - events[::-1].index(
+            ('sync', self.storage._file_name))
+        before = events[:last]
+        self.assertIn(('sync', blob), before)
+        directory = os.path.dirname(blob)
+        while directory != self.directory:
+            self.assertIn(('sync_directory', directory), before)
+            directory = os.path.dirname(directory)
+
+    def test_none_syncs_with_the_data(self):
+        """What is there after a close, a pack or a checkpoint stays."""
+        for name, how in (
+            ('close', lambda storage: storage.close()),
+            ('pack', lambda storage: storage.pack(
+                time.time() + 1, lambda data: [], gc=False)),
+            ('checkpoint', lambda storage: storage._checkpoints.write()),
+        ):
+            with self.subTest(name):
+                storage = self.opened('none')
+                tid = self.storage.tpc_finish(self.vote(1))
+                blob = storage.loadBlob(oid(1), tid)
+                events = self.trace()
+                how(storage)
+                self.check_synced(events, blob)
+                self.assertFalse(storage._unsynced_blobs)
+                storage.close()
+                self.forget()
+
+    def forget(self):
+        """Begin anew, untraced."""
+        for name in 'open', 'sync', 'write', 'sync_directory':
+            delattr(self.disk, name)
+        for name in os.listdir(self.directory):
+            path = self.path(name)
+            (shutil.rmtree if os.path.isdir(path) else os.remove)(path)
+
+    def test_none_syncs_also_after_the_process_died(self):
+        """The opening makes the data durable: so the blobs, too."""
+        storage = self.opened('none')
+        tid = storage.tpc_finish(self.vote(1))
+        commit(storage, {2: b'x'})
+        blob = storage.loadBlob(oid(1), tid)
+        copy = self.path('copy')
+        os.mkdir(copy)
+        for name in 'none', 'none.unsynced':
+            shutil.copy(self.path(name), copy)
+        shutil.copytree(self.path('none-blobs'), os.path.join(copy, 'blobs'))
+        events = self.trace()
+        self.storage = self.open(
+            'copy/none', blob_dir=os.path.join(copy, 'blobs'))
+        self.assertIn(('sync', blob.replace(
+            self.path('none-blobs'), os.path.join(copy, 'blobs'))), events)
+
+    def test_much_is_synced_in_parts(self):
+        """So that what is remembered on the way is bounded."""
+        patch = mock.patch.object(blobs, 'AT_ONCE', 2)
+        patch.start()
+        self.addCleanup(patch.stop)
+        storage = self.opened('group-commit')
+        transaction = begin(storage)
+        for number in range(1, 6):
+            with open(self.path('upload'), 'wb') as file:
+                file.write(b'content')
+            storage.storeBlob(oid(number), b'\0' * 8, b'blob record',
+                              self.path('upload'), '', transaction)
+        storage.tpc_vote(transaction)
+        events = self.trace()
+        tid = storage.tpc_finish(transaction)
+        for number in range(1, 6):
+            self.assertIn(
+                ('sync', storage.loadBlob(oid(number), tid)), events)
 
     def test_it_is_not_acknowledged_before(self):
         for policy in 'interval', 'group-commit', 'per-commit', 'two-sync':
@@ -146,6 +223,49 @@ class Blobs(TestCase):
         self.assertTrue(behind.is_alive())
         self.disk.release_syncs()
         self.assertLess(blob.result(), behind.result())
+
+    def test_interval_syncs_first_what_has_none(self):
+        """An acknowledged commit is not at risk for as long as the blobs of
+        another one need."""
+        storage = self.opened('interval')
+        plain = commit(storage, {2: b'x'})
+        transaction = self.vote(1)
+        self.disk.hold_syncs()
+        blob = Thread(storage.tpc_finish, transaction)
+        self.disk.wait_for_sync()       # of the data
+        self.disk.let_one_sync_end()
+        self.disk.wait_for_sync()       # of the blob
+        self.assertEqual(storage.stats()['last_durable'], plain)
+        self.disk.release_syncs()
+        self.assertLess(plain, blob.result())
+
+    def test_interval_risks_nothing_while_blobs_are_synced(self):
+        """Whoever commits, and in whatever order: when a blob is synced, all
+        that was acknowledged is durable already."""
+        storage = self.opened('interval')
+        data = storage._file.fileno()
+        sync, at_risk, count = self.disk.sync, [], []
+
+        def watched(fd):
+            count.append(fd)
+            if fd != data and (storage.lastTransaction()
+                               > storage._flusher.durable.tid):
+                at_risk.append(storage.lastTransaction())
+            sync(fd)
+
+        self.disk.sync = watched
+
+        def work(number):
+            for n in range(10):
+                commit(storage, {1000 * number + n: b'x'})
+
+        threads = [Thread(work, number) for number in (1, 2)]
+        for n in range(10):
+            storage.tpc_finish(self.vote(5000 + n))
+        for thread in threads:
+            thread.result()
+        self.assertEqual(at_risk, [])
+        self.assertGreater(len(count), 20)
 
     def test_a_blob_that_cannot_be_synced(self):
         storage = self.opened('group-commit')
@@ -183,6 +303,50 @@ class Blobs(TestCase):
             for name in 'group-commit', 'group-commit.index':
                 os.remove(self.path(name))
             os.rename(self.path('group-commit-blobs'), self.path(when.__name__))
+
+    def test_a_marker_that_a_power_cut_has_torn(self):
+        """It says nothing any more: what is in the directory does."""
+        for layout in 'bushy', 'lawn':
+            for number, torn in enumerate(
+                    (b'', b'\0' * 5, layout[:3].encode())):
+                for empty in False, True:
+                    name = f'{layout}-{number}-{empty}'
+                    with self.subTest(name):
+                        self.check_torn_marker(name, layout, torn, empty)
+
+    def check_torn_marker(self, name, layout, torn, empty):
+        self.open(name).close()
+        directory = self.path(name + '-blobs')
+        os.mkdir(directory)
+        marker = os.path.join(directory, '.layout')
+        with open(marker, 'w') as file:
+            file.write(layout)
+        self.storage = self.open(name, blob_dir=directory)
+        tid = None if empty else self.storage.tpc_finish(self.vote(1))
+        self.storage.close()
+        with open(marker, 'wb') as file:
+            file.write(torn)
+        shutil.rmtree(os.path.join(directory, 'tmp'))
+        before = sorted(os.walk(directory))
+        for read_only in True, False:
+            storage = self.open(name, blob_dir=directory,
+                                read_only=read_only)
+            if tid is not None:
+                self.assertTrue(os.path.exists(storage.loadBlob(oid(1), tid)))
+            storage.close()
+            if read_only:
+                self.assertEqual(sorted(os.walk(directory)), before)
+        with open(marker) as file:
+            self.assertEqual(file.read(), 'bushy' if empty else layout)
+
+    def test_a_marker_of_something_else(self):
+        os.mkdir(self.path('blobs'))
+        with open(self.path('blobs/.layout'), 'w') as file:
+            file.write('strange')
+        self.open().close()
+        for read_only in True, False:
+            with self.assertRaisesRegex(ValueError, "says 'strange'"):
+                self.open(blob_dir=self.path('blobs'), read_only=read_only)
 
     def test_the_path_for_another_program(self):
         storage = self.opened('group-commit')

@@ -378,7 +378,7 @@ class Sabotage(unittest.TestCase):
 
         class Lying(RecordingDisk):
 
-            def sync_directory(self, path):
+            def sync_directory(self, path, *args):
                 pass
 
         for workload, kind in (

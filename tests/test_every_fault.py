@@ -1,6 +1,7 @@
 """A disk that fails, once, at each single call: commits, packs, checkpoints,
-blobs.  Whatever fails, nothing acknowledged is lost, nothing is half there,
-nobody is left waiting, and the storage goes on or says that it stopped."""
+blobs, and openings that find no descriptor.  Whatever fails, nothing that was
+acknowledged is lost, nothing is half there, nobody is left waiting, and the
+storage goes on or says that it stopped."""
 
 import errno
 import os
@@ -13,6 +14,7 @@ from ZODB.POSException import POSKeyError
 
 from fsyncstorage import datafile
 from fsyncstorage import durability
+from fsyncstorage import spare
 
 from .support import TestCase
 from .support import begin
@@ -26,20 +28,21 @@ NEED_SPACE = 'open', 'write', 'link', 'replace', 'make_directory'
 
 
 class FaultyDisk(datafile.Disk):
-    """Fails at the n-th of some operations, once."""
+    """Fails at the n-th of some operations, and so many times."""
 
-    def __init__(self, error, operations, at):
+    def __init__(self, error, operations, at, times=1):
         self.calls = 0
         self.failed = None
+        self._fails = range(at, at + times)
         for name in operations:
-            setattr(self, name, self._counted(name, error, at))
+            setattr(self, name, self._counted(name, error))
 
-    def _counted(self, name, error, at):
+    def _counted(self, name, error):
         original = getattr(self, name)
 
         def call(*args):
             self.calls += 1
-            if self.calls == at:
+            if self.calls in self._fails:
                 self.failed = name
                 if name == 'write':  # some of it got through
                     fd, data, position = args
@@ -66,18 +69,32 @@ class EveryFault(TestCase):
             with self.subTest(policy):
                 self.at_every_call(policy, errno.EIO, OPERATIONS)
 
-    def at_every_call(self, policy, error, operations):
+    def test_no_descriptor(self):
+        """Nothing stops, whichever opening does not find one (I7)."""
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                self.at_every_call(policy, errno.EMFILE, ('open',))
+
+    def test_no_descriptor_for_a_while(self):
+        with mock.patch.object(spare, 'PAUSE', 0.001):
+            self.at_every_call(
+                'group-commit', errno.ENFILE, ('open',), times=5)
+
+    def test_no_memory_to_open_a_file(self):
+        self.at_every_call('interval', errno.ENOMEM, ('open',))
+
+    def at_every_call(self, policy, error, operations, times=1):
         at = 0
         while True:
             at += 1
-            disk = FaultyDisk(error, operations, at)
+            disk = FaultyDisk(error, operations, at, times)
             with self.subTest(at=at):
-                self.one_run(policy, disk)
+                self.one_run(policy, disk, goes_on=error in spare.PASSING)
             if disk.failed is None:
                 break
         self.assertGreater(at, 20)
 
-    def one_run(self, policy, disk):
+    def one_run(self, policy, disk, goes_on=False):
         self.home = self.path(f'{policy}-{disk.calls}')
         shutil.rmtree(self.home, ignore_errors=True)
         os.mkdir(self.home)
@@ -87,6 +104,10 @@ class EveryFault(TestCase):
         try:
             with mock.patch.object(datafile, 'disk', disk):
                 self.workload(storage)
+                if goes_on:
+                    self.assertIsNone(storage.stats()['writing_stopped'])
+                    self.commit(storage, 8, b'and it goes on')
+                    storage.close()
         finally:
             storage.close()
         if policy not in ('none', 'interval') or disk.failed != 'sync':

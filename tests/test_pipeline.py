@@ -85,6 +85,27 @@ class PipelineTests(unittest.TestCase):
         point, batch = self.line.next_batch(alone=True)
         self.assertEqual((point, batch), (first.point, [first]))
 
+    def test_data_first_a_batch_ends_before_blobs(self):
+        """If anything before them is not durable; else it begins there."""
+        one, two, three = self.append(1, 2, 3)
+        two.blobs = object()
+        first = self.line.next_batch(alone=False, data_first=True)
+        self.assertEqual(first, (one.point, [one]))
+        self.line.synced(one.point)
+        second = self.line.next_batch(alone=False, data_first=True)
+        self.assertEqual(second, (three.point, [two, three]))
+
+    def test_data_first_what_is_published_counts_too(self):
+        one, = self.append(1, promised=False)
+        self.line.publish(one)
+        two, = self.append(2)
+        two.blobs = object()
+        self.assertEqual(
+            self.line.next_batch(alone=False, data_first=True),
+            (one.point, []))
+        self.assertEqual(
+            self.line.next_batch(alone=False), (two.point, [two]))
+
     def test_failure_spares_what_is_durable(self):
         first, second = self.append(1, 2)
         self.line.synced(first.point)

@@ -1,5 +1,6 @@
 """At open: a torn tail is cut and kept, damage is refused, nothing is lost."""
 
+import errno
 import mmap
 import os
 import shutil
@@ -149,8 +150,10 @@ class TornTails(RecoveryCase):
 
         disk.before_write = fail
         for _ in range(2):
-            with self.assertRaisesRegex(OSError, 'No space left'):
+            with self.assertRaisesRegex(
+                    OSError, 'No space left.*Nothing was changed.*free') as e:
                 self.open()
+            self.assertEqual(e.exception.errno, errno.ENOSPC)
             self.assertEqual(self.content(), content[:-1])
             self.assertFalse(os.path.exists(self.path('Data.fs.tr0')))
 

@@ -6,8 +6,10 @@ the place what they use.
 
 import inspect
 import os
+import tempfile
 import unittest
 
+import zc.lockfile
 import ZODB.blob
 from ZEO.asyncio.base import ZEOBaseProtocol
 from ZEO.asyncio.client import ClientIO
@@ -17,6 +19,7 @@ from ZEO.asyncio.client import Protocol
 from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
 from ZODB.BaseStorage import BaseStorage
+from ZODB.blob import BlobStorageMixin
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage import fspack
 from ZODB.FileStorage.FileStorage import FileIterator
@@ -63,6 +66,23 @@ class Hooks(unittest.TestCase):
 
     def test_a_blobstorage_asks_what_it_wraps(self):
         self.assertIn('supportsUndo', names(ZODB.blob.BlobStorage.__init__))
+
+    def test_a_blob_directory_that_is_only_read(self):
+        """What _blob_init does, but for the writing."""
+        self.assertEqual(names(BlobStorageMixin._blob_init), {
+            'FilesystemHelper', 'fshelper', 'create', 'dirty_oids'})
+
+    def test_a_lock_file(self):
+        """Who closes `_fp` frees no lock that another process shares."""
+        with tempfile.TemporaryDirectory() as home:
+            lock = zc.lockfile.LockFile(os.path.join(home, 'lock'))
+            copy = os.dup(lock._fp.fileno())
+            lock._fp.close()
+            with self.assertRaises(zc.lockfile.LockError):
+                zc.lockfile.LockFile(os.path.join(home, 'lock'))
+            os.close(copy)
+            lock._fp = None
+            lock.close()
 
     def test_the_iterator(self):
         self.assertTrue({'_file', '_file_name', '_file_size', '_pos'}

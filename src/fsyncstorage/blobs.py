@@ -5,7 +5,8 @@ The flusher syncs it, and the directories that name it, before it writes the
 status of the transaction.  No sync happens here before that.
 
 `Placed` is what one transaction moved into place.  It belongs to the
-transaction: an abort takes back its own files, and no others.
+transaction: an abort takes back its own files, and no others.  It holds no
+descriptor: each file is opened for its sync, one at a time (spare).
 """
 
 import os
@@ -18,21 +19,30 @@ from ZODB.utils import cp
 
 from . import datafile
 
+# A blob file is known by its oid and its serial.
+OID = 8
+KEY = 16
+# So many files are synced before the directories that name them: what is
+# remembered of a sync is bounded, however many blobs there are.
+AT_ONCE = 500
+
 
 class Placed:
 
-    def __init__(self, base, durable_names):
-        self._base = base.rstrip(os.sep)
+    def __init__(self, helper, durable_names):
+        self._path = helper.getBlobFilename
+        self._base = helper.base_dir.rstrip(os.sep)
         #: Directories whose names are known to be durable; shared by all.
         self._durable_names = durable_names
-        self._files = []
+        self._keys = bytearray()
 
     def __bool__(self):
-        return bool(self._files)
+        return bool(self._keys)
 
-    def put(self, source, target):
+    def put(self, source, oid, serial):
+        target = self._path(oid, serial)
         self._make_directory(os.path.dirname(target))
-        self._files.append(target)
+        self._keys += oid + serial
         try:
             datafile.disk.replace(source, target)
         except OSError:  # from another file system: copy it
@@ -42,6 +52,8 @@ class Placed:
             os.remove(source)
             copied('Copied blob file %r to %r.', source, target)
         set_not_writable(target)
+        # What cannot be opened fails now, not when it is to be synced.
+        datafile.open_existing(target, read_only=True).close()
 
     def _make_directory(self, path):
         if not os.path.isdir(path):
@@ -52,16 +64,41 @@ class Placed:
                 return  # somebody else made it
             self._durable_names.discard(path)  # after a pack removed it
 
-    def sync(self):
-        """Make the files and their names durable."""
+    def add(self, other):
+        """Take over what another transaction placed."""
+        self._keys += other._keys
+
+    def add_if_there(self, oid, serial):
+        """Somebody else placed it; not every object is a blob."""
+        if os.path.exists(self._path(oid, serial)):
+            self._keys += oid + serial
+
+    def sync(self, spare):
+        """Make the files and their names durable, and forget them.
+
+        What is added meanwhile stays for another time.
+        """
+        left = len(self._keys)
+        while left:
+            keys = bytes(self._keys[:min(left, AT_ONCE * KEY)])
+            self._sync(list(self._paths(keys)), spare)
+            del self._keys[:len(keys)]
+            left -= len(keys)
+
+    def _sync(self, paths, spare):
         directories = set()
-        for path in self._files:
-            datafile.sync_path(path)
+        for path in paths:
+            spare.sync_path(path)
             directories.update(self._names_to_sync(path))
         for path in sorted(directories, key=len, reverse=True):
-            datafile.disk.sync_directory(path)
-        leaves = {os.path.dirname(path) for path in self._files}
+            spare.sync_directory(path)
+        leaves = {os.path.dirname(path) for path in paths}
         self._durable_names |= directories - leaves
+
+    def _paths(self, keys):
+        for start in range(0, len(keys), KEY):
+            key = bytes(keys[start:start + KEY])
+            yield self._path(key[:OID], key[OID:])
 
     def _names_to_sync(self, path):
         """The directories that name the file, and each other.
@@ -78,7 +115,7 @@ class Placed:
                 break
 
     def take_back(self):
-        for path in self._files:
+        for path in self._paths(self._keys):
             datafile.remove_if_there(path)
 
 
@@ -86,17 +123,20 @@ def prepare(base):
     """A blob directory whose layout a power cut cannot take away.
 
     Stock never syncs the marker: it could be found empty.  So write it before
-    stock looks, and make it durable before there are blobs.
+    stock looks, and make it durable before there are blobs.  Return the name
+    of the layout.
     """
     base = os.path.abspath(base)
     _make_durably(base)
+    layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
-    if not _names_a_layout(marker) and not set(os.listdir(base)) - _NOT_BLOBS:
+    if _said_by(marker) != layout:
         with datafile.open_new(marker) as file:
-            file.write(b'bushy')
+            file.write(layout.encode())
             file.sync()
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
+    return layout
 
 
 def _make_durably(path):
@@ -108,13 +148,54 @@ def _make_durably(path):
         datafile.disk.sync_directory(parent)
 
 
-# What a blob directory without blobs may contain.
-_NOT_BLOBS = {LAYOUT_MARKER, 'tmp', '.removed'}
+# What a blob directory without blobs may contain, beside hidden names.
+NOT_BLOBS = 'tmp'
 
 
-def _names_a_layout(marker):
+def layout_of(base):
+    """The layout of a blob directory; changes nothing.
+
+    By its marker; where a power cut has taken what the marker said, or there
+    is none, by what is in the directory.
+    """
+    marker = os.path.join(base, LAYOUT_MARKER)
+    said = _said_by(marker)
+    if said in LAYOUTS:
+        return said
+    if said and not any(layout.startswith(said) for layout in LAYOUTS):
+        raise ValueError(
+            f'{marker} says {said!r}, and there is no such layout of blob'
+            f' directories (only {" and ".join(LAYOUTS)})')
+    return _layout_by_content(base, torn=said is not None)
+
+
+def _said_by(marker):
+    """What the marker says; None if there is none."""
     try:
         with open(marker, 'rb') as file:
-            return file.read().strip().decode('latin-1') in LAYOUTS
+            said = file.read(99)
     except FileNotFoundError:
-        return False
+        return None
+    return said.strip(b'\0 \t\r\n').decode('latin-1')
+
+
+def _layout_by_content(base, torn):
+    """Stock takes all that has no marker for `lawn`, and so do we.
+
+    A marker that a power cut has torn says only that there was one.
+    """
+    try:
+        names = [name for name in os.listdir(base)
+                 if name != NOT_BLOBS and not name.startswith('.')]
+    except FileNotFoundError:
+        names = []
+    if not names:
+        return 'bushy'
+    if not torn:
+        return 'lawn'
+    for name in names:
+        path = os.path.join(base, name)
+        if os.path.isdir(path) and any(
+                inner.endswith('.blob') for inner in os.listdir(path)):
+            return 'lawn'  # the files are one level below
+    return 'bushy'

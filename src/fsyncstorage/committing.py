@@ -81,6 +81,7 @@ class AsyncFinish:
 
 class CommitMachinery(FileStorage):
 
+    _closed_because = 'is closed'
     _sealed = False  # the transaction in progress
     #: What was written from here on was cut back.  Until something behind it
     #: is durable, a power cut can show parts of it.
@@ -100,7 +101,9 @@ class CommitMachinery(FileStorage):
             if self._tid <= last:
                 raise StorageTransactionError(
                     f'the transaction id {self._tid.hex()} is not later than'
-                    f' {last.hex()}, the last one')
+                    f' {last.hex()}, the last one. (Where the ids of a'
+                    ' database do not rise, move its files, not its'
+                    ' transactions)')
         except BaseException:
             if transaction is self._transaction and not begun_before:
                 self._ts = TimeStamp(self._flusher.appended.tid)
@@ -108,7 +111,7 @@ class CommitMachinery(FileStorage):
             raise
 
     def _is_closed(self):
-        return ValueError(f'{self._file_name} is closed')
+        return ValueError(f'{self._file_name} {self._closed_because}')
 
     def _refuse_when_stopped(self):
         if self._closed:
@@ -341,13 +344,14 @@ class CommitMachinery(FileStorage):
     def _place_blobs(self):
         """Begin to note which blob files a transaction puts in place."""
         if self.blob_dir:
-            self._placed = blobs.Placed(
-                self.blob_dir, self._durable_directories)
+            self._placed = self._no_blobs()
+
+    def _no_blobs(self):
+        return blobs.Placed(self.fshelper, self._durable_directories)
 
     def _blob_storeblob(self, oid, serial, blobfilename):
         with self._lock:  # a pack removes empty directories under it
-            self._placed.put(
-                blobfilename, self.fshelper.getBlobFilename(oid, serial))
+            self._placed.put(blobfilename, oid, serial)
 
     def _blob_tpc_abort(self):
         if self.blob_dir:
@@ -482,9 +486,11 @@ class CommitMachinery(FileStorage):
                 self._checkpoints.snapshot.about_to_change(self._tindex)
             self._index.update(self._tindex)
             self._pos = commit.end
-        self._flusher.append(commit)
         if self.blob_dir:
+            if commit.blobs is None and self._placed:  # `none`
+                self._unsynced_blobs.add(self._placed)
             self._place_blobs()
+        self._flusher.append(commit)
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
 
@@ -492,13 +498,18 @@ class CommitMachinery(FileStorage):
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
     def _sync_batch(self, batch):
-        """The flusher's sync: these commits, and all before them."""
+        """The flusher's sync: these commits, and all before them.
+
+        What a sync has made durable has its blobs, whatever the policy.
+        """
+        if self.blob_dir:
+            self._unsynced_blobs.sync(self._spare)
         unfinished = []
         for commit in batch:
             if commit.status_last:
                 unfinished.append(commit)
                 if commit.blobs:
-                    commit.blobs.sync()
+                    commit.blobs.sync(self._spare)
         if unfinished:
             self._file.sync()
             for commit in unfinished:

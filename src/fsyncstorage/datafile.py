@@ -79,9 +79,12 @@ class Disk:
     def remove_directory(self, path):
         os.rmdir(path)
 
-    def sync_directory(self, path):
-        """Make the names in a directory durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def sync_directory(self, path, opener=None):
+        """Make the names in a directory durable.
+
+        An `opener` is called in the place of `open`.
+        """
+        fd = (opener or self.open)(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         except OSError as error:
@@ -169,12 +172,13 @@ class Descriptor:
 class _Closed:
     """In the place of the descriptor of a closed file."""
 
-    def __init__(self, name):
+    def __init__(self, name, because='is closed'):
         self._name = name
+        self._because = because
 
     @property
     def number(self):
-        raise ValueError(f'{self._name} is closed')
+        raise ValueError(f'{self._name} {self._because}')
 
 
 class DataFile(io.RawIOBase):
@@ -183,11 +187,11 @@ class DataFile(io.RawIOBase):
     #: Where the file ends for stock code; None for its real end.
     limit = None
 
-    def __init__(self, path, flags):
+    def __init__(self, path, flags, opener=None):
         self._cursor = 0
         self.name = path
         self.descriptor = _Closed(path)
-        self.descriptor = Descriptor(disk.open(path, flags))
+        self.descriptor = Descriptor((opener or disk.open)(path, flags))
 
     # By position: needs no lock.  Each call keeps the descriptor in a local
     # variable: another thread may close the file meanwhile.
@@ -262,6 +266,11 @@ class DataFile(io.RawIOBase):
         self.descriptor = _Closed(self.name)
         super().close()
 
+    def abandon(self, because):
+        """As `close`, and say why to whoever uses it later."""
+        self.close()
+        self.descriptor = _Closed(self.name, because)
+
     def reader(self):
         """A buffered reader of its own on the same open file."""
         return io.BufferedReader(_Reader(self), 1 << 16)
@@ -291,7 +300,7 @@ def open_new(path):
         path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
 
 
-def sync_path(path):
+def sync_path(path, opener=None):
     """Sync a file that something else wrote."""
-    with open_existing(path, read_only=True) as file:
+    with DataFile(path, os.O_RDONLY, opener) as file:
         file.sync()

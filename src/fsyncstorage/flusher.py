@@ -174,9 +174,11 @@ class Flusher:
         with self._one_sync:
             if self._broken is None:
                 with self.mutex:
-                    point, batch = self.pipeline.next_batch(alone)
-                    uncovered, self._uncovered_since = (
-                        self._uncovered_since, None)
+                    point, batch = self.pipeline.next_batch(
+                        alone, data_first=self._policy.background)
+                    uncovered = self._uncovered_since
+                    if point == self.pipeline.appended:
+                        self._uncovered_since = None
                 begun = time.monotonic()
                 try:
                     self._sync(batch)

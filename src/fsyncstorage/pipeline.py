@@ -126,14 +126,24 @@ class Pipeline:
                 self._needing_sync.add(commit)
             commit.state = APPENDED
 
-    def next_batch(self, alone):
-        """The point to sync to, and the commits that it makes durable."""
-        batch = []
+    def next_batch(self, alone, data_first=False):
+        """The point to sync to, and the commits that it makes durable.
+
+        `data_first`: what is not durable yet before the first blobs is a
+        batch of its own.  It may be acknowledged already, and shall not wait
+        for them; what is behind them is not acknowledged before they are.
+        """
+        batch, before = [], self.published
         for commit in self.queue:
             if commit.state is APPENDED:
+                if data_first and commit.blobs is not None:
+                    if before.end > self.durable.end:
+                        return before, batch
+                    data_first = False
                 batch.append(commit)
                 if alone:
                     return commit.point, batch
+            before = commit.point
         return self.appended, batch
 
     def synced(self, point):

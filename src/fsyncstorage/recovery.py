@@ -280,6 +280,7 @@ def _keep_tail(file, position, end):
     number = 0
     while os.path.lexists(path := f'{file.name}.tr{number}'):
         number += 1
+    size = end - position
     try:
         with file.reader() as reader, datafile.open_new(path) as tail:
             reader.seek(position)
@@ -288,8 +289,14 @@ def _keep_tail(file, position, end):
                 tail.write(chunk)
                 position += len(chunk)
             tail.sync()
-    except OSError:  # the next start tries again
+        datafile.disk.sync_directory(os.path.dirname(path))
+    except OSError as error:  # the next start tries again
         datafile.remove_if_there(path)
-        raise
-    datafile.disk.sync_directory(os.path.dirname(path))
+        raise OSError(
+            error.errno,
+            f'{file.name} ends in a torn transaction, which a crash has left.'
+            f' Its {size} bytes are to be kept in {path} before they are cut'
+            f' off, and that failed: {error.strerror}. Nothing was changed.'
+            ' See to that (free some space, for example), then open it again'
+        ) from error
     return path

@@ -26,6 +26,7 @@ from ZODB.POSException import POSKeyError
 from . import blobs
 from . import datafile
 from . import durability as policies
+from . import forks
 from . import index
 from . import leftovers
 from . import packing
@@ -39,7 +40,9 @@ from .flusher import Flusher
 from .pipeline import Point
 from .publisher import Publisher
 from .reading import CachedView
+from .reading import ViewIterator
 from .scan import FIRST
+from .spare import Spare
 from .unsynced import Mark
 
 logger = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ logger = logging.getLogger(__name__)
 class FsyncStorage(CommitMachinery):
 
     # A read-only storage has none of these.
-    _flusher = _checkpoints = None
+    _flusher = _checkpoints = _spare = None
     _closed = False
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
@@ -213,7 +216,9 @@ class FsyncStorage(CommitMachinery):
         self._file.sync()
         leftovers.remove(self)
         datafile.disk.sync_directory(os.path.dirname(self._file_name))
-        self._place_blobs()
+        self._spare = Spare(os.path.dirname(self._file_name))
+        if self.blob_dir:
+            self._begin_with_blobs()
         if not self.durability.policy.promises:
             self._unsynced.make()
         self._checkpoints = Checkpoints(self, index_checkpoint)
@@ -223,6 +228,21 @@ class FsyncStorage(CommitMachinery):
         if self._index_position == FIRST:
             self._save_index()
         self._checkpoints.start(self._index_position)
+        forks.give_up_in_a_fork(self)
+
+    def _begin_with_blobs(self):
+        self._place_blobs()
+        #: Of transactions that were acknowledged without them (`none`): they
+        #: are synced before the next sync of the data.
+        self._unsynced_blobs = self._no_blobs()
+        if self._unsynced.found:
+            # If only the process died, the blobs are there, and the data
+            # were synced just now.
+            for transaction in ViewIterator(
+                    self._view, position=self._index_position):
+                for record in transaction:
+                    self._unsynced_blobs.add_if_there(record.oid, record.tid)
+            self._unsynced_blobs.sync(self._spare)
 
     def _replace_commit_lock(self):
         self._commit_lock = CommitLock()
@@ -231,9 +251,12 @@ class FsyncStorage(CommitMachinery):
 
     def _blob_init(self, blob_dir, layout='automatic'):
         """Stock's hook: the blob directory is about to be used."""
-        if not self._is_read_only:
-            blobs.prepare(blob_dir)
-        super()._blob_init(blob_dir, layout)
+        if self._is_read_only:  # stock would write there
+            self.fshelper = ZODB.blob.FilesystemHelper(
+                blob_dir, blobs.layout_of(blob_dir))
+            self.dirty_oids = []
+        else:
+            super()._blob_init(blob_dir, blobs.prepare(blob_dir))
 
     def close(self):
         """Drain, sync, save the index, release everything."""
@@ -261,11 +284,33 @@ class FsyncStorage(CommitMachinery):
             self._checkpoints.close()
         if self._flusher is not None:
             self._flusher.close()
+        if self._spare is not None:
+            self._spare.close()
         self._drop_stock_spool()
         for name in '_file', '_tfile', '_lock_file':
             resource = self.__dict__.get(name)
             if resource is not None:
                 resource.close()
+
+    def give_up(self):
+        """We are in the child of a fork: nothing here is ours.
+
+        Other threads of the parent may have held the locks, and none of these
+        threads is here: so each lock is made anew.  Descriptors are closed,
+        and nothing is written, unlocked or removed.
+        """
+        self._closed = True
+        self._closed_because = (
+            'was opened by another process, before a fork: open it in this'
+            ' one, and only when that one has closed it')
+        self._lock = threading.RLock()
+        self._replace_commit_lock()
+        self._publisher = Publisher(self._show)
+        self._flusher = self._checkpoints = self._spare = None
+        self._transaction = None  # to abort it would remove its blobs
+        self._file.abandon(self._closed_because)
+        forks.silence(self._tfile)
+        _close_without_unlocking(self._lock_file)
 
     def _drop_stock_spool(self):
         """Stock opens Data.fs.tmp for each storage; a spool replaces it."""
@@ -388,6 +433,10 @@ class FsyncStorage(CommitMachinery):
             self._flusher.rebase(point)
             self._show(point)
 
+    def sync_home(self):
+        """Make the names beside the data file durable."""
+        self._spare.sync_directory(os.path.dirname(self._file_name))
+
     def stats(self):
         """Figures for monitoring, as a dictionary."""
         return {
@@ -408,6 +457,14 @@ class FsyncStorage(CommitMachinery):
                 ' synced. Use the blob-dir of the storage itself. The storage'
                 ' was closed')
         return super().supportsUndo()
+
+
+def _close_without_unlocking(lock_file):
+    """The lock belongs to an open file that the parent shares: its `close`
+    would free the parent's lock."""
+    if lock_file._fp is not None:
+        lock_file._fp.close()
+        lock_file._fp = None
 
 
 def _locked(file_name):

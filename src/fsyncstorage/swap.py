@@ -106,7 +106,7 @@ def _replace(storage, file, new_index, end, to_rename):
         _give_name(path, to_rename)
         file.name = path
         storage.replace_file(file, new_index, end)
-        datafile.disk.sync_directory(os.path.dirname(path))
+        storage.sync_home()
     except BaseException as error:
         if (isinstance(error, OSError) and storage._file is not file
                 and os.path.lexists(path)):

@@ -342,6 +342,6 @@ class RecordingDisk(datafile.Disk):
         with self.recorder.removing(path):
             super().remove_directory(path)
 
-    def sync_directory(self, path):
+    def sync_directory(self, path, *args):
         with self.recorder.syncing_directory(path):
-            super().sync_directory(path)
+            super().sync_directory(path, *args)
