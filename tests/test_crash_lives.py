@@ -24,8 +24,8 @@ REPORT = Report(
 
 # Before which of its operations on files a process is killed, and how many
 # images of the life after that are judged.
-KILLED_BEFORE = range(3, 70, 13)
-IMAGES_OF_A_LIFE = 30
+KILLED_BEFORE = range(3, 70, 17)
+IMAGES_OF_A_LIFE = 15
 # So many torn files are opened on a disk that is full.
 TORN_FILES = 3
 

@@ -21,7 +21,7 @@ class Workload:
 
     blobs = False
     #: How many images are judged.
-    images = 230
+    images = 200
 
     def prepare(self, site):
         site.open()
@@ -286,6 +286,7 @@ class SlowSyncs(Workload):
     INTERVAL = 0.4
     SYNC = 0.036
     BLOBS = 60
+    images = 90
 
     def run(self, site):
         site.PACE = 0.01
@@ -314,7 +315,7 @@ class Large(Workload):
 class Quota(Workload):
     """Some commits are more than the quota allows."""
 
-    images = 120
+    images = 60
 
     def prepare(self, site):
         site.open(quota=4000)
@@ -337,7 +338,7 @@ class DiskFull(Workload):
     """
 
     blobs = True
-    images = 120
+    images = 60
 
     def __init__(self, room):
         self._room = room
