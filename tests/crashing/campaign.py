@@ -142,8 +142,8 @@ class Case(typing.NamedTuple):
 
 def cases(recording, model, number):
     """At most that many.  The model is one of `tearing.ALL_MODELS`."""
-    queue = [_cases_of(cut, model, number) for cut in cuts(
-        recording, ALL_MODELS[model].torn_renames)]
+    queue = [_cases_of(cut, model, number) for cut in _spread(number, list(
+        cuts(recording, ALL_MODELS[model].torn_renames)))]
     known, found = set(), 0
     while queue:
         for source in queue[:]:
@@ -155,6 +155,12 @@ def cases(recording, model, number):
             found += 1
             if found == number:
                 return
+
+
+def _spread(number, items):
+    """At most that many of them, from all over."""
+    number = min(number, len(items))
+    return [items[place * len(items) // number] for place in range(number)]
 
 
 def _cases_of(cut, model, number):

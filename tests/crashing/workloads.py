@@ -285,7 +285,7 @@ class SlowSyncs(Workload):
     blobs = True
     INTERVAL = 0.4
     SYNC = 0.036
-    BLOBS = 60
+    BLOBS = 25
     images = 90
 
     def run(self, site):
