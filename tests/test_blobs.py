@@ -10,6 +10,7 @@ from ZODB.blob import Blob
 
 from fsyncstorage import blobs
 from fsyncstorage import durability
+from fsyncstorage import flusher
 
 from .support import TestCase
 from .support import Thread
@@ -33,11 +34,15 @@ class Blobs(TestCase):
 
     def store(self, number, content=b'content', oldserial=b'\0' * 8):
         transaction = begin(self.storage)
+        self.store_in(transaction, number, content, oldserial)
+        return transaction
+
+    def store_in(self, transaction, number, content=b'content',
+                 oldserial=b'\0' * 8):
         with open(self.path('upload'), 'wb') as file:
             file.write(content)
         self.storage.storeBlob(oid(number), oldserial, b'blob record',
                                self.path('upload'), '', transaction)
-        return transaction
 
     def vote(self, *args):
         transaction = self.store(*args)
@@ -153,6 +158,23 @@ class Blobs(TestCase):
                 storage.close()
                 self.forget()
 
+    def test_none_does_not_mind_what_was_removed(self):
+        """A pack removes garbage, also what was changed while it ran."""
+        storage = self.opened('none')
+        for removed in os.remove, lambda path: shutil.rmtree(
+                os.path.dirname(path)):
+            tid = storage.tpc_finish(self.vote(1))
+            other = storage.tpc_finish(self.vote(2))
+            removed(storage.loadBlob(oid(1), tid))
+            blob = storage.loadBlob(oid(2), other)
+            events = self.trace()
+            storage._checkpoints.write()
+            self.check_synced(events, blob)
+            self.assertIsNone(storage.stats()['writing_stopped'])
+            storage.close()
+            self.forget()
+            storage = self.opened('none')
+
     def forget(self):
         """Begin anew, untraced."""
         for name in 'open', 'sync', 'write', 'sync_directory':
@@ -186,10 +208,7 @@ class Blobs(TestCase):
         storage = self.opened('group-commit')
         transaction = begin(storage)
         for number in range(1, 6):
-            with open(self.path('upload'), 'wb') as file:
-                file.write(b'content')
-            storage.storeBlob(oid(number), b'\0' * 8, b'blob record',
-                              self.path('upload'), '', transaction)
+            self.store_in(transaction, number)
         storage.tpc_vote(transaction)
         events = self.trace()
         tid = storage.tpc_finish(transaction)
@@ -266,6 +285,42 @@ class Blobs(TestCase):
             thread.result()
         self.assertEqual(at_risk, [])
         self.assertGreater(len(count), 20)
+
+    def test_how_long_interval_risks_a_commit(self):
+        """An interval, and a sync of the data file: by a clock that only
+        syncs advance."""
+        interval, of_data, of_blob = 0.4, 0.036, 0.1
+        clock = mock.Mock(now=1000.0)
+        clock.monotonic = lambda: clock.now
+        patch = mock.patch.object(flusher, 'time', clock)
+        patch.start()
+        self.addCleanup(patch.stop)
+        storage = self.storage = self.open(
+            durability='interval', sync_interval=interval,
+            blob_dir=self.path('blobs'))
+        data, sync = storage._file.fileno(), self.disk.sync
+        acknowledged, ages = {}, []
+
+        def slow(fd):
+            clock.now += of_data if fd == data else of_blob
+            sync(fd)
+            durable = storage._flusher.durable.tid
+            ages.extend(clock.now - at for tid, at in [*acknowledged.items()]
+                        if tid > durable)
+
+        self.disk.sync = slow
+        for number in range(1, 4):
+            for n in range(3):
+                tid = commit(storage, {1000 * number + n: b'x'})
+                acknowledged[tid] = clock.now
+            transaction = begin(storage)
+            for n in range(23):
+                self.store_in(transaction, 100 * number + n)
+            storage.tpc_vote(transaction)
+            acknowledged[storage.tpc_finish(transaction)] = clock.now
+        self.assertGreater(clock.now, 1000 + 3 * 23 * of_blob)
+        self.assertGreaterEqual(len(ages), 3)
+        self.assertLessEqual(max(ages), interval + of_data)
 
     def test_a_blob_that_cannot_be_synced(self):
         storage = self.opened('group-commit')

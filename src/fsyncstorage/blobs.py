@@ -29,7 +29,10 @@ AT_ONCE = 500
 
 class Placed:
 
-    def __init__(self, helper, durable_names):
+    def __init__(self, helper, durable_names, removable=False):
+        """`removable`: the transactions count already, and what is gone by
+        the time of the sync was removed, by a pack for example."""
+        self._gone = FileNotFoundError if removable else ()
         self._path = helper.getBlobFilename
         self._base = helper.base_dir.rstrip(os.sep)
         #: Directories whose names are known to be durable; shared by all.
@@ -88,10 +91,16 @@ class Placed:
     def _sync(self, paths, spare):
         directories = set()
         for path in paths:
-            spare.sync_path(path)
+            try:
+                spare.sync_path(path)
+            except self._gone:
+                continue
             directories.update(self._names_to_sync(path))
         for path in sorted(directories, key=len, reverse=True):
-            spare.sync_directory(path)
+            try:
+                spare.sync_directory(path)
+            except self._gone:
+                continue
         leaves = {os.path.dirname(path) for path in paths}
         self._durable_names |= directories - leaves
 

@@ -346,8 +346,9 @@ class CommitMachinery(FileStorage):
         if self.blob_dir:
             self._placed = self._no_blobs()
 
-    def _no_blobs(self):
-        return blobs.Placed(self.fshelper, self._durable_directories)
+    def _no_blobs(self, **options):
+        return blobs.Placed(
+            self.fshelper, self._durable_directories, **options)
 
     def _blob_storeblob(self, oid, serial, blobfilename):
         with self._lock:  # a pack removes empty directories under it

@@ -234,7 +234,7 @@ class FsyncStorage(CommitMachinery):
         self._place_blobs()
         #: Of transactions that were acknowledged without them (`none`): they
         #: are synced before the next sync of the data.
-        self._unsynced_blobs = self._no_blobs()
+        self._unsynced_blobs = self._no_blobs(removable=True)
         if self._unsynced.found:
             # If only the process died, the blobs are there, and the data
             # were synced just now.
