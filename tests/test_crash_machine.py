@@ -1,9 +1,9 @@
 """Random lives of a storage, with power cuts between any two of its steps.
 
 Hypothesis chooses what is done: transactions, blobs, undos, packs, index
-checkpoints, syncs that fail, restarts, kills and power cuts.  After each opening,
-what the storage shows is held against what was promised; then it goes on from
-there.
+checkpoints, syncs that fail, restarts, kills and power cuts.  After each
+opening, what the storage shows is held against what was promised; then it goes
+on from there.
 """
 
 import contextlib

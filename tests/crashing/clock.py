@@ -1,4 +1,4 @@
-"""The time of a site: it goes on only when told, so it is the same in each run.
+"""The time of a site: it goes on only when told, and is the same in each run.
 
 It stands in the place of the module `time` where the storage asks how old a
 commit is.  A sync takes as long as `sync_takes` says.

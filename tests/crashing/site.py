@@ -166,18 +166,23 @@ class Site(contextlib.ExitStack):
             self.clock.now = max(self.clock.now, end)
             self.mark(events.Passed(self.clock.now))
 
+    def settle(self):
+        """Return when nothing that was appended waits for a sync."""
+        while self.storage._flusher.pipeline.queue:
+            self.storage._flusher.drain()
+
     def _seconds_until_background_sync(self):
         of_storage = getattr(self.storage, '_flusher', None)
         return of_storage and self._until_background_sync(of_storage)
 
     def _sync_in_the_background(self):
-        of_storage = self.storage._flusher
-        with mock.patch.object(flusher.Flusher, '_until_background_sync',
-                               self._until_background_sync):
-            is_our_turn = of_storage._my_turn()
-        if is_our_turn:
-            of_storage._lead_a_batch(flusher.THREAD)
-            of_storage._step_down(flusher.THREAD)
+        of_storage, me = self.storage._flusher, object()
+        with of_storage.mutex:
+            if of_storage._leader is not None:
+                return
+            of_storage._leader = me
+        of_storage._lead_a_batch(me)
+        of_storage._step_down(me)
 
     def _settle(self):
         """What the storage shows when it is opened, is promised from now."""

@@ -279,7 +279,8 @@ class SlowSyncs(Workload):
     """Each sync takes its time, in which others commit; one has blobs, and so
     needs many syncs.
 
-    Its site has a storage whose interval is `INTERVAL`, in seconds.
+    Its site has a storage whose interval is `INTERVAL`, in seconds, and whose
+    policy promises no sync with a commit.
     """
 
     blobs = True
@@ -294,9 +295,11 @@ class SlowSyncs(Workload):
         with site.committing_at_syncs({1: 30}):
             site.commit({2: 100})
             site.commit_blobs(dict.fromkeys(range(10, 10 + self.BLOBS), 20))
+            site.settle()
             site.time_passed(0.3)
             site.commit({2: 100})
             site.commit_blobs({3: 20})
+            site.settle()
             site.time_passed(1.0)
         site.clock.sync_takes = 0.0
 
