@@ -401,13 +401,18 @@ class Site(contextlib.ExitStack):
     # Whole transactions
 
     @contextlib.contextmanager
-    def committing_at_syncs(self, sizes):
+    def committing_at_syncs(self, sizes, most=200):
         """While this lasts, a commit of these is appended at the beginning of
-        each sync, unless another transaction is under way."""
-        others = self.recorder.on_sync
+        each sync, unless another transaction is under way.
+
+        At most so many: each may need a sync, which begins another one.
+        """
+        others, left = self.recorder.on_sync, iter(range(most))
 
         def on_sync(file):
             others(file)
+            if next(left, None) is None:
+                return
             with contextlib.suppress(Occupied):
                 attempt = self._begin_at_once()
                 self._store_all(attempt, sizes)
