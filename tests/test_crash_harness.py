@@ -421,7 +421,7 @@ class Sabotage(unittest.TestCase):
     def test_syncs_that_take_longer_than_is_said(self):
         workload = workloads.SlowSyncs()
         said = workload.INTERVAL + workload.SYNC
-        workload.SYNC, workload.BLOBS = 0.35, 5
+        workload.SYNC, workload.BLOBS = 0.25, 5
         self.assertIn(judge.LOST, self.found_of(
             workload, slow('interval'), 'interval', PREFIX, interval=said))
 

@@ -301,9 +301,9 @@ class Site(contextlib.ExitStack):
         return self.last_tid
 
     def begin(self, tid=None, extension=b''):
+        self.time_passed()  # first: others may commit meanwhile
         attempt = Attempt(
             tid or self.next_tid(), TransactionMetaData(extension=extension))
-        self.time_passed()
         self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 

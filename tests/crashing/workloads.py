@@ -293,14 +293,17 @@ class SlowSyncs(Workload):
         site.PACE = 0.01
         site.clock.sync_takes = self.SYNC
         with site.committing_at_syncs({1: 30}):
-            site.commit({2: 100})
-            site.commit_blobs(dict.fromkeys(range(10, 10 + self.BLOBS), 20))
-            site.settle()
-            site.time_passed(0.3)
-            site.commit({2: 100})
-            site.commit_blobs({3: 20})
-            site.settle()
-            site.time_passed(1.0)
+            for step in (
+                lambda: site.commit({2: 100}),
+                lambda: site.commit_blobs(
+                    dict.fromkeys(range(10, 10 + self.BLOBS), 20)),
+                lambda: site.time_passed(0.3),
+                lambda: site.commit({2: 100}),
+                lambda: site.commit_blobs({3: 20}),
+                lambda: site.time_passed(1.0),
+            ):
+                step()
+                site.settle()
         site.clock.sync_takes = 0.0
 
 
