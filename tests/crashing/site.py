@@ -172,8 +172,10 @@ class Site(contextlib.ExitStack):
             self.storage._flusher.drain()
 
     def _seconds_until_background_sync(self):
+        """None: it is not due for now, or something is synced already."""
         of_storage = getattr(self.storage, '_flusher', None)
-        return of_storage and self._until_background_sync(of_storage)
+        if of_storage is not None and not of_storage._one_sync.locked():
+            return self._until_background_sync(of_storage)
 
     def _sync_in_the_background(self):
         of_storage, me = self.storage._flusher, object()
