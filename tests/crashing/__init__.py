@@ -9,6 +9,7 @@ full        the same on a disk that is full
 past_seam   the same for what code of ZODB does without our Disk
 images      the directories that a cut can leave, all of them or a sample
 ledger      what was stored, and what was promised about it
+contents    the data of objects
 site        drives a storage, recorder and ledger beside it
 workloads   what is done with a storage while it is recorded
 served      the same through a server, with the marks at its clients

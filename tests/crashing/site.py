@@ -7,10 +7,7 @@ same in each run.
 
 import base64
 import contextlib
-import io
 import os
-import pickle
-import random
 import threading
 from unittest import mock
 
@@ -18,7 +15,6 @@ from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.POSException import POSKeyError
-from ZODB.tests.MinPO import MinPO
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
@@ -35,6 +31,10 @@ from ..support import Thread
 from . import events
 from . import past_seam
 from .clock import Clock
+from .contents import content_of
+from .contents import record
+from .contents import record_of
+from .contents import references_of
 from .ledger import UNDECIDED_PACK
 from .ledger import Ledger
 from .ledger import Pack
@@ -318,15 +318,15 @@ class Site(contextlib.ExitStack):
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
         oid = p64(number)
-        data = record_of(_content(attempt.tid, oid, size), references)
+        data = record_of(content_of(attempt.tid, oid, size), references)
         attempt.content.records[oid] = data
         self.storage.store(
             oid, self._serials.get(oid, z64), data, '', attempt.metadata)
 
     def store_blob(self, attempt, number, size):
         oid = p64(number)
-        data = _record(Blob, None)
-        content = _content(attempt.tid, oid, size)
+        data = record(Blob, None)
+        content = content_of(attempt.tid, oid, size)
         attempt.content.records[oid] = data
         attempt.content.blobs[oid] = content
         path = os.path.join(
@@ -514,24 +514,3 @@ def _of_packed_file(file, log):
 def _after_swap(file, log):
     return any(isinstance(event, events.Renamed)
                and event.target == 'Data.fs' for event in log)
-
-
-def _content(tid, oid, size):
-    return random.Random(tid + oid).randbytes(size)
-
-
-def record_of(content, references=()):
-    """Of an object that has this, and refers to others."""
-    return _record(MinPO, ([p64(other) for other in references], content))
-
-
-def _record(of_class, state):
-    return pickle.dumps(of_class, 3) + pickle.dumps(state, 3)
-
-
-def references_of(data):
-    """The oids that a record refers to."""
-    file = io.BytesIO(data)
-    pickle.load(file)
-    state = pickle.load(file)
-    return state[0] if state else []
