@@ -84,9 +84,9 @@ def _link_old(path):
     """False: the file system has no hard links.
 
     The name is durable, by the sync for the name of the index, before the new
-    file gets its own.  Where the old file is not kept, it is for the swap only:
-    of a rename that is not atomic, a power cut could keep what takes a name
-    away, and lose what gives it.
+    file gets its own.  Where the old file is not kept, it is for the swap
+    only: of a rename that is not atomic, a power cut could keep what takes a
+    name away, and lose what gives it.
     """
     old = path + '.old'
     datafile.remove_if_there(old)
