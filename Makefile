@@ -7,12 +7,17 @@ TESTOPTS ?=
 
 PY   = $(VENV)/bin/python
 PIP  = $(PY) -m pip --quiet --disable-pip-version-check
-TEST = $(PY) -m zope.testrunner --path=. -s tests -k -v --auto-color --auto-progress
+TEST = $(PY) -m tests.shards
 
-.PHONY: help run test test-all test-oldest docs docs-build dist dist-check clean
+# Modules that `make check` leaves to `make test`.
+LONG = conformance|crash_(images|machine)|_caches|timing|kill|documents|examples|zope
+
+.PHONY: help run lint check test test-all test-oldest docs docs-build dist dist-check clean
 
 help:
 	@echo "make run          serve an example database over ZEO (PORT=$(PORT))"
+	@echo "make lint         run ruff and mypy"
+	@echo "make check        the same, and the tests that are short"
 	@echo "make test         run the tests"
 	@echo "make test-all     run the tests, the long ones too"
 	@echo "make test-oldest  run the tests with the oldest dependencies allowed"
@@ -29,6 +34,13 @@ help:
 
 run: $(VENV)/.installed-test
 	@$(PY) examples/zeo/serve.py --port $(PORT)
+
+lint: $(VENV)/.installed-check
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+check: lint $(VENV)/.installed-test
+	$(TEST) -m '!$(LONG)' $(TESTOPTS)
 
 test: $(VENV)/.installed-test
 	$(TEST) $(TESTOPTS)
@@ -78,7 +90,7 @@ dist-check: dist
 
 # The stamp files say what was installed; they are out of date when the
 # metadata of the package change.
-$(VENV)/.installed-%: setup.py pyproject.toml | $(VENV)/.made
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/.made
 	@echo "Installing fsyncstorage[$*] and what it needs into $(VENV)"
 	@$(PIP) install --editable '.[$*]'
 	@touch $@
@@ -97,5 +109,5 @@ $(VENV)/.made:
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-oldest build dist docs/_build src/*.egg-info .hypothesis .tox
+	rm -rf .venv .venv-oldest build dist docs/_build src/*.egg-info .hypothesis .tox .mypy_cache .ruff_cache
 	find src tests perf docs -name __pycache__ -prune -exec rm -rf {} +

@@ -23,12 +23,12 @@ import random
 import sys
 import time
 
-import claims
-import running
 from ZEO.ClientStorage import BlobCacheLayout
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
+import claims
+import running
 from fsyncstorage.client.blobcache import BlobCache
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables

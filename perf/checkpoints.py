@@ -14,15 +14,15 @@ import os
 import sys
 import time
 
-import running
 import transaction
 from persistent.mapping import PersistentMapping
 
+import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage.durability import DEFAULT_INDEX_CHECKPOINT
-from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.crew import Crew
 

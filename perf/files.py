@@ -2,9 +2,9 @@
 
 Runs the races of `fsync-time files`: nginx on a plain file is the yardstick;
 ours goes through nginx (X-Accel-Redirect), and from waitress and gunicorn;
-stock ZEO stands beside.  Writes `files.json` (all samples) and `files.txt` (the
-tables and the claims).  README.rst says how to read them; files of 1 GB are in
-`large_files.py`.
+stock ZEO stands beside.  Writes `files.json` (all samples) and `files.txt`
+(the tables and the claims).  README.rst says how to read them; files of 1 GB
+are in `large_files.py`.
 """
 
 import sys

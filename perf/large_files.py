@@ -8,8 +8,9 @@ says how to read them.
 
 import sys
 
-import claims
 import files
+
+import claims
 import running
 from fsyncstorage.timing.files import command
 from fsyncstorage.timing.files import memory

@@ -11,9 +11,8 @@ import sys
 
 import running
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing.reports import drawing
 from fsyncstorage.timing import main
-
+from fsyncstorage.timing.reports import drawing
 
 #: Campaigns with something to compare over threads, clients or sizes.
 DRAWN = (

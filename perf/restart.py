@@ -23,9 +23,9 @@ import signal
 import sys
 import time
 
-import running
 from ZODB.FileStorage import FileStorage
 
+import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage import index
 from fsyncstorage import recovery

@@ -13,10 +13,9 @@ import sys
 import time
 
 import running
-
 from fsyncstorage import FsyncStorage
-from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.crew import Crew
 

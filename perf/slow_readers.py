@@ -21,17 +21,17 @@ import sys
 import threading
 import time
 
-import claims
-import running
 from ZODB.blob import BLOB_SUFFIX
 
-from fsyncstorage.timing.files import command as files
-from fsyncstorage.timing.files import app as filesapp
-from fsyncstorage.timing.files import sites as filesites
-from fsyncstorage.timing.files import loader as filesload
+import claims
+import running
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.files import app as filesapp
+from fsyncstorage.timing.files import command as files
+from fsyncstorage.timing.files import loader as filesload
+from fsyncstorage.timing.files import sites as filesites
 
 ROUNDS = 3
 

@@ -18,11 +18,11 @@ import claims
 import running
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import sites
-from fsyncstorage.timing.zeo import writing
 from fsyncstorage.timing.zeo import tables as zeotables
-from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.zeo import writing
 
 STOCK, OURS = 'zeo', 'fsync-client'
 POSTGRESQL, SQLITE = 'relstorage:postgresql', 'relstorage:sqlite'

@@ -10,10 +10,10 @@ import sys
 
 import claims
 import running
-from fsyncstorage.timing.zeo import command as zeo
-from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.zeo import command as zeo
+from fsyncstorage.timing.zeo import tables as zeotables
 
 OURS, STOCK = 'fsync-zeo', 'zeo'
 

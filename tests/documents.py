@@ -30,7 +30,9 @@ from .scratch import Scratch
 from .scratch import Wrong
 from .scratch import has_sections
 
-PAGES = sorted([ROOT / 'README.rst', *ROOT.glob('docs/**/*.rst')])
+PAGES = sorted([
+    ROOT / 'CONTRIBUTING.rst', ROOT / 'README.rst',
+    *ROOT.glob('docs/**/*.rst')])
 
 # Whatever else a page shows, as a look at it is all that can be done.
 SHOWN = ('', 'none', 'text', 'ini', 'json', 'nginx')

@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 _COMMAND = re.compile(r'^\$ (.*(?:(?<=\\)\n.*)*)\n', re.MULTILINE)
 _SECTION = re.compile(r'^\s*<(\w+)', re.MULTILINE)
 _PORT = re.compile(r'\b8\d{3}\b')
-_ENTRY_POINT = re.compile(r"'([\w-]+) = ([\w.]+):(\w+)'")
+_SCRIPT = re.compile(r'^([\w-]+) = "([\w.]+):(\w+)"$', re.MULTILINE)
 
 # As much of a zope.conf as concerns databases.
 _ZOPE = """
@@ -199,11 +199,11 @@ class Scratch:
 def _scripts():
     """Name, module and function of each command that packages install.
 
-    Ours from `setup.py`, since the tests may be run without an installation.
+    Ours from `pyproject.toml`: the tests may be run without an installation.
     """
     for each in entry_points(group='console_scripts'):
         yield each.name, each.module, each.attr
-    yield from _ENTRY_POINT.findall((ROOT / 'setup.py').read_text())
+    yield from _SCRIPT.findall((ROOT / 'pyproject.toml').read_text())
 
 
 def _free_port():

@@ -28,7 +28,7 @@ class Committers:
                 path, durability=policy, sync_interval='2ms')
         except OSError as error:
             say('refused', error.errno)
-            raise SystemExit
+            raise SystemExit from None
         self.threads = [
             threading.Thread(target=self.commit_until_failure, args=(number,))
             for number in range(threads)]

@@ -12,6 +12,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
+from fsyncstorage.server import quiet
 
 # Nothing here takes that long; a test that would hang fails instead.
 PATIENCE = 30
@@ -78,6 +79,7 @@ class TestCase(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix='fsyncstorage-')
         self.addCleanup(shutil.rmtree, self.directory)
         self.addCleanup(self._check_threads, set(threading.enumerate()))
+        quiet.said.forget()
 
     def _check_threads(self, before):
         left = [thread for thread in threading.enumerate()

@@ -3,19 +3,24 @@
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 import zc.lockfile
 from ZODB.BaseStorage import TransactionRecord
 from ZODB.blob import BlobStorage
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
+from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import committing
 from fsyncstorage import durability
 
 from .support import TestCase
@@ -276,6 +281,71 @@ class Calls(TestCase):
         self.assertEqual([transaction.tid for transaction in copy.iterator()],
                          [p64(7), p64(9)])
         commit(copy, {1: b'x'})
+
+
+class FarAhead(TestCase):
+    """Identifiers behind which nothing would be left for the others."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        commit(self.storage, {1: b'x'})
+
+    def begin_with(self, tid):
+        transaction = TransactionMetaData()
+        self.storage.tpc_begin(transaction, tid)
+        return transaction
+
+    @staticmethod
+    def tid_in(seconds):
+        return TimeStamp(*time.gmtime(time.time() + seconds)[:6]).raw()
+
+    def test_a_tid_of_the_far_future(self):
+        for number, tid in enumerate(
+                (b'\xff' * 8, self.tid_in(committing.MOST_AHEAD + 60)), 2):
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'ahead of the clock'):
+                self.begin_with(tid)
+            commit(self.storage, {number: b'y'})
+            self.storage = self.open_again()
+
+    def open_again(self):
+        self.storage.close()
+        return self.open()
+
+    def test_a_clock_that_is_a_bit_ahead(self):
+        """A source's, from which transactions are copied."""
+        tid = self.tid_in(committing.MOST_AHEAD - 60)
+        transaction = self.begin_with(tid)
+        self.storage.restore(oid(2), tid, b'y', '', None, transaction)
+        self.storage.tpc_vote(transaction)
+        self.assertEqual(self.storage.tpc_finish(transaction), tid)
+        self.assertGreater(commit(self.storage, {3: b'z'}), tid)
+
+    def test_an_oid_behind_which_there_is_none(self):
+        highest = b'\xff' * 8
+        transaction = begin(self.storage)
+        for call in (
+            lambda: self.storage.store(
+                highest, b'\0' * 8, b'', '', transaction),
+            lambda: self.storage.restore(
+                highest, self.storage._tid, b'', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(StorageError, 'no new oids'):
+                call()
+        self.storage.tpc_abort(transaction)
+        self.assertEqual(self.storage.new_oid(), oid(2))
+
+    def test_oids_that_are_given_go_on(self):
+        transaction = begin(self.storage)
+        self.storage.store(
+            committing.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
+        self.storage.store(
+            self.storage.new_oid(), b'\0' * 8, b'y', '', transaction)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.assertEqual(
+            self.storage.load(b'\x80' + b'\0' * 7)[0], b'y')
 
 
 class AnotherProcess(TestCase):

@@ -21,7 +21,6 @@ import unittest
 from unittest import mock
 
 from hypothesis import HealthCheck
-from hypothesis import settings
 from hypothesis import stateful
 from hypothesis import strategies
 from ZODB.POSException import POSKeyError
@@ -35,6 +34,7 @@ from .blobs import BlobCacheTest
 from .blobs import Disk
 from .blobs import Server
 from .blobs import content
+from .generated import settings
 from .support import oid
 from .support import until
 

@@ -357,7 +357,8 @@ class Blobs(TestCase):
             storage.close()
             for name in 'group-commit', 'group-commit.index':
                 os.remove(self.path(name))
-            os.rename(self.path('group-commit-blobs'), self.path(when.__name__))
+            os.rename(
+                self.path('group-commit-blobs'), self.path(when.__name__))
 
     def test_a_marker_that_a_power_cut_has_torn(self):
         """It says nothing any more: what is in the directory does."""

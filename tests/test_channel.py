@@ -26,6 +26,7 @@ from fsyncstorage import wire
 from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
 from fsyncstorage.server import connection
+from fsyncstorage.server import workers
 
 from .channels import ChannelTestCase
 from .support import PATIENCE
@@ -74,7 +75,7 @@ class Loads(ChannelTestCase):
                     self.assertEqual(got, (got.number, as_of, *expected))
 
     def test_as_the_storage_has_it(self):
-        with mock.patch.object(self.server.services['1'].readers, 'submit'):
+        with mock.patch.object(workers.Line, 'submit'):
             self.check_all()  # without reader threads
 
     def test_what_is_not_cached(self):

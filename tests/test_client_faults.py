@@ -14,9 +14,11 @@ from ZODB.utils import p64
 
 from fsyncstorage.client import cache as module
 from fsyncstorage.client import channels
+from fsyncstorage.client import plainprefetch
 from fsyncstorage.client import reader
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.written import Written
+from fsyncstorage.server.session import Session
 
 from .connected import ConnectedTestCase
 from .connected import begin
@@ -127,6 +129,20 @@ class Prefetching(ConnectedTestCase):
             data = Thread(self.load, client, 2).result()[0]
         self.assertEqual([data, found[1]], [b'data', b'data'])
 
+    def test_without_a_server(self):
+        """Nothing waits for one, or it would not be connected to."""
+        client = self.connect()
+        self.address = self.server.acceptor.addr
+        self.server.close()
+        until(lambda: not client.is_connected(), 'disconnected')
+        link = client._server
+        with mock.patch.object(link, 'io_call', wraps=link.io_call) as calls:
+            for _ in range(1000):
+                self.prefetch(client, 1, 2, 3)
+        self.assertEqual(calls.call_count, 0)
+        self.serve_again()
+        until(client.is_connected, 'connected')
+
     def test_its_channel_ends_with_the_connection(self):
         client = self.connect()
         for _ in range(3):
@@ -136,6 +152,58 @@ class Prefetching(ConnectedTestCase):
             warnings.simplefilter('always')
             gc.collect()
         self.assertEqual(caught, [])
+
+
+class PrefetchingPlainly(ConnectedTestCase):
+    """From a server without read channels."""
+
+    records = {number: b'data' for number in range(1, 30)}
+
+    def setUp(self):
+        super().setUp()
+        self.patch(plainprefetch, 'WINDOW', 4)
+        self.patch(Session, 'get_info', lambda session: {
+            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
+            'interfaces': ()})
+        self.client = self.connect()
+
+    def loads(self):
+        return self.in_loop(lambda: self.server.stats['1'].loads)
+
+    def start_prefetch(self, *numbers):
+        return Thread(self.client.prefetch, map(oid, numbers), maxtid)
+
+    def check_they_come(self, *numbers):
+        until(lambda: all(oid(number) in self.client._cache.current
+                          for number in numbers), 'all of them')
+
+    def test_the_first_waits_for_nothing(self):
+        with self.loads_held_up():
+            self.start_prefetch(1, 2, 3, 4).result()
+        self.check_they_come(1, 2, 3, 4)
+
+    def test_so_many_at_a_time(self):
+        with self.loads_held_up():
+            threads = [self.start_prefetch(*range(1, 10))]
+            until(lambda: self.loads() >= 4, 'asked')
+            threads += [self.start_prefetch(*range(first, first + 4))
+                        for first in range(10, 30, 4)]
+            # What is sent from now on comes behind what was sent before.
+            self.client.ping()
+            self.assertEqual(self.loads(), 4)
+            self.assertTrue(threads[0].is_alive())
+        for thread in threads:
+            thread.result()
+        self.check_they_come(*range(1, 30))
+
+    def test_the_connection_ends_meanwhile(self):
+        with self.loads_held_up(), self.assertLogs('ZEO', 'ERROR'):
+            thread = self.start_prefetch(*range(1, 9))
+            until(lambda: self.loads() >= 4, 'asked')
+            self.cut_off(self.client)
+            thread.result()
+        self.start_prefetch(20).result()
+        self.check_they_come(20)
 
 
 class CacheFile(TestCase):

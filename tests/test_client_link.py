@@ -1,4 +1,4 @@
-"""The client's connection: which server it reads from, and its transactions."""
+"""The client's connection: the server it reads from, and its transactions."""
 
 import contextlib
 import os

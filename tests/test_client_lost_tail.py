@@ -50,7 +50,7 @@ class LostTail(ConnectedTestCase):
         with self.assertLogs(LOGGER, 'WARNING') as logs:
             self.lose(client)
             until(client.is_connected, 'connected')
-        self.assertIn('lost the end of its data', str(logs.output))
+        self.assertIn('The cache is dropped', str(logs.output))
         self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'old')
         self.assertEqual(client.lastTransaction(), self.tid)
         newer = self.commit(b'newer')
@@ -79,7 +79,8 @@ class LostTail(ConnectedTestCase):
         client = self.connect()
         with self.assertLogs('ZEO', 'ERROR') as logs:
             new = self.lose(client)
-            until(lambda: 'Server behind client' in str(logs.output), 'refused')
+            until(lambda: 'Server behind client' in str(logs.output),
+                  'refused')
         self.assertFalse(client.is_connected())
         self.assertEqual(client.lastTransaction(), new)
         self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'new')

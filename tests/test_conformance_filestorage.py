@@ -1,14 +1,19 @@
-"""The suites that ZODB runs over FileStorage, run over ours."""
+"""The suites that ZODB runs over FileStorage, run over ours.
+
+The default run has all policies, and blobs and wrapped records under the
+default one; at level 2 is what repeats the same tests with less, or under
+``none``.
+"""
 
 import doctest
 import unittest
 from unittest import mock
 
-import zope.testing.setupstack
 import ZODB.FileStorage.tests
 import ZODB.tests.testblob
 import ZODB.tests.testFileStorage as upstream
 import ZODB.tests.util
+import zope.testing.setupstack
 from ZODB.tests import Corruption
 from ZODB.tests import PackableStorage
 from ZODB.tests.hexstorage import HexStorage
@@ -40,9 +45,10 @@ class NoRestore(FsyncStorage):
         raise Exception
 
 
-def storage_tests(policy, *cases):
+def storage_tests(policy, *cases, **attributes):
     for case in cases:
-        yield ours.without(ours.over(policy, case), CANNOT_FAIL_ANY_MORE)
+        yield ours.without(
+            ours.over(policy, case, **attributes), CANNOT_FAIL_ANY_MORE)
 
 
 def no_restore_tests(policy):
@@ -93,13 +99,14 @@ def test_suite():
     suite = unittest.TestSuite()
     for policy in ours.POLICIES:
         suite.addTests(storage_tests(policy, upstream.FileStorageTests))
-    for policy in 'group-commit', 'none':
+    for policy, level in ('group-commit', {}), ('none', {'level': 2}):
+        suite.addTests(storage_tests(
+            policy, upstream.FileStorageHexTests, level=2))
         suite.addTests(storage_tests(
             policy,
-            upstream.FileStorageHexTests,
             upstream.FileStorageTestsWithBlobsEnabled,
             upstream.FileStorageHexTestsWithBlobsEnabled,
-        ))
+            **level))
         for case in (
             Corruption.FileStorageCorruptTests,
             upstream.FileStorageRecoveryTest,

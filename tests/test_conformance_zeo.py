@@ -54,7 +54,8 @@ def generic_tests():
     over_policy = functools.partial(upstreamzeo.over_policy, [our_server])
     cases = ZEO.tests.testZEO
     with_blobs = {'more': 'blob-dir blobs'}
-    yield over_policy('group-commit')
+    # The same tests, with blobs, are in the default run below.
+    yield over_policy('group-commit', level=2)
     yield over_policy('none', level=2)
     yield over_policy('group-commit', encoding='msgpack',
                       getZEOConfig=msgpack)
@@ -63,13 +64,13 @@ def generic_tests():
     yield over_policy(
         'group-commit', cases.BlobWritableCacheTests, level=2, **with_blobs)
     yield over(cases.FileStorageSSLTests, level=2)
-    yield over(cases.MappingStorageTests)
     yield over(cases.ClientConflictResolutionTests)
     yield over(cases.FileStorageRecoveryTests)
     yield over(cases.ZRPCConnectionTests)
     for case in (
         cases.FileStorageTests,
         cases.DemoStorageTests,
+        cases.MappingStorageTests,
         cases.FileStorageHexTests,
         cases.FileStorageClientHexTests,
         cases.BlobAdaptedFileStorageTests,
@@ -81,6 +82,10 @@ def generic_tests():
     yield over(cases.FileStorageLoadDelayedTests)
 
 
+def in_the_default_run(case):
+    return not case.__name__.startswith('MappingStorage')
+
+
 class OptionsTests(ZEO.tests.testZEOOptions.TestZEOOptions):
 
     OptionsClass = Options
@@ -89,7 +94,8 @@ class OptionsTests(ZEO.tests.testZEOOptions.TestZEOOptions):
 def test_suite():
     return unittest.TestSuite([
         *generic_tests(),
-        *upstreamzeo.connection_tests([our_server]),
+        *upstreamzeo.connection_tests(
+            [our_server], default=in_the_default_run),
         upstreamzeo.doctests([our_server], CANNOT_HOLD, OUR_NAMES),
         unittest.defaultTestLoader.loadTestsFromTestCase(OptionsTests),
     ])

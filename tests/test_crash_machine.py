@@ -15,7 +15,6 @@ import shutil
 import unittest
 
 from hypothesis import HealthCheck
-from hypothesis import settings
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine
 from hypothesis.stateful import initialize
@@ -39,6 +38,7 @@ from .crashing.site import FIRST_TID
 from .crashing.site import Site
 from .crashing.tearing import MODELS
 from .crashing.tearing import STALE
+from .generated import settings
 
 EXAMPLES = 400
 MANY_EXAMPLES = 3000

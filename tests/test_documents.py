@@ -15,6 +15,7 @@ from .documents import page_suite
 REASONS = {
     'they need a container engine',
     'they need a package index',
+    'they need certificates',
     'they need root',
     'they take minutes',
 }
@@ -26,6 +27,8 @@ LOG_PAGE = ROOT / 'docs' / 'log.rst'
 
 _LOG_ENTRY = re.compile(r'^``(.*)``(?: \(.*\))?\n    ', re.MULTILINE)
 _OTHER_BLOCK = re.compile(r'^(?! *\.\. ).*::$', re.MULTILINE)
+_RECORDED_PICTURE = re.compile(
+    r'^ *\.\. image:: \.\./(perf/.*)$', re.MULTILINE)
 _PLACEHOLDER = re.compile(r'%[\d.]*\w')
 _LEVELS = {'info', 'warning', 'error', 'critical', 'exception', 'log'}
 
@@ -48,6 +51,17 @@ class Marks(unittest.TestCase):
                 self.assertEqual(
                     len(blocks(page)), text.count('.. code-block::'))
                 self.assertEqual(_OTHER_BLOCK.findall(text), [])
+
+
+class Pictures(unittest.TestCase):
+
+    def test_the_sdist_has_those_that_are_shown(self):
+        """Else the documents could not be built from it."""
+        manifest = (ROOT / 'MANIFEST.in').read_text().split()
+        shown = {name for page in PAGES
+                 for name in _RECORDED_PICTURE.findall(page.read_text())}
+        self.assertTrue(shown)
+        self.assertLessEqual(shown, set(manifest))
 
 
 class LogLines(unittest.TestCase):
@@ -96,7 +110,7 @@ def _matches(entry, text):
 
 def test_suite():
     suite = unittest.TestSuite()
-    for case in Marks, LogLines:
+    for case in Marks, Pictures, LogLines:
         suite.addTest(unittest.defaultTestLoader.loadTestsFromTestCase(case))
     for page in PAGES:
         if any(block.not_run is None for block in blocks(page)):

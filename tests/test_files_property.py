@@ -4,7 +4,6 @@ import re
 
 from hypothesis import HealthCheck
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from fsyncstorage.files.preconditions import http_date
@@ -12,6 +11,7 @@ from fsyncstorage.files.ranges import MOST
 from fsyncstorage.files.source import Source
 
 from .files import FilesTest
+from .generated import settings
 
 SIZES = 0, 1, 2, 1000, (1 << 16) + 1
 

@@ -10,7 +10,6 @@ import unittest
 from unittest import mock
 
 from hypothesis import Phase
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from hypothesis.stateful import invariant
@@ -23,6 +22,8 @@ from ZODB.utils import u64
 from fsyncstorage import wire
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.pending import Pending
+
+from .generated import settings
 
 OIDS = [p64(number) for number in range(3)]
 
@@ -206,7 +207,7 @@ class Rule(unittest.TestCase):
         """Without it, an order is found in which it goes wrong."""
         for part in 'overtaken', 'serial', 'generation':
             with self.subTest(part), without(part):
-                with self.assertRaises(Exception):
+                with self.assertRaises(AssertionError):
                     run_model(max_examples=3000, phases=[Phase.generate],
                               report_multiple_bugs=False)
 

@@ -2,9 +2,8 @@
 
 import unittest
 
-from hypothesis import strategies
 from hypothesis import stateful
-from hypothesis import settings
+from hypothesis import strategies
 
 from fsyncstorage import pipeline
 from fsyncstorage.errors import OutcomeUnknown
@@ -12,6 +11,8 @@ from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pipeline import Commit
 from fsyncstorage.pipeline import Pipeline
 from fsyncstorage.pipeline import Point
+
+from .generated import settings
 
 
 def tid(number):

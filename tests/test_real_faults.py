@@ -59,8 +59,7 @@ class RealFaults(TestCase):
              '-e', f'inject={call}:error=EIO:when={at}',
              PYTHON, struck.__file__, self.path(name), policy, str(threads)],
             env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            timeout=PATIENCE)
+            capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(process.returncode, 0, process.stderr)
         said = collections.defaultdict(list)
         for line in process.stdout.splitlines():

@@ -9,7 +9,6 @@ import transaction
 import ZODB
 from hypothesis import HealthCheck
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies
 from ZODB._compat import PersistentPickler
 from ZODB.FileStorage import FileStorage
@@ -21,6 +20,7 @@ from fsyncstorage import scan
 from fsyncstorage import seal
 from fsyncstorage.source import Source
 
+from .generated import settings
 from .sealing import NOTHING
 from .sealing import changed
 from .sealing import number

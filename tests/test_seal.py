@@ -5,7 +5,6 @@ import unittest
 import zlib
 
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
@@ -14,6 +13,7 @@ from fsyncstorage import scan
 from fsyncstorage import seal
 from fsyncstorage.source import Source
 
+from .generated import settings
 from .support import TestCase
 from .support import begin
 from .support import commit

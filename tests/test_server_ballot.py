@@ -125,7 +125,7 @@ class Ballots(TestCase):
             self.storage.load(oid(2))
 
     def test_metadata(self):
-        tid = p64(1 << 60)
+        tid = p64(1 << 57)
         ballot = self.ballot(tid=tid, status='p')
         ballot.add('store', oid(1), z64, record())
         self.assertEqual(self.vote_and_finish(ballot), tid)

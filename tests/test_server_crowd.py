@@ -1,7 +1,7 @@
 """A crowd at the server: 200 clients, 50 of them busy, for two minutes.
 
-No error, flat memory, and a tidy end.  At level 2; the default run has the same
-for two seconds.
+No error, flat memory, and a tidy end.  At level 2; the default run has the
+same for two seconds.
 """
 
 import os
@@ -97,7 +97,8 @@ class Crowd(TestCase):
         self.server.send_signal(signal.SIGTERM)
         begun = time.monotonic()
         self.assertEqual(self.server.wait(PATIENCE), 0)
-        print(f'  {commits} commits; memory {early >> 20} then {late >> 20} MB;'
+        print(f'  {commits} commits;'
+              f' memory {early >> 20} then {late >> 20} MB;'
               f' ended within {time.monotonic() - begun:.2f} s')
         self.log.seek(0)
         said = self.log.read()

@@ -15,6 +15,8 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
+from fsyncstorage.server import quiet
+
 from .serving import Served
 from .serving import counter
 from .serving import record
@@ -181,6 +183,7 @@ class NobodyWaits(Served):
             with self.subTest(call[0]):
                 rude = self.connect(server)
                 rude.begin()
+                quiet.said.forget()
                 with self.assertLogs('fsyncstorage.server', 'ERROR'):
                     rude.post(*call)
                     rude.wait_for_end()

@@ -10,7 +10,7 @@ from ZODB.DemoStorage import DemoStorage
 from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.server import connection
+from fsyncstorage.server import accounts
 from fsyncstorage.server.runzeo import Runner
 from fsyncstorage.server.service import Service
 
@@ -175,7 +175,7 @@ class Ends(Served):
 
     def test_a_large_object_is_loaded_by_a_slow_reader(self):
         """What gathers is limited, not what is asked for."""
-        with mock.patch.object(connection, 'MOST_UNREAD', 1 << 20):
+        with mock.patch.object(accounts, 'MOST_OF_ONE', 1 << 20):
             peer = self.connect(self.serve())
             data = b'x' * (8 << 20)
             tid = peer.commit({1: data})

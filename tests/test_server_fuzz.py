@@ -32,8 +32,8 @@ MOST_GROWTH = 64 << 20  # of memory, in bytes
 encode = encoder(b'Z5')
 
 VALUES = (
-    None, 0, -1, 1 << 62, 1.5, '', 'x', b'', b'x', z64, b'\xff' * 8, (), (z64,),
-    {}, {'a': 1}, [], [z64] * 3, b'x' * 10000, 'tid', True,
+    None, 0, -1, 1 << 62, 1.5, '', 'x', b'', b'x', z64, b'\xff' * 8, (),
+    (z64,), {}, {'a': 1}, [], [z64] * 3, b'x' * 10000, 'tid', True,
 )
 
 
@@ -117,7 +117,7 @@ class Peer:
     def wrong_order(self):
         """Parts of a transaction, in any order."""
         parts = [
-            call('tpc_begin', 7, b'', b'', b''), call('vote', 7),
+            call('tpc_begin', 7, b'', b'', {}), call('vote', 7),
             call('tpc_finish', 7), call('tpc_abort', 7),
             call('storea', z64, z64, b'data', 7, is_async=True),
             call('storeBlobStart', is_async=True),

@@ -39,7 +39,6 @@ from .support import Thread
 from .support import until
 from .test_crash_images import ours
 
-
 REPORT = Report(__name__, 'Crash images of a server', 'policy', 'model')
 
 

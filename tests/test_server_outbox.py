@@ -5,6 +5,7 @@ line and no counters, only the two rules of the contract.
 """
 
 import unittest
+from unittest import mock
 
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine
@@ -25,7 +26,7 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.left = []
         self.later = []
-        self.outbox = Outbox(self.write, self.later.append)
+        self.outbox = Outbox(self.write, self.later.append, mock.Mock())
         self.born = []
         self.ready = set()
         self.places = {}
@@ -122,7 +123,7 @@ class Examples(unittest.TestCase):
 
     def setUp(self):
         self.left = []
-        self.outbox = Outbox(self.left.append, None)
+        self.outbox = Outbox(self.left.append, None, mock.Mock())
 
     def test_nothing_is_held_without_a_load(self):
         self.outbox.send('a')

@@ -6,6 +6,8 @@ import unittest
 from unittest import mock
 
 from fsyncstorage.server import workers
+from fsyncstorage.server.accounts import Account
+from fsyncstorage.server.accounts import Accounts
 from fsyncstorage.server.mailbox import Mailbox
 from fsyncstorage.server.workers import Workers
 
@@ -143,21 +145,29 @@ class Jobs(TestCase):
         super().setUp()
         self.posted = threading.Semaphore(0)
         self.results = []
-        self.workers = Workers('worker', 3, self)
+        self.make_workers()
         self.go_on = threading.Event()
-        self.addCleanup(self.workers.close)
+        self.addCleanup(lambda: self.workers.close())
         self.addCleanup(self.go_on.set)
 
-    def post(self, done, *outcome):
+    def make_workers(self):
+        #: Whoever has it does what the loop does.
+        self.loop = threading.RLock()
+        self.workers = Workers('worker', 3, self)
+        self.line = self.workers.line(Account(Accounts(), None))
+
+    def post(self, function, *arguments):
         """As a mailbox has it; who waits for it is in another thread."""
-        done(*outcome)
+        with self.loop:
+            function(*arguments)
         self.posted.release()
 
     def done(self, result, error):
         self.results.append((result, error))
 
     def submit(self, function, *arguments):
-        return self.workers.submit(self.done, function, *arguments)
+        with self.loop:
+            return self.line.submit(self.done, function, *arguments)
 
     def wait(self, number=1):
         for _ in range(number):
@@ -231,7 +241,7 @@ class Jobs(TestCase):
         """Whatever the moment, nothing is done later, and all threads end."""
         for _ in range(200):
             self.results.clear()
-            self.workers = Workers('worker', 3, self)
+            self.make_workers()
             accepted = []
             submitting = Thread(lambda: accepted.extend(
                 self.submit(int) for _ in range(20)))

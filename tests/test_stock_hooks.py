@@ -1,7 +1,7 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage.py, reading.py, packing.py, packedblobs.py and client/link.py say at
-the place what they use.
+storage.py, reading.py, packing.py, packedblobs.py, client/link.py and
+client/doom.py say at the place what they use.
 """
 
 import inspect
@@ -20,11 +20,16 @@ from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
+from ZODB.Connection import Connection
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage import fspack
 from ZODB.FileStorage.FileStorage import FileIterator
 from ZODB.FileStorage.FileStorage import TempFormatter
-from ZODB.FileStorage.FileStorage import UndoSearch
+from ZODB.MappingStorage import MappingStorage
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.mvccadapter import MVCCAdapterInstance
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.utils import p64
 
 from fsyncstorage import seal
 
@@ -89,9 +94,6 @@ class Hooks(unittest.TestCase):
                         <= names(FileIterator._skip_to_start)
                         | names(FileIterator._scan_forward)
                         | names(FileIterator.__next__))
-        self.assertEqual(
-            list(inspect.signature(UndoSearch).parameters),
-            ['file', 'pos', 'first', 'last', 'filter'])
 
     def test_the_packer(self):
         packer = fspack.FileStoragePacker
@@ -135,6 +137,30 @@ class ClientHooks(unittest.TestCase):
         self.assertTrue({'server_resolve', 'resolve', 'exception'}
                         <= names(ClientStorage.tpc_vote))
 
+    def test_a_transaction_of_a_connection(self):
+        """client/doom.py stands between the two."""
+        adapter = MVCCAdapter(MappingStorage())
+        instance = adapter.new_instance()
+        instance.poll_invalidations()
+        self.assertEqual(list(adapter._instances), [instance])
+        with adapter._lock:
+            pass
+        self.assertEqual(instance._start, p64(1))
+        self.assertIn('_start', names(MVCCAdapterInstance.load))
+        for calls, method in (
+            ('load', Connection.setstate),
+            ('loadBlob', Connection.setstate),
+            ('tpc_begin', Connection.tpc_begin),
+            ('tpc_vote', Connection.tpc_vote),
+            ('poll_invalidations', Connection.newTransaction),
+        ):
+            self.assertIn(calls, names(method))
+
+    def test_a_wrapper_has_its_database(self):
+        wrapper = HexStorage(MappingStorage())
+        adapter = MVCCAdapter(wrapper)
+        self.assertIs(wrapper.db, adapter)
+
     def test_the_cache(self):
         self.assertTrue({'_makeroom', 'currentofs', 'f', 'current',
                          '_set_noncurrent'} <= names(ClientCache._store))
@@ -155,6 +181,6 @@ class State(TestCase):
                          'fsyncstorage.datafile')
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
-        self.assertEqual(storage._tindex, 
-            {oid(1): 4 + 23 + seal.room(b'')})
+        self.assertEqual(
+            storage._tindex, {oid(1): 4 + 23 + seal.room(b'')})
         storage.tpc_abort(transaction)

@@ -25,13 +25,13 @@ from fsyncstorage import datafile
 from fsyncstorage.timing import bond
 from fsyncstorage.timing import campaign
 from fsyncstorage.timing import child
-from fsyncstorage.timing.commits import command as commits
-from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
-from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
+from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing.commits import committing
+from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.crew import Crew
 

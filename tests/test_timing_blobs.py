@@ -17,14 +17,14 @@ from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.timing import arguments
-from fsyncstorage.timing.blobs import command as blobs
-from fsyncstorage.timing.blobs import sites as blobsites
-from fsyncstorage.timing.blobs import tables as blobtables
-from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import processes
+from fsyncstorage.timing.blobs import command as blobs
+from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import tables as blobtables
+from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
 
 from .test_timing import Command

@@ -21,13 +21,13 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
 from fsyncstorage.timing import child
-from fsyncstorage.timing.commits import command as commits
-from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import ground
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
+from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import CONTESTANTS
 
 from .support import PATIENCE

@@ -18,11 +18,11 @@ from rich.console import Console
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.durability import POLICIES
-from fsyncstorage.timing.disk import command as disk
-from fsyncstorage.timing.disk import tables as disktables
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
+from fsyncstorage.timing.disk import command as disk
 from fsyncstorage.timing.disk import probing
+from fsyncstorage.timing.disk import tables as disktables
 from fsyncstorage.timing.disk import verdict
 
 from .support import PATIENCE

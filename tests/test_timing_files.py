@@ -28,19 +28,19 @@ from persistent.mapping import PersistentMapping
 from rich.console import Console
 from webob import Request
 
-from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing.files import command as files
+from fsyncstorage.timing import machine
+from fsyncstorage.timing import main
+from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.files import app as filesapp
-from fsyncstorage.timing.files import sites as filesites
+from fsyncstorage.timing.files import command as files
 from fsyncstorage.timing.files import loader as filesload
 from fsyncstorage.timing.files import memory as filesmemory
 from fsyncstorage.timing.files import nginx as filesnginx
+from fsyncstorage.timing.files import sites as filesites
 from fsyncstorage.timing.files import tables as filestables
 from fsyncstorage.timing.files import work as fileswork
-from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 
 from .support import PATIENCE
 from .support import until

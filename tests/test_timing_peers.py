@@ -21,9 +21,9 @@ from unittest import mock
 from fsyncstorage.timing import child
 from fsyncstorage.timing import main
 from fsyncstorage.timing.servers import postgresql
-from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.servers import relstorages
 from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
 
 from . import fakepostgres

@@ -10,19 +10,19 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from fsyncstorage.timing import arguments
-from fsyncstorage.timing.zeo import beside
-from fsyncstorage.timing.blobs import sites as blobsites
-from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing import contestants
 from fsyncstorage.timing import document as documents
+from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import work as blobwork
+from fsyncstorage.timing.disk import probing
 from fsyncstorage.timing.files import sites as filesites
 from fsyncstorage.timing.files import work as fileswork
 from fsyncstorage.timing.reports import pictures
-from fsyncstorage.timing.disk import probing
+from fsyncstorage.timing.wsgi import loader as wsgiload
+from fsyncstorage.timing.zeo import beside
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import writing
-from fsyncstorage.timing.wsgi import loader as wsgiload
 from tests.test_timing_results import made_document
 from tests.test_timing_results import txn
 

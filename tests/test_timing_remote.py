@@ -26,14 +26,14 @@ from fsyncstorage.reading import View
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
-from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import pagecache
-from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.servers import remote
+from fsyncstorage.timing.servers import tunnel
+from fsyncstorage.timing.zeo import light
+from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import table2009
-from fsyncstorage.timing.servers import tunnel
 from fsyncstorage.timing.zeo import writing
 
 from . import pages

@@ -17,8 +17,8 @@ from xml.etree import ElementTree
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import main
 from fsyncstorage.timing import pyperf
-from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.reports import command as report
+from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
 from tests.test_timing_plots import SITE
 from tests.test_timing_plots import commits

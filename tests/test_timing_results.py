@@ -14,23 +14,23 @@ from unittest import mock
 from rich.console import Console
 
 from fsyncstorage.timing import campaign
-from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
-from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.servers import relstorages
 from fsyncstorage.timing import session
-from fsyncstorage.timing.zeo import sites
-from fsyncstorage.timing.zeo import table2009
 from fsyncstorage.timing import tables
 from fsyncstorage.timing import wording
-from fsyncstorage.timing.zeo import writing
+from fsyncstorage.timing.commits import committing
+from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.progress import CampaignProgress
 from fsyncstorage.timing.progress import Forecast
+from fsyncstorage.timing.servers import relstorages
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.zeo import sites
+from fsyncstorage.timing.zeo import table2009
+from fsyncstorage.timing.zeo import writing
 
 
 def txn(value, **figures):

@@ -20,8 +20,8 @@ from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.wsgi import command as wsgi
 from fsyncstorage.timing.wsgi import app as wsgiapp
+from fsyncstorage.timing.wsgi import command as wsgi
 from fsyncstorage.timing.wsgi import loader as wsgiload
 from fsyncstorage.timing.wsgi import servers as wsgiservers
 from fsyncstorage.timing.wsgi import tables as wsgitables

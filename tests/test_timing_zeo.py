@@ -23,25 +23,25 @@ from ZODB.FileStorage import FileStorage
 from ZODB.utils import p64
 from ZODB.utils import z64
 
-from fsyncstorage.timing.zeo import beside
 from fsyncstorage.timing import bond
 from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing.servers import launcher
-from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
-from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.servers import launcher
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.zeo import sites
-from fsyncstorage.timing.zeo import writing
-from fsyncstorage.timing.zeo import command as zeo
 from fsyncstorage.timing.servers import zeo as zeosites
+from fsyncstorage.timing.zeo import beside
+from fsyncstorage.timing.zeo import command as zeo
+from fsyncstorage.timing.zeo import light
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.zeo import wire as zeowire
+from fsyncstorage.timing.zeo import writing
 
 from .fakezeo import FakeServer
 from .test_timing import Command

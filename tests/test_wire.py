@@ -6,11 +6,11 @@ from unittest import mock
 
 from hypothesis import assume
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies
 
 from fsyncstorage import wire
 
+from .generated import settings
 from .support import oid
 
 INSTANCE = bytes(range(16))

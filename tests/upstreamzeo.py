@@ -17,8 +17,8 @@ import ZEO.tests.ConnectionTests
 import ZEO.tests.forker
 import ZEO.tests.testConnection
 import ZEO.tests.testZEO
-import zope.testing.setupstack
 import ZODB.tests.util
+import zope.testing.setupstack
 from ZODB.tests.StorageTestBase import StorageTestBase
 
 from fsyncstorage.client.storage import FsyncClient
@@ -110,7 +110,7 @@ def msgpack(self):
     return ZEO.tests.forker.ZEOConfig(('127.0.0.1', 0), msgpack='true')
 
 
-def connection_tests(contexts, default=lambda case: True):
+def connection_tests(contexts, default):
     """testConnection, at level 2 what is not for the default run."""
     for case in ZEO.tests.testConnection.test_classes:
         more = TEN_SECONDS_EACH if default(case) else dir(case)

@@ -1,4 +1,4 @@
-"""Serve the example database: say what to connect to, then become fsync-runzeo.
+"""Serve the example database: say where it is, then become fsync-runzeo.
 
 Data go to var/ in the current directory.
 """

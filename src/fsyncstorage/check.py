@@ -74,7 +74,7 @@ def main(argv=None):
         message = f'{error.filename or options.path}: {error.strerror}'
     except KeyboardInterrupt:
         return 130
-    print(f'fsync-check: {message}', file=sys.stderr)
+    print(f'fsync-check: {printable(message)}', file=sys.stderr)
     return 2
 
 
@@ -124,7 +124,8 @@ def run(options):
         json.dump(check.as_dict(), sys.stdout, indent=1)
         print()
     else:
-        print('\n'.join(check.lines()))
+        for line in check.lines():
+            print(printable(line))
     return 1 if check.is_damaged() else 0
 
 
@@ -144,7 +145,7 @@ def lock_for_writing(path):
         return zc.lockfile.LockFile(path + '.lock')
     except zc.lockfile.LockError:
         with open(path + '.lock') as lock_file:
-            holder = lock_file.read().strip() or '(unknown)'
+            holder = lock_file.read(20).strip() or '(unknown)'
         raise CannotRun(
             f'{path} is open for writing in process {holder}; stop it before'
             ' the index is repaired') from None
@@ -255,7 +256,8 @@ class Check:
         try:
             self.salvaged = salvage.salvage(
                 self.verification, self.options.salvage, tell)
-        except (DamagedFile, zc.lockfile.LockError) as error:
+        except (DamagedFile, zc.lockfile.LockError,
+                salvage.NotWritten) as error:
             raise CannotRun(str(error)) from None  # in its place or beside it
 
     def repair_index(self):
@@ -400,6 +402,13 @@ def plain(value):
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else value
+
+
+def printable(line):
+    """What comes from a file cannot tell a terminal what to do."""
+    return ''.join(
+        each if each.isprintable() else each.encode('unicode_escape').decode()
+        for each in line)
 
 
 def described(problem):

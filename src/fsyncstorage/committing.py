@@ -27,6 +27,7 @@ import io
 import os
 import struct
 import tempfile
+import time
 import zlib
 
 from ZODB.FileStorage import FileStorage
@@ -37,6 +38,7 @@ from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
+from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
 from ZODB.TimeStamp import TimeStamp
@@ -44,6 +46,7 @@ from ZODB.utils import as_bytes
 from ZODB.utils import p64
 
 from . import blobs
+from . import conflicts
 from . import seal
 from .errors import OutcomeUnknown
 from .errors import Unpublished
@@ -57,10 +60,26 @@ from .reading import pread_cached
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
 
+# A transaction id that is given may be so many seconds ahead of the clock.
+# Every later one must be greater: after one of the far future, clocks mean
+# nothing any more, and after the last there is none.
+MOST_AHEAD = 24 * 3600
+# New oids are counted on from the highest one that was stored.
+HIGHEST_OID = b'\x7f' + b'\xff' * 7
+
 _transaction_header = struct.Struct(TRANS_HDR)
 STATUS_OFFSET = 16  # of the status byte in it
 
 _WAITING = contextlib.nullcontext()
+
+
+def _refuse_far_future(tid):
+    limit = TimeStamp(*time.gmtime(time.time() + MOST_AHEAD)[:6]).raw()
+    if tid > limit:
+        raise StorageTransactionError(
+            f'the transaction id {tid.hex()} is more than'
+            f' {MOST_AHEAD // 3600} hours ahead of the clock of this machine;'
+            ' every later commit would need a greater one')
 
 
 class AsyncFinish:
@@ -83,6 +102,7 @@ class CommitMachinery(FileStorage):
 
     _closed_because = 'is closed'
     _sealed = False  # the transaction in progress
+    _distrusts_records = False
     #: What was written from here on was cut back.  Until something behind it
     #: is durable, a power cut can show parts of it.
     _cut_back_to = -1
@@ -92,6 +112,8 @@ class CommitMachinery(FileStorage):
     def tpc_begin(self, transaction, tid=None, status=' ', wait=True):
         if self._closed:
             raise self._is_closed()
+        if tid is not None:
+            _refuse_far_future(tid)
         begun_before = transaction is self._transaction
         try:
             with _WAITING if wait else self._commit_lock.at_once():
@@ -175,6 +197,11 @@ class CommitMachinery(FileStorage):
         # Stock checks the transaction, and in the first place.
         if transaction is self._transaction:
             check_oid(oid)
+            if oid > HIGHEST_OID and oid > self._oid:
+                raise StorageError(
+                    f'the oid {oid.hex()} was not given by this storage, and'
+                    f' is above {HIGHEST_OID.hex()}: behind it, no new oids'
+                    ' would be left')
 
     def store(self, oid, oldserial, data, version, transaction):
         self._check_oid(oid, transaction)
@@ -261,8 +288,28 @@ class CommitMachinery(FileStorage):
                     oid, committedSerial)
             except POSKeyError:
                 pass  # its creation was undone: stock says so
+        if self._distrusts_records:
+            try:
+                self._check_records(oid, oldSerial, newpickle, committedData)
+            except conflicts.Refused as reason:
+                raise ConflictError(
+                    oid=oid, serials=(committedSerial, oldSerial),
+                    data=newpickle) from reason
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
+
+    def distrust_records(self):
+        """From now on, records come from clients: a server calls it."""
+        self._distrusts_records = True
+
+    def _check_records(self, oid, old_serial, *records):
+        """Stock is about to unpickle these, and the one of the old serial."""
+        for record in records:
+            if record:
+                conflicts.check(self._crs_untransform_record_data(record))
+        with contextlib.suppress(POSKeyError):  # stock says so
+            conflicts.check(self._crs_untransform_record_data(
+                self.loadSerial(oid, old_serial)))
 
     @property
     def _appended(self):

@@ -14,11 +14,15 @@ import io
 import logging
 import os
 import shutil
+from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
+# Like `Disk.open`: called with a path and flags.
+Opener = Callable[[str, int], int]
 
-def _sync_primitive():
+
+def _sync_primitive() -> Callable[[int], object]:
     """The call after which the data, and the size to find it, are kept."""
     full_sync = getattr(fcntl, 'F_FULLFSYNC', None)
     if full_sync is not None:  # macOS: fsync stops at the drive's cache
@@ -37,20 +41,21 @@ class Disk:
 
     _sync = staticmethod(_sync_primitive())
 
-    def open(self, path, flags):
+    def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
-    def write(self, fd, data, position):
+    def write(self, fd: int, data: bytes | bytearray | memoryview,
+              position: int) -> None:
         """Write all of it, or raise."""
         written = os.pwrite(fd, data, position)
         while written < len(data):
             # A short write: the rest goes through, or says why not.
             written += os.pwrite(fd, data[written:], position + written)
 
-    def sync(self, fd):
+    def sync(self, fd: int) -> None:
         self._sync(fd)
 
-    def drop_cache(self, fd, position):
+    def drop_cache(self, fd: int, position: int) -> None:
         """Let the next read from there on come from the disk.
 
         Sync before: what is not written yet is never dropped.
@@ -60,26 +65,27 @@ class Disk:
             position -= position % LARGEST_PAGE
             os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
 
-    def truncate(self, fd, size):
+    def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
-    def link(self, source, target):
+    def link(self, source: str, target: str) -> None:
         """Of a symbolic link, the second name is another one."""
         os.link(source, target, follow_symlinks=False)
 
-    def replace(self, source, target):
+    def replace(self, source: str, target: str) -> None:
         os.rename(source, target)
 
-    def remove(self, path):
+    def remove(self, path: str) -> None:
         os.remove(path)
 
-    def make_directory(self, path):
+    def make_directory(self, path: str) -> None:
         os.mkdir(path)
 
-    def remove_directory(self, path):
+    def remove_directory(self, path: str) -> None:
         os.rmdir(path)
 
-    def sync_directory(self, path, opener=None):
+    def sync_directory(
+            self, path: str, opener: Opener | None = None) -> None:
         """Make the names in a directory durable.
 
         An `opener` is called in the place of `open`.
@@ -94,9 +100,9 @@ class Disk:
         finally:
             os.close(fd)
 
-    _warned = frozenset()
+    _warned: frozenset[str] = frozenset()
 
-    def _warn_once(self, path):
+    def _warn_once(self, path: str) -> None:
         if path not in self._warned:
             self._warned |= {path}
             logger.warning(
@@ -107,7 +113,7 @@ class Disk:
 disk = Disk()
 
 
-def remove_if_there(path):
+def remove_if_there(path: str) -> None:
     try:
         disk.remove(path)
     except FileNotFoundError:
@@ -162,7 +168,7 @@ class Descriptor:
 
     __slots__ = ('number',)
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         self.number = number
 
     def __del__(self):
@@ -172,12 +178,12 @@ class Descriptor:
 class _Closed:
     """In the place of the descriptor of a closed file."""
 
-    def __init__(self, name, because='is closed'):
+    def __init__(self, name: str, because: str = 'is closed') -> None:
         self._name = name
         self._because = because
 
     @property
-    def number(self):
+    def number(self) -> int:
         raise ValueError(f'{self._name} {self._because}')
 
 
@@ -185,30 +191,32 @@ class DataFile(io.RawIOBase):
     """An open file, in positions or (for stock code) with a cursor."""
 
     #: Where the file ends for stock code; None for its real end.
-    limit = None
+    limit: int | None = None
 
-    def __init__(self, path, flags, opener=None):
+    def __init__(
+            self, path: str, flags: int, opener: Opener | None = None) -> None:
         self._cursor = 0
         self.name = path
-        self.descriptor = _Closed(path)
+        self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
 
     # By position: needs no lock.  Each call keeps the descriptor in a local
     # variable: another thread may close the file meanwhile.
 
-    def write_at(self, data, position):
+    def write_at(self, data: bytes | bytearray | memoryview,
+                 position: int) -> None:
         descriptor = self.descriptor
         disk.write(descriptor.number, data, position)
 
-    def sync(self):
+    def sync(self) -> None:
         descriptor = self.descriptor
         disk.sync(descriptor.number)
 
-    def drop_cache(self, position):
+    def drop_cache(self, position: int) -> None:
         descriptor = self.descriptor
         disk.drop_cache(descriptor.number, position)
 
-    def size(self):
+    def size(self) -> int:
         descriptor = self.descriptor
         return os.fstat(descriptor.number).st_size
 
@@ -266,12 +274,12 @@ class DataFile(io.RawIOBase):
         self.descriptor = _Closed(self.name)
         super().close()
 
-    def abandon(self, because):
+    def abandon(self, because: str) -> None:
         """As `close`, and say why to whoever uses it later."""
         self.close()
         self.descriptor = _Closed(self.name, because)
 
-    def reader(self):
+    def reader(self) -> io.BufferedReader:
         """A buffered reader of its own on the same open file."""
         return io.BufferedReader(_Reader(self), 1 << 16)
 
@@ -285,11 +293,11 @@ class _Reader(DataFile):
         self.descriptor = source.descriptor
 
 
-def open_existing(path, read_only=False):
+def open_existing(path: str, read_only: bool = False) -> DataFile:
     return DataFile(path, os.O_RDONLY if read_only else os.O_RDWR)
 
 
-def open_new(path):
+def open_new(path: str) -> DataFile:
     """A new file; another one that has the name loses it.
 
     It is not emptied: the name could be a second one, or a symbolic link, of
@@ -300,7 +308,7 @@ def open_new(path):
         path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
 
 
-def sync_path(path, opener=None):
+def sync_path(path: str, opener: Opener | None = None) -> None:
     """Sync a file that something else wrote."""
     with DataFile(path, os.O_RDONLY, opener) as file:
         file.sync()

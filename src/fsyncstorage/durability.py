@@ -82,7 +82,7 @@ _BYTES = {'': 1, 'kb': 1 << 10, 'mb': 1 << 20, 'gb': 1 << 30}
 _SIZE = re.compile(r'(\d+)\s*(kb|mb|gb)?$')
 
 
-def duration(value, what='a duration'):
+def duration(value: object, what: str = 'a duration') -> float:
     """Seconds, from a number of seconds or from text like 200ms or 2s."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
@@ -95,7 +95,7 @@ def duration(value, what='a duration'):
     return float(number) * _SECONDS[unit or 's']
 
 
-def policy_named(name):
+def policy_named(name: str) -> Policy:
     try:
         return POLICIES[name]
     except (KeyError, TypeError):
@@ -104,7 +104,7 @@ def policy_named(name):
             f'durability must be one of {allowed}, not {name!r}') from None
 
 
-def sync_interval(value):
+def sync_interval(value: object) -> float:
     seconds = duration(value, 'sync-interval')
     if not SHORTEST_INTERVAL <= seconds <= LONGEST_INTERVAL:
         raise ValueError(
@@ -113,7 +113,7 @@ def sync_interval(value):
     return seconds
 
 
-def group_commit_delay(value):
+def group_commit_delay(value: object) -> float | None:
     """Seconds to wait for company; None lets the flusher decide."""
     if value == 'auto':
         return None
@@ -125,7 +125,7 @@ def group_commit_delay(value):
     return seconds
 
 
-def index_checkpoint(value):
+def index_checkpoint(value: object) -> int:
     """Bytes after which an index is written."""
     match = _SIZE.match(str(value).strip().lower())
     if match is None:
@@ -140,10 +140,11 @@ def index_checkpoint(value):
     return size
 
 
-def reader_threads(value):
+def reader_threads(value: object) -> int:
     """How many threads of a server read what is not in memory."""
-    if str(value).isdecimal() and 1 <= int(value) <= MOST_READER_THREADS:
-        return int(value)
+    number = str(value)
+    if number.isdecimal() and 1 <= int(number) <= MOST_READER_THREADS:
+        return int(number)
     raise ValueError('reader-threads must be a number from 1 to'
                      f' {MOST_READER_THREADS}, not {value!r}')
 
@@ -158,7 +159,8 @@ class Durability:
     group_commit_delay: float | None
 
     @classmethod
-    def of(cls, durability, interval, delay):
+    def of(cls, durability: str, interval: object,
+           delay: object) -> 'Durability':
         return cls(
             policy_named(durability),
             sync_interval(interval),
@@ -185,12 +187,12 @@ class Company:
     #: Weight of the newest sync in the mean.
     NEWEST = 0.25
 
-    def __init__(self, delay):
+    def __init__(self, delay: float | None) -> None:
         self._delay = delay
         self.expected = 1
         self._mean_sync = 0.0
 
-    def synced(self, served, arrived, seconds):
+    def synced(self, served: int, arrived: int, seconds: float) -> None:
         """A sync that served so many took so long; so many came meanwhile."""
         self.expected = served + arrived
         if self._mean_sync:
@@ -199,7 +201,7 @@ class Company:
         else:
             self._mean_sync = seconds
 
-    def patience(self, present):
+    def patience(self, present: int) -> float:
         """Seconds to wait when so many are present; 0 for not at all."""
         if self._delay is not None:
             return self._delay
@@ -207,6 +209,6 @@ class Company:
             return 0.0
         return max(self._mean_sync / 2, self.LEAST_PATIENCE)
 
-    def complete(self, present):
+    def complete(self, present: int) -> bool:
         """May the leader stop waiting before its patience ends?"""
         return self._delay is None and present >= self.expected

@@ -35,7 +35,7 @@ class Unpublished(StorageTransactionError):
     aborted; it should be voted again when that of `tid` is published.
     """
 
-    def __init__(self, tid):
+    def __init__(self, tid: bytes) -> None:
         super().__init__(f'conflict with {tid.hex()}, not published yet')
         self.tid = tid
 

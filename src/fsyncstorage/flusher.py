@@ -60,7 +60,8 @@ class Flusher:
         self._leader = None
         self._company = Company(durability.group_commit_delay)
         self._gathering = None     # a lock: the leader waits for company
-        self.untold = collections.deque()  # settled; `on_done` not called
+        # Settled; `on_done` is not called.
+        self.untold: collections.deque[pipeline.Commit] = collections.deque()
         # When the oldest commit was appended that is not durable, and the
         # oldest that the running sync does not cover.
         self._unsynced_since = self._uncovered_since = None

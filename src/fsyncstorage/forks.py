@@ -12,8 +12,9 @@ ways of commits and readers.
 import contextlib
 import os
 import weakref
+from typing import Any
 
-_storages = weakref.WeakSet()
+_storages: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def give_up_in_a_fork(storage):

@@ -11,6 +11,12 @@ reading::
 An index with a trailer is believed if all of it is right; one without was
 written by stock, and is left to stock's own check.
 
+An index is a row of pickles, and they are never unpickled: a file that
+somebody else may have written could run code, or take any amount of memory.
+What ZODB writes is always the same few opcodes, so these are matched, byte for
+byte; everything else is damage.  Memory is bounded by what the file holds: no
+length is believed before its bytes were read.
+
 `Snapshot` keeps what the index said at its position while commits go on: it is
 told before entries change, and keeps the old ones.
 
@@ -18,14 +24,19 @@ Left to others: when an index is written, and that the data before its
 position is durable first (checkpoints).
 """
 
+import array
 import contextlib
 import io
+import operator
+import os
+import re
+import stat
 import struct
+import sys
 import typing
 import zlib
 
 from BTrees.fsBTree import fsBucket
-from ZODB._compat import Unpickler
 from ZODB._compat import _protocol
 from ZODB._compat import dumps
 from ZODB.fsIndex import fsIndex
@@ -33,11 +44,30 @@ from ZODB.fsIndex import num2str
 
 from . import datafile
 from .scan import FIRST
+from .scan import HEADER
+from .scan import LONGEST
 
 MAGIC = b'\xf5FSYNCIX'
 _TRAILER = struct.Struct('>8sQI')
 _CRC = struct.Struct('>I')
 TRAILER_SIZE = _TRAILER.size + _CRC.size
+
+# The pickles of an index: a position; then a prefix and a bucket each; None.
+# Stock writes no memo opcodes, `dumps` does.
+_POSITION = re.compile(
+    rb'\x80\x03(?:K(.)|M(..)|J(.{4})|\x8a(?:\x05(.{5})|\x06(.{6})|\x07(.{7}))'
+    rb')\.', re.DOTALL)
+_BEFORE_BUCKET = re.compile(
+    rb'\x80\x03C\x06(.{6})(?:q.)?(?:C(.)|B(.{4}))', re.DOTALL)
+_BEHIND_BUCKET = re.compile(rb'(?:q.)?\x86(?:q.)?\.', re.DOTALL)
+_END = re.compile(rb'\x80\x03N\.')
+# One pickle of a dictionary, in releases of ZODB before 3.10.
+_OF_OLD_RELEASE = re.compile(rb'(?:\x80.)?[}(]', re.DOTALL)
+_LONGEST_MATCH = 32
+# Of each entry: the last 2 bytes of the oid, and the position.
+_KEY, _ENTRY = 2, 8
+_LONGEST_BUCKET = _ENTRY << 16
+_CHUNK = 1 << 18
 
 
 class Damaged(Exception):
@@ -84,35 +114,111 @@ def _contents(position, pieces, fingerprint):
 
 def load(path):
     """The index in a file, or Damaged; None for one of an old release."""
-    with open(path, 'rb') as file:
-        content = file.read()
-    try:
-        if not isinstance(Unpickler(io.BytesIO(content)).load(), int):
+    # A pipe of that name must not hold us up.
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise Damaged(f'{path} is no regular file')
+    with open(number, 'rb', buffering=0) as file:
+        content = _Content(file)
+        if content.match(_OF_OLD_RELEASE):
             return None
-        position, index, end = _unpickle(content)
-    except Exception as error:  # what rubbish raises is not defined
-        raise Damaged(f'{path} cannot be read ({error})') from error
-    trailer = content[end:]
-    if not trailer:
-        return Loaded(index, position, None)
-    crc, = _CRC.unpack(content[-_CRC.size:])
-    if len(trailer) != TRAILER_SIZE or zlib.crc32(content[:-_CRC.size]) != crc:
-        raise Damaged(f'{path} has a wrong checksum')
-    magic, stated, fingerprint = _TRAILER.unpack(trailer[:-_CRC.size])
-    if magic != MAGIC or stated != position:
-        raise Damaged(f'{path} contradicts itself')
-    return Loaded(index, position, fingerprint)
+        try:
+            return _parse(content)
+        except Damaged as reason:
+            raise Damaged(f'{path} {reason}') from None
 
 
-def _unpickle(content):
-    """The position, the index, and where the trailer begins."""
-    file = io.BytesIO(content)
-    position = Unpickler(file).load()
+def _parse(content):
+    """What an index file says; Damaged with a reason that needs a subject."""
+    found = content.match(_POSITION)
+    if not found:
+        raise Damaged('cannot be read: it does not begin as an index')
+    position = int.from_bytes(found[found.lastindex], 'little')
+    if not (position == FIRST
+            or FIRST + HEADER + 8 <= position < LONGEST):
+        raise Damaged(f'cannot be right: it ends at {position}')
     index = fsIndex()
-    while (piece := Unpickler(file).load()) is not None:
-        prefix, bucket = piece
-        index._data[prefix] = fsBucket().fromString(bucket)
-    return position, index, file.tell()
+    last = b''
+    while found := content.match(_BEFORE_BUCKET):
+        prefix = found[1]
+        if prefix <= last:
+            raise Damaged('cannot be right: its oids do not rise')
+        last = prefix
+        index._data[prefix] = _bucket(
+            content, int.from_bytes(found[found.lastindex], 'little'))
+    if not content.match(_END):
+        raise Damaged('cannot be read: it has other pickles than an index')
+    return Loaded(index, position, _read_trailer(content, position))
+
+
+def _bucket(content, size):
+    if size % _ENTRY or not 0 < size <= _LONGEST_BUCKET:
+        raise Damaged(f'cannot be right: a bucket of {size} bytes')
+    data = content.take(size)
+    if not content.match(_BEHIND_BUCKET):
+        raise Damaged('cannot be read: a bucket does not end as one')
+    keys = array.array('H', data[:size // _ENTRY * _KEY])
+    if sys.byteorder == 'little':
+        keys.byteswap()
+    if not all(map(operator.lt, keys, keys[1:])):
+        raise Damaged('cannot be right: its oids do not rise')
+    return fsBucket().fromString(data)
+
+
+def _read_trailer(content, position):
+    """The fingerprint; None if there is no trailer."""
+    if content.is_at_end():
+        return None
+    trailer = content.take(_TRAILER.size)
+    if content.crc() != content.take(_CRC.size) or not content.is_at_end():
+        raise Damaged('has a wrong checksum')
+    magic, stated, fingerprint = _TRAILER.unpack(trailer)
+    if magic != MAGIC or stated != position:
+        raise Damaged('contradicts itself')
+    return fingerprint
+
+
+class _Content:
+    """The bytes of a file, taken from the begin to the end."""
+
+    def __init__(self, file):
+        self._file = file
+        self._data = b''
+        self._at = 0
+        self._crc = 0
+
+    def match(self, pattern):
+        """The pattern here, and step behind it; None if it is not here."""
+        self._fetch(_LONGEST_MATCH)
+        found = pattern.match(self._data, self._at)
+        if found:
+            self._at = found.end()
+        return found
+
+    def take(self, size):
+        if not self._fetch(size):
+            raise Damaged('is too short')
+        self._at += size
+        return self._data[self._at - size:self._at]
+
+    def is_at_end(self):
+        return not self._fetch(1)
+
+    def crc(self):
+        """Of all that was taken."""
+        return _CRC.pack(zlib.crc32(self._data[:self._at], self._crc))
+
+    def _fetch(self, size):
+        """Are there so many more bytes?  They are in memory then."""
+        while len(self._data) - self._at < size:
+            more = self._file.read(max(size, _CHUNK))
+            if not more:
+                return False
+            self._crc = zlib.crc32(self._data[:self._at], self._crc)
+            self._data = self._data[self._at:] + more
+            self._at = 0
+        return True
 
 
 def fingerprint(file, position):

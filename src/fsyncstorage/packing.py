@@ -21,9 +21,9 @@ import time
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
+from ZODB.FileStorage.format import CorruptedError
 from ZODB.FileStorage.fspack import FileStoragePacker
 from ZODB.FileStorage.fspack import PackCopier
-from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import ReadOnlyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64

@@ -13,6 +13,7 @@ it (the flusher) holds one mutex around every call.  It promises:
 import collections
 import itertools
 import typing
+from collections.abc import Callable
 
 from .errors import WritingStopped
 
@@ -35,17 +36,18 @@ class Commit:
     #: The status byte is written only after a sync of what it makes count.
     status_last = False
     #: What must be durable before that, too.
-    blobs = None
+    blobs: typing.Any = None
     #: Called with the tid, in order, when it becomes visible.
-    on_publish = None
+    on_publish: Callable[[bytes], object] | None = None
     #: Called with (tid, error or None) when all is over.
-    on_done = None
+    on_done: Callable[[bytes, BaseException | None], object] | None = None
     #: No thread of its own waits for it.
     orphan = False
-    state = None
-    error = None
+    state: str | None = None
+    error: Exception | None = None
 
-    def __init__(self, tid, start, end, status=b' ', promised=True):
+    def __init__(self, tid: bytes, start: int, end: int, status: bytes = b' ',
+                 promised: bool = True) -> None:
         self.tid = tid
         self.start = start
         self.end = end
@@ -55,61 +57,63 @@ class Commit:
         #: Published only when durable.
         self.promised = promised
         #: Locks to release, one for each thread that waits for this commit.
-        self.waiters = []
+        self.waiters: list[typing.Any] = []
 
     @property
-    def settled(self):
+    def settled(self) -> bool:
         return self.state in (PUBLISHED, FAILED)
 
     @property
-    def needs_sync(self):
+    def needs_sync(self) -> bool:
         return self.promised and self.state is APPENDED
 
 
 class Pipeline:
 
-    def __init__(self, start):
+    def __init__(self, start: Point) -> None:
         self.appended = self.durable = self.published = start
         #: Why nothing is appended any more, in words.
-        self.stopped = None
+        self.stopped: str | None = None
         #: A sync failed.
         self.failed = False
-        self.queue = collections.deque()  # appended, not settled; file order
+        # Appended, not settled; in the order of the file.
+        self.queue: collections.deque[Commit] = collections.deque()
         # A set, not a number: what an interrupt breaks off is done again.
-        self._needing_sync = set()
-        self._newest = None
+        self._needing_sync: set[Commit] = set()
+        self._newest: Commit | None = None
 
     # What is the state?
 
     @property
-    def unsynced(self):
+    def unsynced(self) -> bool:
         return self.appended.end > self.durable.end
 
     @property
-    def needing_sync(self):
+    def needing_sync(self) -> int:
         """How many."""
         return len(self._needing_sync)
 
     @property
-    def visible(self):
+    def visible(self) -> Point:
         """What a reader may see: after a failure only what is durable (I7)."""
         if self.failed:
             return min(self.published, self.durable)
         return self.published
 
-    def find(self, tid):
+    def find(self, tid: bytes) -> Commit | None:
         """The commit of that tid, if it is not settled."""
         for commit in self.queue:
             if commit.tid == tid:
                 return commit
+        return None
 
-    def refuse_when_stopped(self):
+    def refuse_when_stopped(self) -> None:
         if self.stopped is not None:
             raise WritingStopped(self.stopped)
 
     # What happens?
 
-    def append(self, commit):
+    def append(self, commit: Commit) -> None:
         """May be called again when an interrupt broke it off."""
         if self._newest is not commit:
             self.refuse_when_stopped()
@@ -126,14 +130,16 @@ class Pipeline:
                 self._needing_sync.add(commit)
             commit.state = APPENDED
 
-    def next_batch(self, alone, data_first=False):
+    def next_batch(self, alone: bool, data_first: bool = False
+                   ) -> tuple[Point, list[Commit]]:
         """The point to sync to, and the commits that it makes durable.
 
         `data_first`: what is not durable yet before the first blobs is a
         batch of its own.  It may be acknowledged already, and shall not wait
         for them; what is behind them is not acknowledged before they are.
         """
-        batch, before = [], self.published
+        batch: list[Commit] = []
+        before = self.published
         for commit in self.queue:
             if commit.state is APPENDED:
                 if data_first and commit.blobs is not None:
@@ -146,7 +152,7 @@ class Pipeline:
             before = commit.point
         return self.appended, batch
 
-    def synced(self, point):
+    def synced(self, point: Point) -> None:
         """Everything up to `point` is durable."""
         if self.failed:
             return
@@ -158,11 +164,11 @@ class Pipeline:
             if commit.state is APPENDED:
                 self._leave_appended(commit, DURABLE)
 
-    def _leave_appended(self, commit, state):
+    def _leave_appended(self, commit: Commit, state: str) -> None:
         self._needing_sync.discard(commit)
         commit.state = state
 
-    def next_to_publish(self):
+    def next_to_publish(self) -> Commit | None:
         """The oldest commit, if it may be published now."""
         while self.queue:
             commit = self.queue[0]
@@ -171,8 +177,9 @@ class Pipeline:
             if not commit.settled:
                 break
             self.queue.popleft()  # an interrupt broke off its publishing
+        return None
 
-    def publish(self, commit):
+    def publish(self, commit: Commit) -> None:
         if self.queue[0] is not commit:
             raise AssertionError(f'{commit.point} is not next to publish')
         if commit.state is APPENDED:
@@ -181,12 +188,13 @@ class Pipeline:
         commit.state = PUBLISHED
         self.queue.popleft()
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         """Nothing is appended any more; what was appended goes on."""
         if self.stopped is None:
             self.stopped = reason
 
-    def fail(self, reason, make_error):
+    def fail(self, reason: str,
+             make_error: Callable[[], Exception]) -> list[Commit]:
         """A sync failed.  Return the commits that fail with it.
 
         The first that needed it, and all behind it.  (What needs no sync and
@@ -203,7 +211,7 @@ class Pipeline:
             self.queue.remove(commit)
         return lost
 
-    def rebase(self, point):
+    def rebase(self, point: Point) -> None:
         """The file was replaced (a pack): nothing may be under way."""
         if self.queue:
             raise AssertionError('a file is replaced while commits wait')

@@ -10,12 +10,12 @@ Left to others: which view is the current one, and the gate (the storage).
 """
 
 import errno
+import itertools
 import os
 import struct
+from base64 import encodebytes
 
-from ZODB._compat import loads
 from ZODB.FileStorage.FileStorage import FileIterator
-from ZODB.FileStorage.FileStorage import UndoSearch
 from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import CorruptedDataError
@@ -25,6 +25,7 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from . import extension
 from . import seal
 from .scan import FIRST
 
@@ -61,6 +62,16 @@ def check_oid(oid):
         raise ValueError(f'an oid is 8 bytes, not {len(oid)}: {oid!r}')
 
 
+def _earlier(oid, target, position):
+    """The target of a pointer in the record at that position.
+
+    Pointers lead backwards: in a damaged file, readers would go in a circle.
+    """
+    if target >= position:
+        raise CorruptedDataError(oid, _number.pack(target), position)
+    return target
+
+
 class View:
 
     __slots__ = ('file', 'index', 'end', 'tid', '_next_tid')
@@ -77,7 +88,7 @@ class View:
     @property
     def next_tid(self):
         if self._next_tid is None:
-            self._next_tid = p64(u64(self.tid) + 1)
+            self._next_tid = p64(min(u64(self.tid) + 1, (1 << 64) - 1))
         return self._next_tid
 
     # One record
@@ -95,6 +106,9 @@ class View:
             back, = _number.unpack_from(buffer, DATA_HDR_LEN)
             return tid, previous, b'', back
         data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
+        if (len(data) < length and position + DATA_HDR_LEN + length
+                > os.fstat(descriptor.number).st_size):
+            raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
         while len(data) < length:  # one read gives 2 GB at most
             more = self.pread(descriptor.number, length - len(data),
                               position + DATA_HDR_LEN + len(data))
@@ -111,15 +125,16 @@ class View:
         while position:
             tid, previous, data, back = self._read(position, oid)
             if position < self.end:
-                yield tid, data, back
-            position = previous
+                yield tid, position, data, back
+            position = previous and _earlier(oid, previous, position)
 
-    def _data(self, oid, data, back):
+    def _data(self, oid, position, data, back):
         """The data of a record, through its back pointers."""
         while not data:
             if not back:
                 raise POSKeyError(oid)
-            _, _, data, back = self._read(back, oid)
+            position = _earlier(oid, back, position)
+            _, _, data, back = self._read(position, oid)
         return data
 
     def _missing(self, oid):
@@ -130,28 +145,28 @@ class View:
 
     def load_before(self, oid, tid):
         end_tid = found = None
-        for found, data, back in self._revisions(oid):
+        for found, *where in self._revisions(oid):
             if found < tid:
-                return self._data(oid, data, back), found, end_tid
+                return self._data(oid, *where), found, end_tid
             end_tid = found
         if found is None:
             raise self._missing(oid)
 
     def load(self, oid):
-        for tid, data, back in self._revisions(oid):
-            return self._data(oid, data, back), tid
+        for tid, *where in self._revisions(oid):
+            return self._data(oid, *where), tid
         raise self._missing(oid)
 
     def load_serial(self, oid, serial):
-        for tid, data, back in self._revisions(oid):
+        for tid, *where in self._revisions(oid):
             if tid == serial:
-                return self._data(oid, data, back)
+                return self._data(oid, *where)
             if tid < serial:
                 break
         raise self._missing(oid)
 
     def get_tid(self, oid):
-        for tid, data, back in self._revisions(oid):
+        for tid, _, data, back in self._revisions(oid):
             if not data and not back:
                 break  # its creation was undone
             return tid
@@ -194,11 +209,10 @@ class View:
 
     def undo_log(self, first, last, filter):
         with self.transactions() as transactions:
-            search = UndoSearch(
-                transactions._file, self.end, first, last, filter)
-            while not search.finished():
-                search.search()
-            return search.results
+            return list(itertools.islice(
+                (entry for entry in transactions.undoable()
+                 if filter is None or filter(entry)),
+                max(first, 0), max(last, 0)))
 
     def iterator(self, start=None, stop=None):
         return ViewIterator(self, start, stop)
@@ -257,14 +271,14 @@ class _Transactions(_Unsealing):
                 entry = self._history_entry(record)
                 if filter is None or filter(entry):
                     result.append(entry)
-            position = record.prev
+            position = record.prev and _earlier(oid, record.prev, position)
         if not known and not result and size > 0:
             raise self._view._missing(oid)
         return result
 
     def _history_entry(self, record):
         header = self._read_txn_header(record.tloc)
-        entry = loads(header.ext) if header.ext else {}
+        entry = extension.shown(header.ext) if header.ext else {}
         entry.update(
             time=TimeStamp(record.tid).timeTime(),
             user_name=header.user,
@@ -273,6 +287,27 @@ class _Transactions(_Unsealing):
             size=record.plen,
         )
         return entry
+
+    def undoable(self):
+        """What can be undone, newest first; nothing behind a pack can."""
+        position = self._view.end
+        while position > FIRST:
+            position = self.start_of_the_one_before(position)
+            header = self._read_txn_header(position)
+            if header.status == 'p':
+                return
+            if header.status == ' ':
+                yield self._undo_entry(header)
+
+    def _undo_entry(self, header):
+        return {
+            'id': encodebytes(header.tid).rstrip(),
+            'time': TimeStamp(header.tid).timeTime(),
+            'user_name': header.user,
+            'size': header.tlen,
+            'description': header.descr,
+            **(extension.shown(header.ext) if header.ext else {}),
+        }
 
 
 class ViewIterator(_Unsealing, FileIterator):

@@ -233,8 +233,10 @@ def _finished_without_seal(source, tid, position):
     while (position := scan.find_transaction(source, position)) is not None:
         try:
             found = scan.read_transaction(source, position)
-        except scan.Damage:
-            position += 1
+        except scan.Damage as damage:
+            # What is inside of a transaction is no other one.
+            whole = damage.transaction
+            position = position + 1 if whole is None else whole.end
             continue
         if (found.seal in (seal.ABSENT, seal.MOVED) and found.records
                 and found.tid > tid):

@@ -3,13 +3,18 @@
 Both go by what a `Verification` found.
 
 A copy has every sound transaction, with its tid, status, user, description and
-extension.  Each record has its data in it: where the damaged file has a back
-pointer, the copy has what it led to.  What cannot be copied is left out and
-listed.  Memory does not grow with the file.
+extension.  Where a record points back to the data of an earlier one, so does
+that of the copy: else a small file that was made for it would fill the disk.
+What cannot be copied is left out and listed.  Memory does not grow with the
+file, except for what is pointed back to.
+
+The copy is always a new file: it has its name from the begin, and if it cannot
+be finished, it is removed.
 
 Blob files are not copied: they belong to oids and tids, which stay.
 """
 
+import contextlib
 import os
 import re
 import typing
@@ -62,22 +67,62 @@ class Salvaged:
             self.left_out.append(LeftOut(position, tid, oids, reason))
 
 
+# Files that a storage makes beside its data file.
+_BESIDE = '', '.index', '.index.index_tmp', '.lock', '.unsynced'
+
+
+class NotWritten(Exception):
+    """The copy could not be written, and nothing is left of it."""
+
+
 def salvage(verification, path, tell=lambda *_: None):
     """Copy what is sound into a new file at `path`: a `Salvaged`.
 
-    If that fails, there is no such file.
+    FileExistsError if something has that name.  If the copy fails, there is
+    no such file.
     """
-    storage = FsyncStorage(path, durability='none')
+    new = [path + suffix for suffix in _BESIDE
+           if not os.path.lexists(path + suffix)]
+    # Even if others take the name at this moment, theirs is not overwritten.
+    os.close(os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
-        copy = _Copy(verification, storage)
-        copy.run(tell)
-        storage.close()
-    except BaseException:
-        storage.close()
-        for suffix in '', '.index', '.lock':
-            datafile.remove_if_there(path + suffix)
+        with contextlib.closing(_Target(path, durability='none')) as storage:
+            copy = _Copy(verification, storage)
+            copy.run(tell)
+            storage.make_durable()
+    except BaseException as error:
+        for each in new:
+            datafile.remove_if_there(each)
+        if isinstance(error, OSError):
+            raise NotWritten(
+                f'{path}: {error.strerror or error}; no copy was made'
+            ) from error
         raise
     return copy.salvaged
+
+
+class _Target(FsyncStorage):
+    """A storage whose `restore` takes for `prev_txn` where the data are.
+
+    Stock's asks these two hooks for the place, and they would read all the
+    transactions in between, each time.
+    """
+
+    def _txn_find(self, tid, stop_at_pack):
+        return tid
+
+    def _data_find(self, position, oid, data):
+        return position
+
+    def place(self, oid):
+        """Of the record that was restored last for it."""
+        return self._tindex[oid]
+
+    def make_durable(self):
+        """Closing does that, too, and does not say when it fails."""
+        self._flusher.drain()
+        self._flusher.sync_to(self._pos)
 
 
 class _Copy:
@@ -89,17 +134,21 @@ class _Copy:
         self.storage = storage
         self.salvaged = Salvaged()
         self.tid = z64
+        # Where the data are in the copy that others point to.
+        self.places = {}
+        # Data that others point to, and whose own record is left out.  Those
+        # of different records are different parts of the file.
+        self.room = verification.source.end
 
     def run(self, tell):
         for found in scan.walk(self.source):
             tell('salvage', found.position)
             if not isinstance(found, scan.Damage):
                 self.copy(found)
-            elif found.position in self.verification.damaged:
+            elif found.sound_records is None:
                 self.leave_out(found, self.oids_of(found), found.reason)
             else:
-                # Only its header is wrong.
-                self.copy(found.transaction)
+                self.copy(found.sound_records)
 
     def leave_out(self, found, oids, reason):
         self.salvaged.transactions_left_out += 1
@@ -131,16 +180,29 @@ class _Copy:
     def copy_record(self, record, transaction, metadata):
         try:
             holder = self.verification.holder(record)
+            place = holder and self.places.get(holder.position)
+            data = None if place else self.data(record, holder)
         except (LookupError, ValueError) as reason:
             self.salvaged.records_left_out += 1
             self.salvaged.leave_out(
                 record.position, transaction.tid, [record.oid], str(reason))
             return
-        data = holder and self.source.read(
-            holder.position + scan.RECORD_HEADER, holder.length)
         self.storage.restore(
-            record.oid, record.tid, data, '', None, metadata)
+            record.oid, record.tid, data, '', place, metadata)
         self.salvaged.records += 1
+        if data and holder.position in self.verification.shared:
+            self.places[holder.position] = self.storage.place(record.oid)
+
+    def data(self, record, holder):
+        """ValueError if it cannot be that somebody wrote so much."""
+        if holder is None:
+            return None
+        if holder is not record:
+            self.room -= holder.length
+            if self.room < 0:
+                raise ValueError('its back pointer leads to the data of others')
+        return self.source.read(
+            holder.position + scan.RECORD_HEADER, holder.length)
 
     def oids_of(self, damage):
         """Of all that still looks like a record of that transaction."""
@@ -151,7 +213,10 @@ class _Copy:
                 damage.position + scan.HEADER + _OID_TO_POSITION):
             if at >= damage.end:
                 break
-            record = scan.record_at(self.source, at - _OID_TO_POSITION)
+            try:
+                record = scan.record_at(self.source, at - _OID_TO_POSITION)
+            except EOFError:
+                break  # the file ends in it
             if record.previous < damage.position and record.end < damage.end:
                 oids.append(record.oid)
         return oids

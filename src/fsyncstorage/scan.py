@@ -13,8 +13,13 @@ Promises:
 - Behind damage, the walk goes on with the next transaction that can be read.
   A Data.fs kept inside a pickle is no such transaction: its records and seals
   name other positions.
-- Each byte is read once, in large pieces, and memory does not grow with the
-  file (with the number of records of one transaction, it does).
+- Whatever the file says, the time is proportional to its size, and memory does
+  not grow with it (with the number of records of one transaction, it does).
+  A sound file is read once, in large pieces; of a transaction that does not
+  fit into one piece, headers of records are read beside that.  No length is
+  believed before the file is known to be so long, and checksums are counted
+  over what adds up: so a search behind damage cannot be led to read the same
+  bytes again and again.
 
 Left to others: whether previous pointers name the previous revision (that
 takes an index), and whether record tids are those of their transactions
@@ -112,6 +117,15 @@ class Damage(Exception):
         name = '' if self.tid is None else f' (tid {self.tid.hex()})'
         return f'transaction at {self.position}{name}: {self.reason}'
 
+    @property
+    def sound_records(self):
+        """The transaction, if nothing but its header is wrong.
+
+        Its records are good, as far as can be known.
+        """
+        whole = self.transaction
+        return None if whole is None or whole.seal == seal.DAMAGED else whole
+
     def same(self, other):
         return self.args == other.args
 
@@ -125,33 +139,17 @@ def read_transaction(source, position, after=None):
     """
     tid = status = None
     try:
-        buffer, offset = source.window(position, HEADER)
-        tid, length, status, user, description, extension = unpack_header(
-            buffer, offset)
+        header = unpack_header(*source.window(position, HEADER))
+        tid, length, status, user, description, extension = header
+        own, records = _read_structure(source, position, header)
         size = HEADER + user + description + extension
-        if not size <= length < LONGEST:
-            raise ValueError(f'its header ({size} bytes) does not fit its'
-                             f' length ({length})')
-        end = position + length + 8
-        if offset + length + 8 > len(buffer):
-            # All of it in one window, unless it is large.
-            buffer, offset = source.window(
-                position,
-                max(size, min(length + 8, source.WINDOW,
-                              source.end - position)))
-        front = buffer[offset:offset + size - extension]
-        field = buffer[offset + size - extension:offset + size]
-        own = _own_seal(position, field) if field else None
-        if end > source.end:
-            if own is not None and own.length != length:
-                raise ValueError(
-                    f'its length is {length}, and its seal says {own.length}')
+        front = source.read(position, size)
+        if len(front) < size:
             raise EOFError
-        records, crc = _read_records(
-            source, position, position + size, end,
-            status if own is None else own.status, own is not None)
+        front, field = front[:size - extension], front[size - extension:]
+        end = position + length + 8
         verdict, final, reason = (
-            _ask_seal(source, own, position, front, field, records, crc, after)
+            _ask_seal(source, own, position, front, field, records, after)
             if field else (seal.ABSENT, status, None))
     except EOFError:
         raise Damage(position, tid, SHORT,
@@ -172,18 +170,50 @@ def _damage(position, tid, status, reason, transaction=None):
     return Damage(position, tid, kind, reason, transaction)
 
 
-def _own_seal(position, field):
+def _read_structure(source, position, header):
+    """The seal that was made for it in this place, or None; its records.
+
+    ValueError if that is no transaction, EOFError if the file ends before.
+    """
+    _, length, status, user, description, extension = header
+    size = HEADER + user + description + extension
+    if not size <= length < LONGEST:
+        raise ValueError(f'its header ({size} bytes) does not fit its'
+                         f' length ({length})')
+    stop = position + length
+    if stop + 8 > source.end:
+        own = _own_seal(source, position, size, extension)
+        if own is not None and own.length != length:
+            raise ValueError(
+                f'its length is {length}, and its seal says {own.length}')
+        raise EOFError
+    if length + 8 <= source.WINDOW:
+        source.window(position, length + 8)
+    again = source.read(stop, 8)
+    if len(again) < 8:
+        raise EOFError
+    again, = unpack_number(again)
+    if again != length:
+        raise ValueError(
+            'redundant transaction length does not match initial transaction'
+            f' length: {again} != {length}')
+    own = _own_seal(source, position, size, extension)
+    records = _read_records(
+        source, position, position + size, stop,
+        status if own is None else own.status)
+    return own, records
+
+
+def _own_seal(source, position, size, extension):
     """The seal that was made for a transaction in this place, or None."""
-    found = seal.find(field)
+    if extension < seal.SIZE:
+        return None
+    found = seal.parse(source.read(position + size - seal.SIZE, seal.SIZE))
     return found if found and found.position == position else None
 
 
-def _read_records(source, position, at, end, status, with_crc):
-    """The records, and the crc of them and the length behind them."""
+def _read_records(source, position, at, stop, status):
     records = []
-    crc = 0
-    summed = at
-    stop = end - 8
     if status == b'u':
         # Undone, in ancient times: what is in it is of no account.
         at = stop
@@ -192,9 +222,6 @@ def _read_records(source, position, at, end, status, with_crc):
         if at + SMALLEST_RECORD > limit:
             if at + RECORD_HEADER > stop:
                 break
-            if with_crc:  # of what is passed over: it is not read again
-                crc = source.crc(summed, at, crc)
-                summed = at
             buffer, offset = source.window(at, SMALLEST_RECORD)
             base = at - offset
             limit = base + len(buffer)
@@ -212,27 +239,22 @@ def _read_records(source, position, at, end, status, with_crc):
         at += RECORD_HEADER + (length or 8)
     if at != stop:
         raise ValueError('its records do not add up to its length')
-    if with_crc:
-        crc = source.crc(summed, end, crc)
-    again, = unpack_number(*source.window(stop, 8))
-    if again != stop - position:
-        raise ValueError(
-            'redundant transaction length does not match initial transaction'
-            f' length: {again} != {stop - position}')
-    return records, crc
+    return records
 
 
-def _ask_seal(source, own, position, front, field, records, crc, after):
+def _ask_seal(source, own, position, front, field, records, after):
     """What the seal says, the status it says, and what is wrong."""
     status = front[16:17]
     if own is None:
-        verdict = seal.verify(position, front, field, crc)
+        verdict = seal.verify(position, front, field, 0)  # asks for no crc
         return verdict, status, (
             'behind its extension is what is left of a seal'
             if verdict == seal.DAMAGED else None)
     if _was_rewritten(own, front, after):
         return seal.MOVED, status, None
     final_front = b''.join((front[:16], own.status, front[17:]))
+    crc = source.crc(position + len(front) + len(field),
+                     position + own.length + 8, 0)
     verdict = seal.verify(position, final_front, field, crc)
     if verdict == seal.SOUND:
         return verdict, own.status, None if status in (own.status, b'c') else (
@@ -352,9 +374,7 @@ def walk(source, position=FIRST, after=None):
             found = _second_look(source, damage, after)
             if isinstance(found, Damage):
                 found.end = _end_of_damage(source, found)
-                whole = found.transaction
-                if whole is not None and whole.seal != seal.DAMAGED:
-                    after = whole
+                after = found.sound_records or after
             else:
                 after = found
         yield found
@@ -372,13 +392,15 @@ def transactions(source, position=FIRST, after=None):
 def _second_look(source, damage, after):
     """The transaction there, or the Damage that two looks agree on."""
     while True:
-        source.forget()
         try:
-            return read_transaction(source, damage.position, after)
+            found = read_transaction(source.scout(), damage.position, after)
         except Damage as again:
             if again.same(damage):
                 return again
             damage = again
+        else:
+            source.forget()  # what is behind it may have been written, too
+            return found
 
 
 def _end_of_damage(source, damage):
@@ -398,19 +420,26 @@ def find_transaction(source, start):
     for at, match in matches(source, _LENGTH_AND_STATUS, start):
         position = at - _LENGTH_OFFSET
         length = int.from_bytes(match[1], 'big')
-        if position >= start and HEADER <= length < source.end - position:
-            if _stands_at(scout, position):
-                return position
+        # Most are none: the length behind the records tells it soonest.
+        if (position >= start and HEADER <= length < source.end - position
+                and scout.read(position + length, 8) == b'\0' + match[1]
+                and _stands_at(scout, position)):
+            return position
     return None
 
 
 def _stands_at(source, position):
+    """Is this a transaction, going by its records, or else by its seal?
+
+    Each record belongs to one position, and what stands is gone on behind: so
+    all of these looks together cost no more than one walk.
+    """
     try:
-        found = read_transaction(source, position)
-    except Damage as damage:
-        found = damage.transaction
-    return found is not None and (
-        bool(found.records) or found.seal == seal.SOUND)
+        header = unpack_header(*source.window(position, HEADER))
+        own, records = _read_structure(source, position, header)
+    except (EOFError, ValueError):
+        return False
+    return bool(records) or own is not None and own.length == header[1]
 
 
 def find_sound_seals(source, start):
@@ -435,10 +464,11 @@ def matches(source, pattern, start):
 
     It may look at as many bytes as a transaction header has.
     """
-    step, overlap = source.WINDOW, HEADER
+    step, overlap = source.SMALL_WINDOW, HEADER
     while start < source.end:
         data = source.pread(min(step + overlap, source.end - start), start)
         for match in pattern.finditer(data):
             if match.start() < step:
                 yield start + match.start(), match
         start += step
+        step = min(2 * step, source.WINDOW)  # what is near costs little

@@ -59,18 +59,19 @@ class Seal(typing.NamedTuple):
     crc: int
 
     @property
-    def was_empty(self):
+    def was_empty(self) -> bool:
         return bool(self.flags & WAS_EMPTY)
 
 
-def room(extension):
+def room(extension: bytes) -> int:
     """By how much a seal makes it longer; 0 if it cannot carry one."""
     length = len(extension)
     more = SIZE if length else SIZE + len(EMPTY_PICKLE)
     return more if length + more <= LONGEST_EXTENSION else 0
 
 
-def make(front, extension, status, position, length, durable, records_crc):
+def make(front: bytes, extension: bytes, status: bytes, position: int,
+         length: int, durable: int, records_crc: int) -> bytes:
     """The extension field of a transaction, sealed.
 
     `front` is the header with the final status, user and description;
@@ -84,12 +85,12 @@ def make(front, extension, status, position, length, durable, records_crc):
     return body + seal + _CRC.pack(zlib.crc32(seal))
 
 
-def find(field):
+def find(field: bytes) -> Seal | None:
     """The seal at the end of an extension field, or None."""
     return parse(field[-SIZE:])
 
 
-def parse(data):
+def parse(data: bytes) -> Seal | None:
     """The seal in these bytes, or None if they are none."""
     if len(data) != SIZE or not data.startswith(MAGIC):
         return None
@@ -104,7 +105,7 @@ def parse(data):
     return Seal(flags, status, position, length, durable, crc)
 
 
-def strip(field):
+def strip(field: bytes) -> bytes:
     """The extension that the user wrote."""
     seal = find(field)
     if seal is None:
@@ -112,7 +113,8 @@ def strip(field):
     return b'' if seal.was_empty else field[:-SIZE]
 
 
-def verify(position, front, field, records_crc):
+def verify(position: int, front: bytes, field: bytes,
+           records_crc: int) -> str:
     """What the seal says of the transaction at `position`.
 
     `front` is the header with user and description as they are in the file,
@@ -131,7 +133,7 @@ def verify(position, front, field, records_crc):
     return SOUND
 
 
-def may_have_been_sealed(field):
+def may_have_been_sealed(field: bytes) -> bool:
     """Is in an extension what is left of a seal?
 
     That is, its magic in any place (the sizes in the header are wrong then);
@@ -148,11 +150,12 @@ def may_have_been_sealed(field):
             or _length_of_pickle(field) == len(field) - SIZE)
 
 
-def _length_of_pickle(field):
+def _length_of_pickle(field: bytes) -> int | None:
     """Up to its STOP; None if it is no pickle."""
     try:
         for opcode, _, at in pickletools.genops(field):
-            if opcode.name == 'STOP':
+            if opcode.name == 'STOP' and at is not None:
                 return at + 1
     except Exception:  # what pickletools raises for rubbish is not defined
-        return None
+        pass
+    return None

@@ -16,6 +16,7 @@ class Source:
     """
 
     WINDOW = 1 << 18
+    SMALL_WINDOW = 1 << 12
 
     def __init__(self, pread, end):
         self.pread = pread
@@ -37,13 +38,12 @@ class Source:
         """Drop what was read ahead: others may have written since."""
         self._buffer = b''
         self._base = 0
-        self._scout = None
 
     def scout(self):
-        """A second window, to look ahead and come back."""
-        if self._scout is None:
-            self._scout = Source(self.pread, self.end)
-        return self._scout
+        """A small window of its own, to look ahead, or once more."""
+        scout = Source(self.pread, self.end)
+        scout.WINDOW = self.SMALL_WINDOW
+        return scout
 
     def window(self, position, length):
         """A buffer, and where in it these bytes are (and some more).

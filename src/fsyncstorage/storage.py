@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import zc.lockfile
 import ZODB.blob
@@ -59,22 +60,22 @@ class FsyncStorage(CommitMachinery):
 
     def __init__(
         self,
-        file_name,
-        create=False,
-        read_only=False,
-        stop=None,
-        quota=None,
-        pack_gc=True,
-        pack_keep_old=True,
-        packer=None,
-        blob_dir=None,
-        durability=policies.DEFAULT_POLICY,
-        sync_interval=policies.DEFAULT_SYNC_INTERVAL,
-        group_commit_delay=policies.DEFAULT_GROUP_COMMIT_DELAY,
-        checksums=policies.DEFAULT_CHECKSUMS,
-        index_checkpoint=policies.DEFAULT_INDEX_CHECKPOINT,
-        reader_threads=policies.DEFAULT_READER_THREADS,
-    ):
+        file_name: str,
+        create: bool = False,
+        read_only: bool = False,
+        stop: bytes | None = None,
+        quota: int | None = None,
+        pack_gc: bool = True,
+        pack_keep_old: bool = True,
+        packer: Callable | None = None,
+        blob_dir: str | None = None,
+        durability: str = policies.DEFAULT_POLICY,
+        sync_interval: str | float = policies.DEFAULT_SYNC_INTERVAL,
+        group_commit_delay: str | float = policies.DEFAULT_GROUP_COMMIT_DELAY,
+        checksums: bool = policies.DEFAULT_CHECKSUMS,
+        index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
+        reader_threads: int | str = policies.DEFAULT_READER_THREADS,
+    ) -> None:
         """The arguments of FileStorage, and some of our own.
 
         :param str durability: none, interval, group-commit, per-commit or
@@ -108,7 +109,7 @@ class FsyncStorage(CommitMachinery):
                 ' needed, like Data.fs')
         self._stop = stop
         self._begins_anew = create
-        self._durable_directories = set()
+        self._durable_directories: set[str] = set()
         self._swapping = threading.Lock()
         try:
             if not read_only:
@@ -163,8 +164,13 @@ class FsyncStorage(CommitMachinery):
         none."""
         try:
             return position > FIRST and super()._sane(index, position)
-        except OSError:
+        except Exception:  # what it raises for a damaged file is not defined
             return False
+
+    def _trusted_by_stock(self, loaded):
+        """What an index without a checksum knows, if stock would accept it."""
+        tid = self._sane(loaded.index, loaded.position)
+        return tid and recovery.Recovered(loaded.index, loaded.position, tid)
 
     def _check_magic(self):
         magic = self._file.read(len(FILESTORAGE_MAGIC) + 1)
@@ -188,14 +194,19 @@ class FsyncStorage(CommitMachinery):
         except index.Damaged as reason:
             logger.warning('%s; all of the data will be scanned', reason)
             return nothing, None
-        if loaded is None or loaded.fingerprint is None:
-            trusted = super()._restore_index()
-            return recovery.Recovered(*trusted) if trusted else nothing, None
+        if loaded is None:
+            logger.warning(
+                '%s.index is of an old release; all of the data will be'
+                ' scanned', path.removesuffix('.index'))
+            return nothing, None
+        if loaded.fingerprint is None:
+            return self._trusted_by_stock(loaded) or nothing, None
         recovery.refuse_shortened(self._file, loaded)
         # Stock's check is not asked: it takes two records of one object in a
         # transaction for a fault, and ZEO stores that of a blob twice.
-        if loaded.fingerprint != index.fingerprint(
-                self._file, loaded.position):
+        if (loaded.position > self._file.size()
+                or loaded.fingerprint != index.fingerprint(
+                    self._file, loaded.position)):
             return nothing, loaded
         if loaded.position == FIRST:
             return nothing, None

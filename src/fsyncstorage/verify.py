@@ -17,12 +17,22 @@ Damage, or not:
 - The *tail* is what a power cut leaves, or what is being written right now.
   If something behind it shows that it was on disk already, it is damage.
 
-Left to others: words and exit codes (check), and repairs (salvage).
+Whatever the file says, the time is proportional to its size.  What could lead to
+the same bytes again and again is bounded: pickles are walked up to `LARGEST`
+bytes each, and in all up to `Budget.TIMES` the size of the file (a record can
+be compressed, and many can point to the same data); chains of back pointers
+are remembered; seals behind damage are looked for once.  Memory: an index, one
+record, `MOST_LISTED` problems of a kind, and what is remembered of records that
+are damaged, that have a blob or a back pointer.
+
+Left to others: words and exit codes (check), what a pickle refers to
+(references), and repairs (salvage).
 """
 
 import array
 import binascii
 import bisect
+import contextlib
 import itertools
 import os
 import typing
@@ -32,10 +42,10 @@ from collections import Counter
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.blob import is_blob_record
 from ZODB.fsIndex import fsIndex
-from ZODB.serialize import get_refs
 
 from . import scan
 from . import seal
+from .references import references
 
 # Kinds of damage.
 MAGIC = 'magic'
@@ -49,10 +59,21 @@ INDEX = 'index'
 DANGLING = 'dangling'
 ORPHAN = 'orphan'
 ODD = 'odd'
-WARNINGS = frozenset([DANGLING, ORPHAN, ODD])
+UNREAD = 'unread'       # to walk this pickle would take too much
+WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
 
 # Problems of one kind that are listed; the others are counted.
 MOST_LISTED = 1000
+# Of an error in a pickle, which may quote all of it.
+LONGEST_REASON = 200
+# The longest record whose pickles are walked, as it is and unwrapped.  ZODB
+# warns of half of it when it is stored.
+LARGEST = 32 << 20
+# A chain of back pointers is followed over so many steps, before what it leads
+# to is remembered.
+STEPS = 16
+# What is decompressed at a time, at least.
+PIECE = 1 << 16
 # Positions that are sorted at a time, to read them in order.
 SORTED_AT_A_TIME = 1_000_000
 
@@ -77,6 +98,30 @@ class Tail(typing.NamedTuple):
     reason: str
 
 
+class TooMuch(Exception):
+    """To read this would take more than the check may."""
+
+
+class Budget:
+    """How many bytes of pickles may be looked at, in all.
+
+    In a file that ZODB wrote, the records of different objects share no data,
+    and zlib makes pickles a few times smaller.
+    """
+
+    TIMES = 20
+    AT_LEAST = 2 * LARGEST
+
+    def __init__(self, size):
+        self._most = self._left = self.TIMES * size + self.AT_LEAST
+
+    def spend(self, size):
+        if size > self._left:
+            raise TooMuch(
+                f'all pickles together have more than {self._most:,} bytes')
+        self._left -= size
+
+
 class Ranges:
     """Parts of the file, added in rising order."""
 
@@ -94,6 +139,28 @@ class Ranges:
 
     def __bool__(self):
         return bool(self._starts)
+
+
+class LaterSeals:
+    """What the seals behind a place know to have been durable.
+
+    The file is read once.  Kept are those seals that no later one exceeds;
+    in a file that is sound, the last.  Places are asked for in rising order.
+    """
+
+    def __init__(self, source, start):
+        self._seals = []
+        for position, found in scan.find_sound_seals(source, start):
+            while self._seals and self._seals[-1][1] <= found.durable:
+                self._seals.pop()
+            self._seals.append((position, found.durable))
+        self._seals.reverse()
+
+    def durable(self, position):
+        """The most that a seal behind it says; None if there is none."""
+        while self._seals and self._seals[-1][0] <= position:
+            self._seals.pop()
+        return self._seals[-1][1] if self._seals else None
 
 
 class Report:
@@ -150,8 +217,13 @@ class Verification:
         self.index = fsIndex()
         self.damaged = Ranges()
         self.without_data = set()
+        self.later_seals = None
+        self.budget = Budget(source.end)
+        self.led_to = {}                # what long chains of pointers led to
+        self.shared = set()             # positions of data pointed to
         self.blob_files = blob_files
         self.blobs = set()              # oid and tid of blob records
+        self.blob_data = set()          # positions of those with data
         if blob_files is not None:
             self.report.blobs = Counter()
         self.stored = stored
@@ -202,16 +274,17 @@ class Verification:
 
     def is_tail(self, damage):
         """Is this where the database ends, for now?"""
-        behind = scan.find_sound_seals(self.source, damage.position + 1)
+        if self.later_seals is None:
+            self.later_seals = LaterSeals(self.source, damage.position + 1)
+        durable = self.later_seals.durable(damage.position)
         if damage.kind == scan.UNFINISHED:
             # Several can be unfinished at a time, and a power cut can finish
             # a later one only.  But a seal knows what was on disk before it,
             # and without seals, no transaction is begun behind such a one.
-            return (all(found.durable <= damage.position
-                        for _, found in behind)
+            return ((durable is None or durable <= damage.position)
                     and not self.is_finished_without_seal(damage.end))
         if damage.kind == scan.SHORT or self.is_without_header(damage):
-            return damage.end == self.source.end and next(behind, None) is None
+            return damage.end == self.source.end and durable is None
         return False
 
     def is_finished_without_seal(self, position):
@@ -250,12 +323,10 @@ class Verification:
                 ' read. If the last thing that happened was a crash, this may'
                 ' be its torn tail')
         self.report.add(TRANSACTION, reason, damage.position, damage.tid)
-        whole = damage.transaction
-        if whole is None or whole.seal == seal.DAMAGED:
+        whole = damage.sound_records
+        if whole is None:
             self.damaged.add(damage.position, damage.end)
         else:
-            # Something is wrong with its header.  The records are good, as
-            # far as can be known.
             self.note_transaction(whole)
 
     def note_transaction(self, transaction):
@@ -313,6 +384,8 @@ class Verification:
         else:
             if holder is None:
                 self.without_data.add(record.oid)
+            else:
+                self.shared.add(holder.position)
             return
         self.report.add(
             kind, reason, record.position, transaction.tid, record.oid)
@@ -322,18 +395,46 @@ class Verification:
 
         LookupError if they are lost, ValueError if a pointer is wrong.
         """
-        steps = itertools.chain([record], scan.backward(self.source, record))
-        for holder in steps:
-            if holder.back in self.damaged:
-                raise LookupError(
-                    f'its data, at {holder.back}, is in a damaged'
-                    ' transaction')
-        return holder if holder.length else None
+        if record.length:
+            return record
+        if record.position in self.led_to:
+            found = self.led_to[record.position]
+        else:
+            found, steps = self.follow(record)
+            if steps >= STEPS:
+                self.led_to[record.position] = found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def follow(self, record):
+        """Where the pointers lead: a record, None or an error; how far."""
+        steps = 0
+        try:
+            for target in itertools.chain(
+                    [record], scan.backward(self.source, record)):
+                if target.back in self.damaged:
+                    return LookupError(
+                        f'its data, at {target.back}, is in a damaged'
+                        ' transaction'), steps
+                if target.position in self.led_to:
+                    return self.led_to[target.position], steps
+                steps += 1
+        except ValueError as wrong:
+            return wrong.with_traceback(None), steps
+        return (target if target.length else None), steps
 
     def content(self, holder):
         """Marks and pickles, see `unwrap`."""
+        self.allow(holder.length)
         return unwrap(self.source.read(
-            holder.position + scan.RECORD_HEADER, holder.length))
+            holder.position + scan.RECORD_HEADER, holder.length), self.allow)
+
+    def allow(self, size):
+        """So many bytes will be looked at; TooMuch if they may not."""
+        if size > LARGEST:
+            raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
+        self.budget.spend(size)
 
     # Pickles
 
@@ -363,14 +464,20 @@ class Verification:
             if data is None:
                 self.report.opaque += 1
                 return
-            references = get_refs(data)
-        except Exception as error:  # what rubbish raises is not defined
+            oids = references(data)
+        except TooMuch as reason:
             self.report.add(
-                PICKLE, f'its pickle cannot be read ({error!r})',
+                UNREAD, f'its pickle was not walked: {reason}',
+                record.position, record.tid, record.oid)
+            return
+        except (ValueError, zlib.error) as error:
+            reason = f'{error}'[:LONGEST_REASON]
+            self.report.add(
+                PICKLE, f'its pickle cannot be read ({reason})',
                 record.position, record.tid, record.oid)
             return
         self.report.walked += 1
-        for oid, _ in references:
+        for oid in oids:
             if oid not in self.index or oid in self.without_data:
                 self.report.add(
                     DANGLING, 'it refers to an object that is not there:'
@@ -379,8 +486,7 @@ class Verification:
     # Blobs
 
     def check_blob(self, record):
-        data = self.content_or_none(record)
-        if is_blob_record(data):
+        if self.has_blob(record):
             self.blobs.add(record.oid + record.tid)
             self.report.blobs['records'] += 1
             path = self.blob_files.getBlobFilename(record.oid, record.tid)
@@ -389,13 +495,19 @@ class Verification:
                     BLOB, f'its blob file is missing: {path}',
                     record.position, record.tid, record.oid)
 
-    def content_or_none(self, record):
-        """The pickles of any record, if they can be read."""
-        try:
-            holder = self.holder(record)
-            return holder and self.content(holder)[1]
-        except (LookupError, ValueError, zlib.error):
-            return None  # if it is a current one, that is noted elsewhere
+    def has_blob(self, record):
+        """If its pickles can be read.  If not, and it is a current one, that
+        is noted elsewhere."""
+        if not record.length:  # what it leads to was asked before
+            with contextlib.suppress(LookupError, ValueError):
+                holder = self.holder(record)
+                return holder and holder.position in self.blob_data
+            return False
+        with contextlib.suppress(TooMuch, ValueError, zlib.error):
+            if is_blob_record(self.content(record)[1]):
+                self.blob_data.add(record.position)
+                return True
+        return False
 
     def find_orphans(self):
         """Blob files without a record.
@@ -405,16 +517,20 @@ class Verification:
         if self.blob_files is None or self.damaged:
             return
         for oid, directory in self.blob_files.listOIDs():
+            paths = {}
             for name in os.listdir(directory):
                 path = os.path.join(directory, name)
                 tid = self.tid_of_blob_file(path)
-                if tid is None:
-                    continue
-                self.report.blobs['files'] += 1
-                if not self.may_have_record(oid, tid):
-                    self.report.add(
-                        ORPHAN, f'a blob file without a record: {path}',
-                        tid=tid, oid=oid)
+                if tid is not None:
+                    self.report.blobs['files'] += 1
+                    if not self.may_have_record(oid, tid):
+                        paths[tid] = path
+            if paths and self.report.opaque:
+                self.leave_those_with_records(oid, paths)
+            for tid, path in paths.items():
+                self.report.add(
+                    ORPHAN, f'a blob file without a record: {path}',
+                    tid=tid, oid=oid)
 
     def tid_of_blob_file(self, path):
         try:
@@ -425,19 +541,17 @@ class Verification:
     def may_have_record(self, oid, tid):
         if oid + tid in self.blobs:
             return True
-        if self.report.last_tid is None or tid > self.report.last_tid:
-            return True  # of a transaction that is not finished
-        return self.report.opaque and self.has_record(oid, tid)
+        # Or is it of a transaction that is not finished?
+        return self.report.last_tid is None or tid > self.report.last_tid
 
-    def has_record(self, oid, tid):
+    def leave_those_with_records(self, oid, paths):
+        """Nobody knows whether a record that cannot be read has a blob."""
         position = self.index.get(oid, 0)
         record = position and scan.record_at(self.source, position)
         while record:
-            if record.tid == tid:
-                return True
+            paths.pop(record.tid, None)
             record = record.previous and scan.earlier_record(
                 self.source, record, record.previous)
-        return False
 
     # The index
 
@@ -472,19 +586,44 @@ class Verification:
             self.stored.position, oid=oid)
 
 
-def unwrap(data):
+def unwrap(data, allow):
     """What storage wrappers did to a record: (their marks, the pickles).
 
-    The pickles are None if only the wrapper knows how to read them.
+    The pickles are None if only the wrapper knows how to read them.  Each
+    wrapper is taken off once: a record can be made that is compressed for ever.
+    `allow(size)` is asked before so many bytes are made.
     """
     marks = ''
     while data[:1] == b'.' != data:  # no pickle begins with STOP
-        mark = data[:2]
-        marks += mark.decode('latin-1')
-        if mark == b'.z':
-            data = zlib.decompress(data[2:])
-        elif mark == b'.h':
+        mark = data[:2].decode('latin-1')
+        if mark in marks:
+            raise ValueError(f'it is wrapped as {mark} twice')
+        marks += mark
+        if mark == '.z':
+            data = decompress(data[2:], allow)
+        elif mark == '.h':
+            allow(len(data) // 2)
             data = binascii.unhexlify(data[2:])
         else:
             return marks, None
     return marks, data
+
+
+def decompress(data, allow):
+    """What zlib made of a record, piece by piece: it does not say how much
+    there is."""
+    stream = zlib.decompressobj()
+    pieces = []
+    size = 0
+    while not stream.eof:
+        step = max(4 * len(data), PIECE)
+        piece = stream.decompress(data, step)
+        if not piece and not stream.eof:
+            raise ValueError('it is compressed, and not complete')
+        size += len(piece)
+        if size > LARGEST:
+            raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
+        allow(len(piece))
+        pieces.append(piece)
+        data = stream.unconsumed_tail
+    return b''.join(pieces)

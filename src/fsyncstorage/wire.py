@@ -61,7 +61,8 @@ class CallerError(ValueError):
     """This side was asked to send what cannot be sent."""
 
 
-def _make(shape, kind, number, *fields, rest=b'', behind=0):
+def _make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
+          rest: bytes = b'', behind: int = 0) -> bytes:
     """A frame, of which `behind` bytes are sent by somebody else."""
     length = shape.size - _LENGTH.size + len(rest) + behind
     if length > LONGEST_REPLY:
@@ -72,7 +73,7 @@ def _make(shape, kind, number, *fields, rest=b'', behind=0):
         raise CallerError(str(error)) from None
 
 
-def _check(*identifiers):
+def _check(*identifiers: bytes) -> None:
     """Those of 8 bytes: struct would pad or cut them in silence."""
     for each in identifiers:
         if each.__class__ is not bytes or len(each) != 8:
@@ -82,27 +83,27 @@ def _check(*identifiers):
 class _Inbox:
     """What came, and was not taken apart yet."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._buffer = bytearray()
         self._start = 0  # of the first frame that was not taken
 
-    def add(self, data):
+    def add(self, data: bytes | bytearray | memoryview) -> None:
         del self._buffer[:self._start]
         self._start = 0
         self._buffer += data
 
     @property
-    def waiting(self):
+    def waiting(self) -> int:
         """Bytes that came, of frames that were not taken."""
         return len(self._buffer) - self._start
 
-    def _length(self):
+    def _length(self) -> int | None:
         """Of the next frame, without the length itself; None: not known."""
         if len(self._buffer) - self._start < _LENGTH.size:
             return None
         return _LENGTH.unpack_from(self._buffer, self._start)[0]
 
-    def _rest(self, shape, end):
+    def _rest(self, shape: struct.Struct, end: int) -> bytes:
         """What a frame has behind the fields of its shape."""
         return bytes(memoryview(self._buffer)[self._start + shape.size:end])
 
@@ -112,11 +113,11 @@ class _Inbox:
 class Hello(typing.NamedTuple):
     version: int
     #: Of the server that the client wants; None in another version.
-    instance: bytes
-    storage: str
+    instance: bytes | None
+    storage: str | None
 
 
-def hello(instance, storage):
+def hello(instance: bytes, storage: str) -> bytes:
     """The first frame of a client."""
     name = storage.encode()
     if len(instance) != 16 or len(name) > LONGEST_NAME:
@@ -125,12 +126,12 @@ def hello(instance, storage):
     return _LENGTH.pack(len(message)) + message
 
 
-def is_hello(message):
+def is_hello(message: bytes) -> bool:
     """Does a client's first message, without its length, ask for a channel?"""
     return message.startswith(MAGIC)
 
 
-def read_hello(message):
+def read_hello(message: bytes) -> Hello:
     version = message[len(MAGIC):len(MAGIC) + 1]
     if version and version[0] != VERSION:
         return Hello(version[0], None, None)
@@ -159,13 +160,14 @@ class Blob(typing.NamedTuple):
     #: else the first of them, to begin with.
     most: int
 
-    def answer(self, size):
+    def answer(self, size: int) -> int:
         """So many bytes of a blob that has that size."""
         left = size - self.offset
         return left if left <= self.most else min(left, BEGIN)
 
 
-_REQUESTS = {LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
+_REQUESTS: dict[int, tuple[struct.Struct, typing.Any]] = {
+    LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
 _REQUEST_LENGTHS = {
     shape.size - _LENGTH.size for shape, _ in _REQUESTS.values()}
 
@@ -173,7 +175,7 @@ _REQUEST_LENGTHS = {
 class Requests(_Inbox):
     """What a server receives after the hello."""
 
-    def next(self):
+    def next(self) -> Load | Blob | None:
         """The next request, or None: it is not there, or not all of it."""
         length = self._length()
         if length is None:
@@ -192,34 +194,35 @@ class Requests(_Inbox):
         return made._make(shape.unpack_from(self._buffer, start)[2:])
 
 
-def welcome():
+def welcome() -> bytes:
     return _make(_HEAD, WELCOME, 0)
 
 
-def refused(reason, text):
+def refused(reason: int, text: str) -> bytes:
     return _make(_REFUSED, REFUSED, 0, reason, rest=text.encode())
 
 
-def found(number, as_of, data, serial, end):
+def found(number: int, as_of: bytes, data: bytes, serial: bytes,
+          end: bytes | None) -> bytes:
     """`end` is the tid from which on it is something else, or None."""
     end = end or z64
     _check(as_of, serial, end)
     return _make(_FOUND, FOUND, number, as_of, serial, end, rest=data)
 
 
-def nothing(number, as_of):
+def nothing(number: int, as_of: bytes) -> bytes:
     """The object is there, but was not before that tid."""
     _check(as_of)
     return _make(_AS_OF, NOTHING, number, as_of)
 
 
-def missing(number, as_of):
+def missing(number: int, as_of: bytes) -> bytes:
     """A POSKeyError."""
     _check(as_of)
     return _make(_AS_OF, MISSING, number, as_of)
 
 
-def failed(number, as_of, error_type, text):
+def failed(number: int, as_of: bytes, error_type: str, text: str) -> bytes:
     """Any other error, its type by name."""
     _check(as_of)
     name = error_type.encode()[:255]
@@ -227,12 +230,12 @@ def failed(number, as_of, error_type, text):
     return _make(_FAILED, FAILED, number, as_of, len(name), rest=rest)
 
 
-def size(number, size):
+def size(number: int, size: int) -> bytes:
     """Of the whole blob; what was asked for follows in chunks."""
     return _make(_SIZE, SIZE, number, size)
 
 
-def chunk(number, length):
+def chunk(number: int, length: int) -> bytes:
     """What stands before so many bytes of a blob."""
     return _make(_HEAD, CHUNK, number, behind=length)
 
@@ -253,7 +256,7 @@ class Found(typing.NamedTuple):
     as_of: bytes
     data: bytes
     serial: bytes
-    end: bytes  # or None
+    end: bytes | None
 
 
 class Nothing(typing.NamedTuple):
@@ -289,6 +292,9 @@ class End(typing.NamedTuple):
     number: int
 
 
+Event = (Welcome | Refused | Found | Nothing | Missing | Failed | Size | Chunk
+         | End)
+
 ANNOUNCING, GREETING, OPEN, CLOSED = (
     'before its announcement', 'before its welcome', 'open', 'refused')
 
@@ -300,22 +306,22 @@ class Client(_Inbox):
     answered when the channel is open.
     """
 
-    def __init__(self, instance, storage):
+    def __init__(self, instance: bytes, storage: str) -> None:
         super().__init__()
         #: To be sent first.
         self.hello = hello(instance, storage)
         self._state = ANNOUNCING
         self._last_number = 0
         #: What is not answered: number -> Load, Blob, or bytes still to come.
-        self._open = {}
-        self._ended = None
-        self._coming = None  # the number of the chunk that is coming
+        self._open: dict[int, typing.Any] = {}
+        self._ended: End | None = None
+        self._coming = 0    # the number of the chunk that is coming
         #: Bytes of it that were not given yet.
         self.left = 0
 
     # Requests
 
-    def load(self, oid, tid):
+    def load(self, oid: bytes, tid: bytes) -> tuple[int, bytes]:
         """The number and the bytes of a request."""
         _check(oid, tid)
         number = self._new_number()
@@ -323,14 +329,15 @@ class Client(_Inbox):
         self._open[number] = Load(number, oid, tid)
         return number, request
 
-    def blob(self, oid, serial, offset=0, most=LONGEST_BLOB):
+    def blob(self, oid: bytes, serial: bytes, offset: int = 0,
+             most: int = LONGEST_BLOB) -> tuple[int, bytes]:
         _check(oid, serial)
         number = self._new_number()
         request = _make(_BLOB, BLOB, number, oid, serial, offset, most)
         self._open[number] = Blob(number, oid, serial, offset, most)
         return number, request
 
-    def _new_number(self):
+    def _new_number(self) -> int:
         number = self._last_number
         while True:
             number = (number + 1) % (1 << 32)
@@ -340,7 +347,7 @@ class Client(_Inbox):
 
     # Replies
 
-    def next(self):
+    def next(self) -> Event | None:
         """The next of what the server says, or None: it is not there yet."""
         if self._ended is not None:
             ended, self._ended = self._ended, None
@@ -362,15 +369,15 @@ class Client(_Inbox):
         self._start = min(end, len(self._buffer))
         return event
 
-    def _is_chunk(self):
+    def _is_chunk(self) -> bool:
         """Has one begun?  What is there of it is taken."""
         return (self._state is OPEN and self.waiting >= _HEAD.size
                 and self._buffer[self._start + _LENGTH.size] == CHUNK)
 
-    def _take_announcement(self, end):
+    def _take_announcement(self, end: int) -> None:
         announcement = self._rest(_LENGTH, end)
         if announcement not in _ANNOUNCEMENTS:
-            raise PeerError(f'no ZEO server: it says {announcement[:20]}')
+            raise PeerError(f'no ZEO server: it says {announcement[:20]!r}')
         self._state = GREETING
         self._start = end
 
@@ -431,14 +438,14 @@ class Client(_Inbox):
         self._coming, self.left = number, length
         return self._pass(data)
 
-    def _part(self):
+    def _part(self) -> bytes:
         """What is there of the chunk that is coming."""
         end = min(self._start + self.left, len(self._buffer))
         part = bytes(memoryview(self._buffer)[self._start:end])
         self._start = end
         return part
 
-    def _pass(self, data):
+    def _pass(self, data: bytes) -> Chunk | None:
         if not data:
             return None
         number = self._coming
@@ -447,15 +454,15 @@ class Client(_Inbox):
         return Chunk(number, data)
 
     @property
-    def coming(self):
+    def coming(self) -> int:
         """So many of the bytes that come next are a blob's own."""
         return 0 if self.waiting else self.left
 
-    def came(self, data):
+    def came(self, data: bytes) -> Chunk | None:
         """The Chunk of such bytes: they need not be added."""
         return self._pass(data)
 
-    def _expect(self, number, more):
+    def _expect(self, number: int, more: int) -> None:
         """So many bytes of a blob are still to come."""
         if more:
             self._open[number] = more
@@ -464,7 +471,7 @@ class Client(_Inbox):
             self._ended = End(number)
 
 
-def _text(encoded):
+def _text(encoded: bytes) -> str:
     return encoded.decode('utf-8', 'replace')
 
 
@@ -473,7 +480,8 @@ _NOBODY = type(None),
 # What may be said in which state, to whom (a stream that has begun is the
 # number of bytes that are missing), in which shape, with bytes behind it or
 # not, and who takes it.
-_REPLIES = {
+_REPLIES: dict[int, tuple[
+    str, tuple[type, ...], struct.Struct, bool, typing.Any]] = {
     WELCOME: (GREETING, _NOBODY, _HEAD, False, Client._welcome),
     REFUSED: (GREETING, _NOBODY, _REFUSED, True, Client._refused),
     FOUND: (OPEN, (Load,), _FOUND, True, Client._found),

@@ -16,6 +16,9 @@ served      the same through a server, with the marks at its clients
 judge       opens an image, and says what is wrong with what it shows
 campaign    a workload, its cuts, its images, their verdicts
 tally       counts
+lives       a server that loses its power again and again, at one address
+history     what clients wrote that each say what they had read
+spanning    clients that live on meanwhile, and a verdict on what they wrote
 
 Imports point up this list.
 """

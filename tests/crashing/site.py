@@ -120,9 +120,9 @@ class Site(contextlib.ExitStack):
     # The storage as a whole
 
     def open(self, **options):
-        self.recorder.sync_error = None
+        failed, self.recorder.sync_error = self.recorder.sync_error, None
         self.storage = self._make(self.path, **self._options, **options)
-        self._settle()
+        self._settle(failed)
         # A blob that was there when the power went is on the disk, but one of
         # a process that died may not be.
         self._kept(self.standing.acknowledged, with_blobs=False)
@@ -186,7 +186,7 @@ class Site(contextlib.ExitStack):
         of_storage._lead_a_batch(me)
         of_storage._step_down(me)
 
-    def _settle(self):
+    def _settle(self, failed):
         """What the storage shows when it is opened, is promised from now."""
         shown = [(transaction.tid, {record.oid: record.data
                                     for record in transaction})
@@ -197,7 +197,7 @@ class Site(contextlib.ExitStack):
                 if history.state is UNDECIDED_PACK:
                     self.mark(events.PackDone(history.pack))
                 self._settle_for(kept)
-                self._settle_for_blobs(kept)
+                self._settle_for_blobs(kept, failed)
                 break
 
     def _settle_for(self, history):
@@ -213,15 +213,21 @@ class Site(contextlib.ExitStack):
             else:
                 self.mark(events.Revoked(tid))
 
-    def _settle_for_blobs(self, history):
-        """What blobs there are that nobody promised, is seen now."""
+    def _settle_for_blobs(self, history, failed):
+        """What blobs there are that nobody promised (`none`), is seen now.
+
+        After a sync that failed nobody knows what that is.
+        """
+        durability = getattr(self.storage, 'durability', None)  # not of stock
+        if durability is None or durability.policy.name != 'none':
+            return
         keys = {(oid, transaction.tid): content
                 for transaction in history
                 if transaction.tid not in self.standing.kept_blobs
                 for oid, content in transaction.blobs.items()}
         self.mark(events.BlobsGone(frozenset(
             key for key, content in keys.items()
-            if self._blob(*key) != content)))
+            if failed or self._blob(*key) != content)))
 
     def _blob(self, oid, tid):
         try:

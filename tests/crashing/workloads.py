@@ -12,7 +12,6 @@ import pickle
 from fsyncstorage import scan
 from fsyncstorage.errors import DiskError
 
-
 SECTOR = 512
 PAGE = 4096
 

@@ -2,9 +2,9 @@
 
 A short blob is fetched by who asks for it: a thread would take longer to
 begin.  The rest of a longer one is downloaded by a thread of its own, to its
-end, even if nobody wants it any more: whoever wants it next finds it there.  It
-is a download as any other, and those who load the blob meanwhile wait for it;
-the file enters the cache when it is complete.
+end, even if nobody wants it any more: whoever wants it next finds it there.
+It is a download as any other, and those who load the blob meanwhile wait for
+it; the file enters the cache when it is complete.
 
 An ArrivingFile reads what there is of the part, and waits for more.  It
 promises that its end is that of the blob: if the rest does not come, it raises

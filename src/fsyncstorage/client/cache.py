@@ -126,6 +126,14 @@ class Cache(ClientCache):
         with self._lock:
             self.pending.new_generation()
 
+    def begin_anew(self, tid):
+        """Empty, and true as of that transaction, whatever was before."""
+        with self._lock:
+            self.pending.new_generation()
+            self.clear()
+            self.tid = z64  # `setLastTid` may not be told of nothing at all
+            self.setLastTid(tid)
+
     # Loads on read channels
 
     def ask(self, oid, tid, generation):

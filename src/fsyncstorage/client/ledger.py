@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 Error = sqlite3.Error
 
 # Connections of a parent process.  SQLite forbids to close them in the child.
-_abandoned = []
+_abandoned: list[sqlite3.Connection] = []
 
 
 class Ledger:

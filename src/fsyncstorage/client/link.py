@@ -19,10 +19,12 @@ import logging
 from ZEO.asyncio.client import ClientIO
 from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.utils import z64
 
 from .. import wire
 from .channels import Channels
 from .outgoing import Outgoing
+from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
@@ -38,30 +40,53 @@ GATHERED = {
 class _Connection(ClientIO):
 
     link = None
+    #: A server has lost what this client has seen, and the transactions that
+    #: have seen it are not doomed yet: it may be gone again before they are.
+    lost = False
 
     async def verify(self, server_tid):
         self.link.leave()
-        await self._drop_what_the_server_lost(server_tid)
-        await super().verify(server_tid)
-
-    async def _drop_what_the_server_lost(self, server_tid):
-        cache = self.cache
-        if not cache or server_tid is None or (
-                cache.getLastTid() <= server_tid):
-            return
+        protocol = self.protocol
         try:
-            info = await self.protocol.server_call('get_info')
+            lost = await self._has_lost_what_we_saw(server_tid)
         except Exception as error:
-            logger.warning('the server does not say what it lost: %s', error)
-            return
-        if info.get('fsyncstorage', {}).get('lost'):
+            # As ZEO does where it cannot verify.
+            del self.protocol
+            self.register_failed(protocol, error)
+        else:
+            if lost:
+                self.lost = True
+                if self.cache.getLastTid() > server_tid:
+                    self.cache.begin_anew(server_tid)  # ZEO would refuse
+            await super().verify(server_tid)
+
+    async def _has_lost_what_we_saw(self, server_tid):
+        """Has the server lost the last transaction that we know of?
+
+        One that did not end in the meantime has lost nothing.  One that is
+        behind us may be a copy that lags; it says which it is.  One that is
+        ahead, but does not know that transaction, has lost it or forgotten
+        it: in doubt it is lost.
+        """
+        seen = self.cache.getLastTid()
+        if seen in (z64, server_tid) or server_tid is None:
+            return False
+        call = self.protocol.server_call
+        about = (await call('get_info')).get('fsyncstorage', {})
+        if about.get('instance') == self.link.instance:
+            return False
+        if seen > server_tid:
+            lost = about.get('lost')
+        else:
+            lost = self.link.instance is not None and (
+                await call('getInvalidations', seen) is None)
+        if lost:
             logger.warning(
-                '%s: the server lost the end of its data in a crash: it is at'
-                ' %s, this client had seen %s. The cache is dropped',
-                self.client.__name__, server_tid.hex(),
-                cache.getLastTid().hex())
-            cache.clear()
-            self.client.invalidateCache()
+                '%s: the server does not have %s, the last transaction that'
+                ' this client has seen; it is at %s. The cache is dropped, and'
+                ' transactions that are under way fail',
+                self.client.__name__, seen.hex(), server_tid.hex())
+        return lost
 
     def disconnected(self, protocol=None):
         if protocol is None or protocol is self.protocol:
@@ -76,6 +101,9 @@ class _Connection(ClientIO):
 
 class Link(ClientThread):
 
+    #: The server that was met last; None: it does not say, or there was none.
+    instance = None
+
     _reader = _outgoing = None
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
@@ -87,6 +115,7 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
+        self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
         super().__init__(
             addrs, storage, cache, storage_key, *args,
@@ -109,6 +138,7 @@ class Link(ClientThread):
     def meet(self, info):
         """A server was chosen, and the cache is verified."""
         about = info.get('fsyncstorage', {})
+        self.instance = about.get('instance')
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
                 self._said_plain = True
@@ -146,11 +176,12 @@ class Link(ClientThread):
         return super().load_before(oid, tid)
 
     def prefetch(self, oids, tid):
+        """Without a server, nothing: nobody waits for it."""
         reader = self._reader_here()
-        if reader is None:
-            super().prefetch(oids, tid)
-        else:
+        if reader is not None:
             reader.prefetch(oids, tid)
+        elif self.is_connected():
+            self._plain_prefetches.add(oids, tid)
 
     @property
     def blob_channels(self):

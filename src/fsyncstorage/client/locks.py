@@ -13,7 +13,7 @@ import fcntl
 import os
 import weakref
 
-_inherited = weakref.WeakSet()
+_inherited: weakref.WeakSet = weakref.WeakSet()
 
 
 def in_child(thing):

@@ -11,6 +11,7 @@ from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
@@ -18,6 +19,8 @@ from . import blobfetch
 from .blobcache import BlobCache
 from .cache import Cache
 from .cachedirectory import MODE
+from .doom import REASON
+from .doom import Doom
 from .link import Link
 from .readchannel import Lost
 from .written import Written
@@ -62,6 +65,7 @@ class FsyncClient(ClientStorage):
             logger.info('blob-cache-size-check is ignored: the size of the'
                         ' blob cache always holds')
         self._arrivals = blobfetch.Arrivals()
+        self._doom = Doom()
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
@@ -84,6 +88,9 @@ class FsyncClient(ClientStorage):
         super().notify_connected(connection, info)
         # A server that was started again gives the same ones to others.
         self._oids.clear()
+        if connection.lost:
+            self._doom.fall(self._db, self.lastTransaction())
+            connection.lost = False
         connection.link.meet(info)
 
     def close(self):
@@ -93,6 +100,21 @@ class FsyncClient(ClientStorage):
     def _close_blobs(self):
         if self._blobs is not None:
             self._blobs.close()
+
+    # Objects that are read
+
+    def loadBefore(self, oid, tid):
+        # It may wait while the server loses what its transaction has seen,
+        # this object, for one.
+        try:
+            found = super().loadBefore(oid, tid)
+        except POSKeyError:
+            if tid not in self._doom.starts:
+                raise
+        else:
+            if tid not in self._doom.starts:
+                return found
+        raise ReadConflictError(REASON, oid=oid)
 
     # Blobs that are read
 
@@ -130,6 +152,16 @@ class FsyncClient(ClientStorage):
         return self._blobs.open_arriving(oid, serial)
 
     def _fetch_blob(self, oid, serial, download):
+        falls = self._doom.falls
+        try:
+            self._fetch(oid, serial, download)
+        except POSKeyError:
+            if falls == self._doom.falls:
+                raise
+            # It was lost while we waited.
+            raise ReadConflictError(REASON, oid=oid) from None
+
+    def _fetch(self, oid, serial, download):
         if self._server.is_closed():
             raise ClientDisconnected('this storage is closed')
         channels = self._server.blob_channels

@@ -29,7 +29,7 @@ class HandOver:
     """Of files in some directories, by whatever links these are reached."""
 
     #: The name of the header.
-    name = None
+    name: str | None = None
 
     def __init__(self, prefixes):
         """:param prefixes: of what the front server is told -> directories."""

@@ -9,8 +9,15 @@ From the outside in:
 
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
 - server        the listening server: connections, all storages together
+- door          how many connections there are, and who has to leave
+- tls           a connection until its TLS handshake is over
+- liveness      machines that are gone
 - connection    one client's byte stream: frames, handshake, calls and replies
+- decoding      a client's messages, decoded as plain data
+- calls         the calls of the protocol, and the types of their arguments
 - outbox        one FIFO a connection, and what must not overtake what
+- accounts      what waits for peers that do not read, in bytes
+- frames        room and patience for frames that have begun
 - session       what one client may ask for
 - channel       a read channel, another kind of connection
 - blobsender    the blobs that it sends
@@ -18,7 +25,8 @@ From the outside in:
 - service       one storage that is served: who is connected, what is announced
 - committer     votes and appends, one transaction at a time, in its thread or
                 in the loop
-- workers       threads for what may wait for the disk
+- workers       threads for what may wait for the disk, and whose turn it is
+- quiet         loggers whose lines a peer can cause
 - mailbox       how other threads reach the loop
 
 The contract with the clients is in docs/internals/server.rst.

@@ -14,6 +14,7 @@ be set.
 from ZEO.StorageServer import CommitLog
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
+from ZODB.POSException import StorageError
 
 from .. import datafile
 
@@ -21,6 +22,10 @@ from .. import datafile
 # that are not data.
 IN_MEMORY = 1 << 20
 OVERHEAD = 300
+# The same of all ballots together: from there on, each is kept in a file.
+IN_MEMORY_OF_ALL = 64 << 20
+# Bytes of the record of a blob, which is always kept in memory.
+MOST_OF_A_BLOB = 1 << 20
 # Up to this size it takes no time worth a thread.
 SMALL = 1 << 15
 
@@ -29,6 +34,8 @@ class Ballot:
 
     #: The client is gone, or was too slow: nobody waits for the outcome.
     abandoned = False
+    #: Bytes in memory, of all whose client still has to do with them.
+    kept_by_all = 0
 
     def __init__(self, session, id, user, description, extension, tid, status,
                  resolves_conflicts):
@@ -57,15 +64,27 @@ class Ballot:
             getattr(self._log, operation)(*arguments)
             return
         self._operations.append((operation, arguments))
-        self._size += OVERHEAD + sum(
+        size = OVERHEAD + sum(
             len(each) for each in arguments if each is not None)
-        if self._size > IN_MEMORY:
+        self._size += size
+        Ballot.kept_by_all += size
+        if (self._size > IN_MEMORY
+                or Ballot.kept_by_all > IN_MEMORY_OF_ALL):
+            self.forgotten()
             self._log = CommitLog()
             for operation, arguments in self._operations:
                 getattr(self._log, operation)(*arguments)
             self._operations = []
 
+    def forgotten(self):
+        """Its client has nothing to do with it any more."""
+        if self._log is None:
+            Ballot.kept_by_all -= self._size
+
     def add_blob(self, oid, serial, data, file_name):
+        if len(data) > MOST_OF_A_BLOB:
+            datafile.remove_if_there(file_name)
+            raise StorageError(f'a record of a blob of {len(data)} bytes')
         earlier = self._blobs.pop(oid, None)
         if earlier is not None:
             datafile.remove_if_there(earlier[-1])

@@ -16,8 +16,10 @@ import logging
 import os
 
 from .. import wire
+from . import quiet
+from .workers import Dropped
 
-logger = logging.getLogger(__name__)
+logger = quiet.get_logger(__name__)
 
 # Of a smaller one the turns between threads cost more than the sending.
 PIECE = 1 << 20
@@ -113,6 +115,7 @@ class BlobSender:
 
     async def _let_the_system_send(self, head, file, position, piece):
         self.sending = True
+        self._channel.look()
         try:
             self._channel.write(head)
             await self._room()
@@ -127,6 +130,7 @@ class BlobSender:
                 raise EOFError(f'{file.name} has become shorter')
         finally:
             self.sending = False
+            self._channel.look()
 
     async def _in_reader(self, function, *arguments):
         future = self._loop.create_future()
@@ -134,10 +138,12 @@ class BlobSender:
         def done(result, error):
             if error is None:
                 future.set_result(result)
+            elif isinstance(error, Dropped):
+                future.cancel()
             else:
                 future.set_exception(error)
 
-        if not self._service.readers.submit(done, function, *arguments):
+        if not self._channel.readers.submit(done, function, *arguments):
             raise asyncio.CancelledError  # the server closes
         return await future
 

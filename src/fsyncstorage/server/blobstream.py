@@ -1,26 +1,55 @@
-"""A blob file on its way to a stock client.
+"""Blob files on their way to a stock client.
 
-It is read by reader threads and sent in pieces, as fast as the client takes
+They are read by reader threads and sent in pieces, as fast as the client takes
 them; the loop waits for neither.  Others get their answers between the pieces.
+A few are open at a time, the next ones wait.
 """
+
+import collections
+
+from .door import MOST_STREAMS
 
 PIECE = 1 << 18
 
 
+class BlobStreams:
+    """Those of one client."""
+
+    def __init__(self, connection, readers):
+        self.connection = connection
+        self.readers = readers
+        self._waiting = collections.deque()
+        self._open = 0
+
+    def add(self, *stream):
+        self._waiting.append(stream)
+        self._start()
+
+    def _start(self):
+        while self._waiting and self._open < MOST_STREAMS:
+            self._open += 1
+            BlobStream(self, *self._waiting.popleft())
+
+    def ended(self):
+        self._open -= 1
+        if not self.connection.closed:
+            self._start()
+
+
 class BlobStream:
 
-    def __init__(self, connection, readers, oid, serial, done):
-        self._connection = connection
-        self._readers = readers
+    def __init__(self, streams, load_blob, oid, serial, done):
+        self._connection = streams.connection
+        self._readers = streams.readers
+        self._ended = streams.ended
         self._name = oid, serial
         self._done = done
         self._file = None
-
-    def start(self, load_blob):
         self._readers.submit(self._opened, _open_blob, load_blob, self._name)
 
     def _opened(self, file, error):
         if error is not None:
+            self._ended()
             self._done(None, error)
             return
         self._file = file
@@ -32,17 +61,16 @@ class BlobStream:
 
     def _send(self, piece, error):
         connection = self._connection
-        if error is not None:
-            self._file.close()
-            # The client cannot be told that a stream ends early.
-            connection.abort()
-        elif connection.closed:
-            self._file.close()
-        elif piece:
+        if error is None and piece and not connection.closed:
             connection.async_('receiveBlobChunk', *self._name, piece)
             connection.when_writable(self._read)
-        else:
-            self._file.close()
+            return
+        self._file.close()
+        self._ended()
+        if error is not None:
+            # The client cannot be told that a stream ends early.
+            connection.abort()
+        elif not connection.closed:
             connection.async_('receiveBlobStop', *self._name)
             self._done(None, None)
 

@@ -21,16 +21,16 @@ of blobs (blobsender).
 
 import asyncio
 import functools
-import logging
-import socket
 
 from ZEO.shortrepr import short_repr
 from ZODB.POSException import POSKeyError
 
 from .. import wire
+from . import quiet
+from .accounts import Account
 from .blobsender import BlobSender
 
-logger = logging.getLogger(__name__)
+logger = quiet.get_logger(__name__)
 
 MOST_CHANNELS = 1000
 # Requests of one channel that may wait: for reader threads, for other blobs.
@@ -82,12 +82,14 @@ class Channel(asyncio.Protocol):
     #: There is more to send than the peer takes at the moment.
     full = False
 
-    def __init__(self, loop, addr, service, forget):
+    def __init__(self, loop, addr, service, accounts, forget):
         self._loop = loop
         self._addr = addr
         self._service = service
         self._figures = service.channels
         self._forget = forget
+        self.account = Account(accounts, self)
+        self.readers = service.readers.line(self.account)
         self._requests = wire.Requests()
         self._blobs = BlobSender(self, loop, service)
         self._replies = []
@@ -102,9 +104,6 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
         self._figures.channels += 1
-        # A client whose machine is gone does not say so.
-        transport.get_extra_info('socket').setsockopt(
-            socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._blobs.connected(transport)
         self.reply(wire.welcome())
         self.flush()
@@ -116,9 +115,11 @@ class Channel(asyncio.Protocol):
 
     def pause_writing(self):
         self.full = True
+        self.look()
 
     def resume_writing(self):
         self.full = False
+        self.look()
         self.work()
         self._blobs.wake()
 
@@ -128,7 +129,27 @@ class Channel(asyncio.Protocol):
         self._end_patience()
         self._replies.clear()
         self._blobs.close()
+        self.readers.close()
+        self.account.close()
         self._forget(self)
+
+    # What waits for the peer
+
+    def look(self):
+        """After any change of what can be written."""
+        if self.full or self._blobs.sending:
+            self.account.paused()
+        else:
+            self.account.resumed()
+            self.readers.wake()
+
+    def unsent(self):
+        return self.transport.get_write_buffer_size() + self._gathered
+
+    def cut_off(self):
+        logger.error('%s: a channel is closed: its client does not read',
+                     self._addr)
+        self.abort()
 
     # Taking requests
 
@@ -212,11 +233,13 @@ class Channel(asyncio.Protocol):
                 self.fail(number, as_of, error)
                 return
         self._unanswered += 1
-        service.readers.submit(
+        self.readers.submit(
             functools.partial(self._looked_up, number, as_of),
             service.storage.loadBefore, oid, tid)
 
     def _looked_up(self, number, as_of, result, error):
+        if self.closed:
+            return
         if error is not None:
             self.fail(number, as_of, error)
         else:
@@ -249,6 +272,8 @@ class Channel(asyncio.Protocol):
         self.work_soon()
 
     def reply(self, frame):
+        if self.account.full:
+            self.account.sent(len(frame))
         self._replies.append(frame)
         self._gathered += len(frame)
         if self._gathered > GATHERED:
@@ -276,5 +301,7 @@ class Channel(asyncio.Protocol):
 
     def abort(self):
         self.closed = True
+        self._replies.clear()
         self._blobs.close()
+        self.readers.close()
         self.transport.abort()

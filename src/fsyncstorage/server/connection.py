@@ -8,48 +8,63 @@ session.
 A peer that does not keep to the protocol is disconnected, and harms nobody
 else:
 
-- before it has registered, its frames must be short;
-- while it does not read what it is sent, nothing of it is read, and when too
-  much has gathered it is disconnected;
+- until it has registered, it has `PATIENCE` seconds and `MOST_BEFORE` bytes;
+- while it does not read what it is sent, or much of what it asked for is not
+  answered, nothing of it is read, and when too much has gathered it is
+  disconnected (accounts);
+- after `TURN` frames it is the others' turn;
+- a frame that has begun has to come to its end, and a long one needs room
+  (frames);
 - what it sends that cannot be understood ends its connection.
 
-Left to others: what the calls mean (session), what must not overtake what
-(outbox).
+Left to others: decoding (decoding), the types of arguments (calls), what the
+calls mean (session), what must not overtake what (outbox), how many
+connections there are (door).
 """
 
 import asyncio
 import json
-import logging
 import struct
 
 from ZEO.asyncio.marshal import encoder
 from ZEO.asyncio.marshal import reduce_exception
-from ZEO.asyncio.marshal import server_decoder
 from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
 from .. import wire
+from . import calls
+from . import decoding
+from . import liveness
+from . import quiet
+from .accounts import Account
 from .channel import Refused
+from .door import CLIENT
+from .door import Full
+from .frames import LONG
+from .frames import Patience
 from .outbox import Outbox
 
-logger = logging.getLogger(__name__)
+logger = quiet.get_logger(__name__)
 
 VERSION = b'5'
-KEEP_ALIVE = -1
 
 # What a frame may hold before and after the client has registered.
 SHORT_FRAME = 1 << 16
 LONG_FRAME = 1 << 30
 
-# Bytes that may gather behind those that a client does not read.
-MOST_UNREAD = 256 << 20
+# Bytes that a peer may send until it has registered.
+MOST_BEFORE = 1 << 16
+# Frames of one client that are taken before others have their turn.
+TURN = 64
+# Reads of one client that may be unanswered; then it is not read.
+WINDOW = 256
 # Bytes of replies that may wait for each other.
 MOST_CORKED = 1 << 18
 # Seconds that a closed connection may take to send what is left.
 LINGER = 5
-# Seconds that a client may take for its handshake.
+# Seconds that a client may take until it has registered.
 PATIENCE = 10
 
 _LENGTH = struct.Struct('>I')
@@ -59,6 +74,12 @@ _EXPECTED = (ConflictError, POSKeyError)
 
 def frame(message):
     return _LENGTH.pack(len(message)) + message
+
+
+def host_of(transport):
+    """Whose connection it is; '' if it does not come over a network."""
+    name = transport.get_extra_info('peername')
+    return name[0] if isinstance(name, tuple) else ''
 
 
 class Traffic:
@@ -72,10 +93,12 @@ class Connection(asyncio.Protocol):
     protocol_version = None
     transport = None
     connected = closed = False
-    #: There is more to send than the peer takes at the moment.
-    full = False
+    #: What it was until it had TLS.
+    predecessor = None
+    #: Reads that are not answered.
+    unanswered = 0
     #: What may be called; the session sets more when it has registered.
-    methods = frozenset(['register'])
+    offered = calls.UNREGISTERED
 
     def __init__(self, loop, addr, session, msgpack, traffic):
         self.loop = loop
@@ -84,13 +107,19 @@ class Connection(asyncio.Protocol):
         self._announcement = (b'M' if msgpack else b'Z') + VERSION
         self._traffic = traffic
         self._buffer = bytearray()
+        self._received = 0
+        self._registered = self._paused = self._work_is_near = False
+        self._frame_patience = Patience(loop, self.cut_short)
+        self._room = session.server.room
+        self._waits_for_room = False
+        self.account = Account(session.server.accounts, self)
         self._longest = SHORT_FRAME
         self._receive = self._handshake
         #: Replies to the calls that came together leave together.
         self._corked = None
         self._corked_bytes = 0
         self._later = []
-        self.outbox = Outbox(self._write, self._later.append)
+        self.outbox = Outbox(self._write, self._later.append, self.account)
         self._when_writable = []
         self.outbox.emptied = self._call_the_waiting
         self._successor = None
@@ -100,20 +129,33 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
         self.connected = True
-        self.session.server.connections.add(self)
+        server = self.session.server
+        server.connections.add(self)
         self._patience = self.loop.call_later(PATIENCE, self.abort)
-        self._write(frame(self._announcement))
+        liveness.watch(transport)
+        try:
+            server.door.leave(self.predecessor)
+            server.door.enter(self, host_of(transport))
+        except Full:
+            logger.error('a connection is refused: no descriptors are left')
+            self.abort()
+        else:
+            self._write(frame(self._announcement))
 
     def data_received(self, data):
         self._traffic.received += len(data)
+        self._received += len(data)
         self._buffer += data
-        self._process()
+        self._process(len(data))
 
-    def _process(self):
+    def _process(self, came=0):
         """Answer what has come, as far as the answers are taken."""
+        self._work_is_near = False
         self._corked = []
+        taken = 0
         try:
-            self._take_frames()
+            taken = self._take_frames()
+            self._check_newcomer()
         except Exception as error:
             logger.error('%s: disconnected: %s: %s', self.session.log_label,
                          type(error).__name__, error)
@@ -122,38 +164,101 @@ class Connection(asyncio.Protocol):
             self._uncork()
         if self._successor is not None:
             self._hand_over(self._successor)
+        elif not self.closed:
+            self._go_on_reading(taken, came)
+
+    def _check_newcomer(self):
+        if not self._registered and self._received > MOST_BEFORE and (
+                self._successor is None):
+            raise ValueError(f'{self._received} bytes, and not registered')
 
     def _take_frames(self):
+        """Return how many were taken."""
         buffer = self._buffer
-        start = 0
-        while (len(buffer) - start >= _LENGTH.size
-               and not self.closed and not self.full):
+        self._waits_for_room = False
+        start = taken = 0
+        while (len(buffer) - start >= _LENGTH.size and self._may_take()
+               and taken < TURN):
             length, = _LENGTH.unpack_from(buffer, start)
             if length > self._longest:
                 raise ValueError(f'a frame of {length} bytes')
             end = start + _LENGTH.size + length
+            if length > LONG:
+                self._waits_for_room = not self._room.ask(self, length)
             if len(buffer) < end:
                 break
             message = bytes(memoryview(buffer)[start + _LENGTH.size:end])
             start = end
             self._receive(message)
+            taken += 1
+            if length > LONG:
+                self._room.give_back(self)
             if self._corked_bytes > MOST_CORKED:
                 self._uncork()
                 self._corked = []
         del buffer[:start]
+        return taken
+
+    def _may_take(self):
+        return not (self.closed or self.account.full
+                    or self.unanswered >= WINDOW)
+
+    def _go_on_reading(self, taken, came):
+        """Read, or not; and whoever is read has to go on sending."""
+        more = taken == TURN
+        if more and not self._work_is_near:
+            self._work_is_near = True
+            self.loop.call_soon(self.go_on)
+        if more or not self._may_take() or self._waits_for_room:
+            self._frame_patience.over()
+            if not self._paused:
+                self._paused = True
+                self.transport.pause_reading()
+            return
+        if taken or not self._buffer:
+            self._frame_patience.over()
+        if self._buffer:
+            self._frame_patience.came(came)
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def go_on(self):
+        """It may be that there is something to do, or room for it."""
+        if not self.closed and self.connected:
+            self._process()
 
     def pause_writing(self):
-        # Who does not read asks for nothing more.
-        self.full = True
-        self.transport.pause_reading()
+        self.account.paused()
+        self._go_on_reading(0, 0)
 
     def resume_writing(self):
-        self.full = False
-        if not self.closed:
-            self.transport.resume_reading()
+        self.account.resumed()
+        self.session.wake()
         self._call_the_waiting()
-        if self._buffer and not self.closed:
-            self._process()
+        self.go_on()
+
+    def answered(self):
+        """A read is."""
+        self.unanswered -= 1
+        if self._paused and not self._work_is_near:
+            self._work_is_near = True
+            self.loop.call_soon(self.go_on)
+
+    # What accounts, room and patience ask for
+
+    def unsent(self):
+        return self.transport.get_write_buffer_size()
+
+    def cut_off(self):
+        logger.error('%s: disconnected: it does not read',
+                     self.session.log_label)
+        self.abort()
+
+    def cut_short(self):
+        logger.error('%s: disconnected: a frame has begun and does not end',
+                     self.session.log_label)
+        self.abort()
 
     def when_writable(self, function):
         """Call it when there is room for more, or none will ever be."""
@@ -161,7 +266,7 @@ class Connection(asyncio.Protocol):
         self._call_the_waiting()
 
     def _call_the_waiting(self):
-        if not self.closed and (self.full or len(self.outbox)):
+        if not self.closed and (self.account.full or len(self.outbox)):
             return
         waiting, self._when_writable = self._when_writable, []
         for function in waiting:
@@ -176,24 +281,29 @@ class Connection(asyncio.Protocol):
                         error)
         self.connected = False
         self.closed = True
-        self._patience.cancel()
+        self._end_patience()
         self._buffer.clear()
+        self.account.close()
         try:
             self._call_the_waiting()
         finally:
             self.session.notify_disconnected()
 
+    def _end_patience(self):
+        self._patience.cancel()
+        self._frame_patience.over()
+        self._room.give_back(self)
+
     # Handshake
 
     def _handshake(self, message):
-        self._patience.cancel()
         if message == b'ruok':
             self._write(frame(json.dumps(self.session.ruok()).encode()))
             self.close()
-        elif message in (b'Z' + VERSION, b'M' + VERSION):
+        elif message in (self._announcement, b'M' + VERSION):
             self.protocol_version = message
             self.encode = encoder(message, True)
-            self.decode = server_decoder(message)
+            self._decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)
         elif wire.is_hello(message):
@@ -212,23 +322,44 @@ class Connection(asyncio.Protocol):
 
     def _hand_over(self, channel):
         """From now on it is a read channel; so is what came with its hello."""
+        self._end_patience()
+        self.account.close()
         self.transport.set_protocol(channel)
         channel.connection_made(self.transport)
         channel.data_received(self._buffer)
 
-    def registered(self, methods):
-        """The client has registered: it may call these, with long frames."""
-        self.methods = methods
+    def registered(self):
+        """The client may call everything else now, with long frames."""
+        try:
+            self.session.server.door.stay(self, CLIENT)
+        except Full:
+            logger.error('%s: it cannot register: no descriptors are left',
+                         self.session.log_label)
+            self.abort()
+            return
+        self._patience.cancel()
+        self._registered = True
+        self.offered = calls.REGISTERED
+        self._decode = decoding.decoder(
+            self.protocol_version[:1], registered=True)
         self._longest = LONG_FRAME
 
     # Calls
 
     def _call(self, message):
-        message_id, is_async, name, arguments = self.decode(message)
-        if message_id == KEEP_ALIVE:
+        message_id, is_async, name, arguments = calls.parts(
+            self._decode(message))
+        if message_id == calls.KEEP_ALIVE:
             return
-        if name not in self.methods:
-            raise ValueError(f'a call of {short_repr(name)}')
+        if name not in self.offered:
+            raise ValueError(f'a call of {name!r:.100}')
+        try:
+            self.offered[name].check(name, arguments)
+        except TypeError as error:
+            if is_async or self.offered is calls.UNREGISTERED:
+                raise
+            self.send_error(message_id, error)
+            return
         try:
             result = getattr(self.session, name)(*arguments)
         except Exception as error:
@@ -289,13 +420,10 @@ class Connection(asyncio.Protocol):
             self._corked_bytes += len(data)
         elif self.connected:
             self._traffic.sent += len(data)
-            if (self.full and MOST_UNREAD
-                    < self.transport.get_write_buffer_size()):
-                logger.error('%s: disconnected: it does not read',
-                             self.session.log_label)
-                self.abort()
-                return
-            self.transport.write(data)
+            if self.account.full:
+                self.account.sent(len(data))
+            if self.connected:
+                self.transport.write(data)
 
     def flush(self):
         """Send what was left to leave with something else."""
@@ -324,5 +452,6 @@ class Connection(asyncio.Protocol):
     def abort(self):
         """Close at once."""
         self.closed = True
+        self.connected = False
         if self.transport is not None:
             self.transport.abort()

@@ -7,10 +7,11 @@ So what becomes durable together is announced together.
 """
 
 import collections
-import logging
 import threading
 
-logger = logging.getLogger(__name__)
+from . import quiet
+
+logger = quiet.get_logger(__name__)
 
 
 class Mailbox:

@@ -34,9 +34,10 @@ class Outbox:
     #: Called when nothing is held any more.
     emptied = staticmethod(lambda: None)
 
-    def __init__(self, write, write_later):
+    def __init__(self, write, write_later, account):
         self._write = write
         self._write_later = write_later
+        self._account = account  # of what waits
         self._line = collections.deque()
         #: Loads that were begun when nothing was held.
         self._free_loads = 0
@@ -47,14 +48,18 @@ class Outbox:
     def send(self, message):
         """Anything that changes nothing in a cache."""
         if self._line:
-            self._line.append(message)
+            self._hold(message)
         else:
             self._write(message)
+
+    def _hold(self, message):
+        self._line.append(message)
+        self._account.keep_back(message)
 
     def announce(self, message, at_once=True):
         """Invalidations, and the end of the client's own commits."""
         if self._line or self._free_loads and self.barrier:
-            self._line.append(message)
+            self._hold(message)
         elif at_once:
             self._write(message)
         else:
@@ -83,16 +88,19 @@ class Outbox:
 
     def fill(self, place, message):
         place.answer = message
+        self._account.keep_back(message)
         self._flush()
 
     def _flush(self):
         line = self._line
         while line and not (self._free_loads and self.barrier):
-            if isinstance(line[0], _Place):
-                if line[0].answer is None:
+            message = line[0]
+            if isinstance(message, _Place):
+                message = message.answer
+                if message is None:
                     break
-                self._write(line.popleft().answer)
-            else:
-                self._write(line.popleft())
+            line.popleft()
+            self._account.let_go(message)
+            self._write(message)
             if not line:
                 self.emptied()

@@ -18,12 +18,18 @@ clients:
 Unless -C is specified, -a and -f are required.
 """
 
+import contextlib
+import logging
 import os
+import resource
 import sys
 
 import ZEO.runzeo
 
+from . import exposure
 from .server import Server
+
+logger = logging.getLogger(__name__)
 
 
 class Options(ZEO.runzeo.ZEOOptions):
@@ -69,6 +75,7 @@ class Runner(ZEO.runzeo.ZEOServer):
                 super().handle_sigusr2)
 
     def main(self):
+        _allow_all_descriptors()
         super().main()
         sys.exit(self._status)
 
@@ -87,6 +94,24 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl)
+        self._warn_of_strangers()
+
+    def _warn_of_strangers(self):
+        listening = [each.getsockname()
+                     for each in self.server.acceptor.server.sockets]
+        for host, port, *_ in exposure.open_to_others(
+                listening, self.options.ssl):
+            logger.warning(
+                'listening on %s port %s without client certificates:'
+                ' whoever can connect reads and writes everything', host, port)
+
+
+def _allow_all_descriptors():
+    """As many as the system would give: the default is small, for programs
+    that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # the system has a say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main(args=None):

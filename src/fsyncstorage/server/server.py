@@ -5,31 +5,54 @@ It takes the arguments of ZEO's StorageServer, and stands in its place.
 
 import logging
 import os
+import socket
 
 import ZODB.event
 from ZEO.asyncio.server import Acceptor
 from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
+from .. import wire
+from .accounts import Accounts
 from .channel import Channel
+from .channel import Refused
 from .channel import admit
 from .connection import Connection
 from .connection import Traffic
+from .door import CHANNEL
+from .door import Door
+from .door import Full
+from .frames import Room
 from .mailbox import Mailbox
 from .service import Service
 from .session import Session
+from .tls import Secured
 
 logger = logging.getLogger(__name__)
 
+# Connections that may wait to be accepted: where there is no room for one, its
+# client's system tries again a second later.
+BACKLOG = 1024
 #: Seconds for the last replies to leave when the server closes.
 FAREWELL = 1
 
 
 class _Acceptor(Acceptor):
 
+    def __init__(self, storage_server, addr, ssl, msgpack):
+        self._ssl_context = ssl  # used behind the door
+        super().__init__(storage_server, addr, None, msgpack)
+        for listening in self.server.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(BACKLOG)
+
     def factory(self):
-        return self.storage_server.new_connection(
+        connection = self.storage_server.new_connection(
             self.event_loop, self.addr, self.msgpack)
+        if self._ssl_context is None:
+            return connection
+        return Secured(self.event_loop, self._ssl_context,
+                       self.storage_server.door, connection)
 
     def loop(self, timeout=None):
         """Serve, until somebody stops the loop."""
@@ -50,9 +73,12 @@ class Server(StorageServer):
         self.connections = set()
         self.services = {}
         self.traffic = Traffic()
+        self.door = Door()
+        self.accounts = Accounts()
         self._closing = False
         self.said_farewell = False
         super().__init__(addr, storages, Acceptor=_Acceptor, **options)
+        self.room = Room(self.acceptor.event_loop)
         self.mailbox = Mailbox(self.acceptor.event_loop)
         self.services = {
             name: Service(
@@ -77,7 +103,12 @@ class Server(StorageServer):
         """The read channel that takes the place of a connection."""
         service = admit(self, hello)
         channel = Channel(
-            connection.loop, connection.addr, service, self._forget)
+            connection.loop, connection.addr, service, self.accounts,
+            self._forget)
+        try:
+            self.door.stay(connection, CHANNEL, channel)
+        except Full:
+            raise Refused(wire.TOO_MANY, 'no descriptors are left') from None
         self.connections.add(channel)
         self.connections.discard(connection)
         return channel
@@ -88,6 +119,7 @@ class Server(StorageServer):
 
     def _forget(self, connection):
         self.connections.discard(connection)
+        self.door.leave(connection)
         if self.said_farewell and not self.connections:
             self.acceptor.event_loop.stop()
 
@@ -158,3 +190,4 @@ class Server(StorageServer):
             loop.stop()
         for connection in list(self.connections):
             connection.close()
+        self.door.close(self.connections)

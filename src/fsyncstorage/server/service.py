@@ -19,7 +19,6 @@ behind it.
 """
 
 import collections
-import logging
 import time
 
 import ZODB.TimeStamp
@@ -28,11 +27,12 @@ from ZODB.POSException import TransactionError
 
 from ..committing import CommitMachinery
 from ..durability import DEFAULT_READER_THREADS
+from . import quiet
 from .channel import Figures
 from .committer import Committer
 from .workers import Workers
 
-logger = logging.getLogger(__name__)
+logger = quiet.get_logger(__name__)
 
 # Seconds between two rounds of invalidations: under load, a send for each
 # transaction and client would cost more than all else.  And what a round takes
@@ -41,6 +41,10 @@ QUIET = 0.01
 A_SEND = 50e-6
 
 SLOW_THREADS = 4
+
+# Oids of the invalidations that are looked up, or remembered, for clients that
+# come back.  One that has missed more does better to drop its cache.
+MOST_INVALIDATIONS = 1 << 18
 
 
 class _News:
@@ -67,6 +71,7 @@ class Service:
         self._mailbox = mailbox
         self._quiet = None        # a timer
         self._unflushed = False
+        self.is_packing = False
         self._queue_age = queue_age
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
@@ -87,6 +92,9 @@ class Service:
         # Unless a wrapper has a begin of its own.
         self.commits_in_loop = bool(self.own_publishing) and getattr(
             storage.tpc_begin, '__func__', None) is CommitMachinery.tpc_begin
+        distrust_records = getattr(storage, 'distrust_records', None)
+        if distrust_records:
+            distrust_records()
         mailbox.afterwards(self.announce)
 
     def start(self):
@@ -163,7 +171,7 @@ class Service:
             self.committer.published()
             return
         for news in batch:
-            self._queue.append((news.tid, news.oids))
+            self._remember(news.tid, news.oids)
         self.last_tid = max(self.last_tid, batch[-1].tid)
         try:
             self._tell(batch)
@@ -174,6 +182,14 @@ class Service:
             raise
         finally:
             self.committer.published()
+
+    def _remember(self, tid, oids):
+        if len(self._queue) == self._queue.maxlen and self._queue:
+            self._remembered -= len(self._queue[0][1])
+        self._queue.append((tid, oids))
+        self._remembered += len(oids)
+        while self._remembered > MOST_INVALIDATIONS and len(self._queue) > 1:
+            self._remembered -= len(self._queue.popleft()[1])
 
     def _tell(self, batch):
         info = self.size_info()
@@ -231,6 +247,7 @@ class Service:
         self._queue.clear()
         if last is not None:
             self._queue.extend(last(self._queue.maxlen))
+        self._remembered = sum(len(oids) for _, oids in self._queue)
         self.last_tid = self.storage.lastTransaction()
 
     def invalidations_since(self, tid):
@@ -262,6 +279,8 @@ class Service:
             return None
         for transaction in transactions:
             oids.update(record.oid for record in transaction)
+            if len(oids) > MOST_INVALIDATIONS:
+                return None
         return up_to, list(oids)
 
     # Statistics

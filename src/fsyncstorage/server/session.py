@@ -24,16 +24,27 @@ import time
 from ZEO.asyncio.server import Delay
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
-from ZEO.StorageServer import registered_methods
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 
 from .. import datafile
+from .. import extension
 from .. import wire
 from ..leftovers import UPLOAD
+from . import quiet
 from .ballot import Ballot
-from .blobstream import BlobStream
+from .blobstream import BlobStreams
+
+# Below stock's, where operators look for what sessions say.
+logger = quiet.get_logger('ZEO.StorageServer.session')
+
+# Entries of a history, and transactions of a list of these, that are given.
+MOST_LISTED = 10000
+# Iterators that one client may have open.
+MOST_ITERATORS = 100
 
 BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
 
@@ -63,8 +74,20 @@ class Later(Delay):
         outbox.send(frame)
 
 
-class _Load(Later):
-    """A load: it keeps its place among the invalidations."""
+class _Read(Later):
+    """Of an answer that readers or slow calls prepare."""
+
+    def set_sender(self, message_id, connection):
+        connection.unanswered += 1
+        super().set_sender(message_id, connection)
+
+    def done(self, result, error):
+        self.protocol.answered()
+        super().done(result, error)
+
+
+class _Load(_Read):
+    """It keeps its place among the invalidations."""
 
     def set_sender(self, message_id, connection):
         self._place = connection.outbox.begin_load()
@@ -74,7 +97,7 @@ class _Load(Later):
         outbox.finish_load(self._place, frame)
 
 
-class _InPlace(Later):
+class _InPlace(_Read):
     """An answer behind which everything else waits."""
 
     def set_sender(self, message_id, connection):
@@ -88,6 +111,7 @@ class _InPlace(Later):
 class Session(ZEOStorage):
 
     service = _ballot = _state = _answer = _timer = None
+    _readers = _slow_calls = None
 
     # Coming and going
 
@@ -106,18 +130,35 @@ class Session(ZEOStorage):
         else:
             self.log(f'disconnected during a transaction ({self._state})')
             self._give_up()
+        if self.service is not None:
+            self._readers.close()
+            self._slow_calls.close()
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
             _close(iterator)
 
+    def wake(self):
+        """The client reads again: what it asked for goes on."""
+        if self.service is not None:
+            self._readers.wake()
+            self._slow_calls.wake()
+
+    def log(self, message, level=logging.INFO, exc_info=False):
+        logger.log(level, '(%s) %s', self.log_label, message,
+                   exc_info=exc_info, stacklevel=2)
+
     def register(self, storage_id, read_only):
         result = super().register(storage_id, read_only)
-        self.connection.registered(registered_methods)
+        self.connection.registered()
         return result
 
     def setup_delegation(self):
         """Stock's hook of `register`.  Nothing is delegated past us."""
-        self.service = self.server.services[self.storage_id]
+        self.service = service = self.server.services[self.storage_id]
+        account = self.connection.account
+        self._readers = service.readers.line(account)
+        self._slow_calls = service.slow.line(account, at_once=1)
+        self._streams = BlobStreams(self.connection, self._readers)
         if not hasattr(self.storage, 'record_iternext'):
             self.record_iternext = None
 
@@ -147,15 +188,15 @@ class Session(ZEOStorage):
                 return self.service.load_cached(oid, tid)
             except BlockingIOError:
                 pass  # it is on the disk
-        return _Load(lambda load: self.service.readers.submit(
+        return _Load(lambda load: self._readers.submit(
             load.done, self.storage.loadBefore, oid, tid))
 
     def _read(self, method, *arguments):
-        return Later(lambda later: self.service.readers.submit(
+        return _Read(lambda later: self._readers.submit(
             later.done, method, *arguments))
 
     def _slow(self, method, *arguments):
-        return Later(lambda later: self.service.slow.submit(
+        return _Read(lambda later: self._slow_calls.submit(
             later.done, method, *arguments))
 
     def loadSerial(self, oid, serial):
@@ -165,6 +206,7 @@ class Session(ZEOStorage):
         return self._read(self.storage.getTid, oid)
 
     def history(self, oid, size=1):
+        size = min(size, MOST_LISTED)
         return self._slow(lambda: self.storage.history(oid, size=size))
 
     def record_iternext(self, next=None):
@@ -173,12 +215,14 @@ class Session(ZEOStorage):
     def undoLog(self, first, last):
         if not self._supports_undo():
             return ()
-        return self._slow(self.storage.undoLog, first, last)
+        return self._slow(
+            self.storage.undoLog, first, _no_longer(first, last))
 
     def undoInfo(self, first, last, spec):
         if not self._supports_undo():
             return ()
-        return self._slow(self.storage.undoInfo, first, last, spec)
+        return self._slow(
+            self.storage.undoInfo, first, _no_longer(first, last), spec)
 
     def _supports_undo(self):
         return getattr(self.storage, 'supportsUndo', bool)()
@@ -188,26 +232,37 @@ class Session(ZEOStorage):
         if known is not None or not self.service.young_enough(tid):
             return known
         # What is announced from now on comes behind the answer.
-        return _InPlace(lambda answer: self.service.slow.submit(
+        return _InPlace(lambda answer: self._slow_calls.submit(
             answer.done, self.service.look_up_invalidations, tid,
             self.service.last_tid))
 
     def iterator_start(self, start, stop):
-        return self._slow(super().iterator_start, start, stop)
+        self._check_iterators()
+        return self._slow(self._start_iterator, start, stop)
+
+    def _start_iterator(self, start, stop):
+        iterator_id = super().iterator_start(start, stop)
+        self._iterators[iterator_id] = _Shown(self._iterators[iterator_id])
+        return iterator_id
+
+    def _check_iterators(self):
+        if len(self._iterators) >= MOST_ITERATORS:
+            raise StorageError(
+                f'{MOST_ITERATORS} iterators are open, that is the limit')
 
     def iterator_next(self, iid):
         return self._slow(super().iterator_next, iid)
 
     def iterator_record_start(self, txn_iid, tid):
+        self._check_iterators()
         return self._slow(super().iterator_record_start, txn_iid, tid)
 
     def iterator_record_next(self, iid):
         return self._slow(super().iterator_record_next, iid)
 
     def sendBlob(self, oid, serial):
-        return Later(lambda later: BlobStream(
-            self.connection, self.service.readers, oid, serial, later.done
-        ).start(self.storage.loadBlob))
+        return _Read(lambda later: self._streams.add(
+            self.storage.loadBlob, oid, serial, later.done))
 
     def new_oids(self, n=100):
         if self.read_only:
@@ -218,7 +273,10 @@ class Session(ZEOStorage):
 
     def pack(self, pack_time, wait=1):
         # A thread of its own: it takes long, and others may wait for a slow
-        # call meanwhile.
+        # call meanwhile.  One: a storage packs once at a time.
+        if self.service.is_packing:
+            raise FileStorageError('Already packing')
+        self.service.is_packing = True
         answer = Later()
         threading.Thread(
             target=self._pack, args=(pack_time, answer), daemon=True,
@@ -233,9 +291,12 @@ class Session(ZEOStorage):
             outcome = None, error
         else:
             outcome = None, None
-        post = self.server.mailbox.post
-        post(self.service.broadcast_info)
-        post(answer.done, *outcome)
+        self.server.mailbox.post(self._packed, answer, *outcome)
+
+    def _packed(self, answer, result, error):
+        self.service.is_packing = False
+        self.service.broadcast_info()
+        answer.done(result, error)
 
     # Transactions
 
@@ -350,6 +411,7 @@ class Session(ZEOStorage):
         self._stop_timer()
         if self.blob_tempfile is not None:
             self._drop_blob_file()
+        self._ballot.forgotten()
         self._ballot = self.transaction = self._state = self._answer = None
         self.stats.active_txns -= 1
 
@@ -409,6 +471,32 @@ class Session(ZEOStorage):
         with contextlib.suppress(OSError):  # of what it did not write yet
             file.close()
         datafile.remove_if_there(file.name)
+
+
+class _Shown:
+    """Transactions, whose extensions are shown without calling anything."""
+
+    def __init__(self, transactions):
+        self._transactions = transactions
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        transaction = next(self._transactions)
+        pickle = getattr(transaction, 'extension_bytes', None)
+        if pickle is not None:  # else the storage keeps a dictionary
+            transaction.extension = extension.shown(pickle)
+        return transaction
+
+    def close(self):
+        _close(self._transactions)
+
+
+def _no_longer(first, last):
+    """The end of a list of transactions; a negative one is their number."""
+    return max(last, -MOST_LISTED) if last < 0 else min(
+        last, first + MOST_LISTED)
 
 
 def _close(iterator):

@@ -1,15 +1,30 @@
-"""Threads for what may wait for the disk.
+"""Threads for what may wait for the disk, and whose turn it is.
 
-A pool of threads that are started when they are first needed.  Jobs are taken
-in order.  What a job returns, or raises, goes to the loop through the mailbox.
+A pool of threads that are started when they are first needed.  Each peer has a
+*line* of jobs.  The lines take turns: whoever asks for much waits behind its
+own jobs, and others behind one of them at most.  A line stands still while its
+peer does not read; and no more jobs are handed to the threads than these can
+begin soon, so that little is finished which nobody has taken yet.
+
+All of that belongs to the event loop.  The threads get a job, and what it
+returns, or raises, goes to the loop through the mailbox.
 """
 
+import collections
 import contextlib
 import queue
 import threading
 
+from .accounts import ENOUGH
+
 # Seconds for a job under way when all is closed.
 PATIENCE = 1
+# Jobs that are handed out for each thread: the one under way, and the next.
+AT_HAND = 2
+
+
+class Dropped(Exception):
+    """The peer has gone: its job was not done."""
 
 
 class Workers:
@@ -18,33 +33,57 @@ class Workers:
         self._name = name
         self._size = size
         self._mailbox = mailbox
-        self._jobs = queue.SimpleQueue()
-        self._lock = threading.Lock()  # of the next three
+        self._turns = collections.deque()  # lines that have a job to hand out
+        self._handed_out = 0
+        self._in_lines = 0
         self._threads = []
+        self._jobs = queue.SimpleQueue()
+        self._lock = threading.Lock()  # of the next two, and what is put
         self._closed = False
-        self._undone = 0
         self._busy = set()
+
+    def line(self, account, at_once=None):
+        """For the jobs of one peer, of which so many are under way at once."""
+        return Line(self, account, at_once or self._size)
 
     @property
     def waiting(self):
-        return self._jobs.qsize()
+        return self._in_lines + self._jobs.qsize()
 
     @property
     def busy(self):
         return len(self._busy)
 
-    def submit(self, done, function, *arguments):
-        """In the loop: `done(result, None)` or `done(None, error)` later.
+    # In the loop
 
-        Return False when it is closed, and nothing will be done.
-        """
+    def _hand_out(self):
+        while self._turns and self._handed_out < AT_HAND * self._size:
+            line = self._turns.popleft()
+            line.is_in_turn = False
+            if line.may_go_on():
+                self._put((line, *line.jobs.popleft()))
+                line.under_way += 1
+                line.go_on()
+
+    def _put(self, job):
+        self._in_lines -= 1
         with self._lock:
             if not self._closed:
-                self._jobs.put((done, function, arguments))
-                self._undone += 1
-                if len(self._threads) < min(self._size, self._undone):
+                self._handed_out += 1
+                self._jobs.put(job)
+                if len(self._threads) < min(self._size, self._handed_out):
                     self._start()
-            return not self._closed
+
+    def _finished(self, line, done, result, error):
+        self._handed_out -= 1
+        line.under_way -= 1
+        try:
+            done(result, error)
+        finally:
+            line.go_on()
+            self._hand_out()
+
+    # The threads
 
     def _start(self):
         thread = threading.Thread(
@@ -61,17 +100,15 @@ class Workers:
                 self._jobs.put(None)  # for the next one
                 return
             self._busy.add(me)
-            done, function, arguments = job
+            line, done, function, arguments = job
             try:
                 result, error = function(*arguments), None
             except Exception as raised:
                 result, error = None, raised
             self._busy.discard(me)
-            with self._lock:
-                self._undone -= 1
-            self._mailbox.post(done, result, error)
+            self._mailbox.post(self._finished, line, done, result, error)
             # While waiting for the next one, keep nothing of this one alive.
-            del job, done, function, arguments, result, error
+            del job, line, done, function, arguments, result, error
 
     def close(self):
         """Drop the jobs that wait, and see to it that the threads end.
@@ -86,3 +123,63 @@ class Workers:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join(PATIENCE)
+
+
+class Line:
+
+    is_in_turn = False
+    #: Jobs that were handed out, and whose outcome is not known.
+    under_way = 0
+    _closed = False
+
+    def __init__(self, workers, account, at_once):
+        self.jobs = collections.deque()
+        self._workers = workers
+        self._account = account
+        self._at_once = at_once
+
+    def submit(self, done, function, *arguments):
+        """`done(result, None)` or `done(None, error)` later.
+
+        Return False when the peer has gone, or all is closed: nothing will be
+        done.
+        """
+        if self._closed:
+            done(None, Dropped())
+            return False
+        workers = self._workers
+        self.jobs.append((done, function, arguments))
+        workers._in_lines += 1
+        if not self.is_in_turn:
+            self.go_on()
+            workers._hand_out()
+        return not workers._closed
+
+    def may_go_on(self):
+        """Is there a job, and room for its result?
+
+        One is always done for a peer that reads: what is held for it may wait
+        for just that one.
+        """
+        return (self.jobs and not self._account.full
+                and self.under_way < self._at_once
+                and (not self.under_way or self._account.held < ENOUGH))
+
+    def go_on(self):
+        """Take a turn, if there is something to do."""
+        if not self.is_in_turn and self.may_go_on():
+            self.is_in_turn = True
+            self._workers._turns.append(self)
+
+    def wake(self):
+        """The peer reads again."""
+        self.go_on()
+        self._workers._hand_out()
+
+    def close(self):
+        """The peer has gone."""
+        self._closed = True
+        jobs, self.jobs = self.jobs, collections.deque()
+        self._workers._in_lines -= len(jobs)
+        for done, _, _ in jobs:
+            done(None, Dropped())

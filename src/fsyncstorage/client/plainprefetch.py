@@ -1,0 +1,38 @@
+"""Prefetches over the ZEO connection, from a server without read channels.
+
+ZEO asks for all of the objects at once, and keeps a task and a call for each
+until it is answered; it does not wait for anything.  A program that asks
+faster than its server answers would fill the memory.  So no more than `WINDOW`
+objects are asked for at a time: a thread that asks for more, or for others
+meanwhile, waits until those before have come, or their connection has ended.
+"""
+
+import contextlib
+import threading
+
+WINDOW = 1000
+
+
+class PlainPrefetches:
+
+    def __init__(self, ask):
+        """`ask` is called with oids and a tid, and returns a future."""
+        self._ask = ask
+        # By the same thread again: a finalizer may prefetch, too.
+        self._turn = threading.RLock()
+        self._under_way = None  # a future
+
+    def add(self, oids, tid):
+        # Finding out the oids may load objects: it is done before.  A new
+        # object has none.
+        oids = [oid for oid in oids if oid is not None]
+        for first in range(0, len(oids), WINDOW):
+            with self._turn:
+                self._wait()
+                self._under_way = self._ask(oids[first:first + WINDOW], tid)
+
+    def _wait(self):
+        before, self._under_way = self._under_way, None
+        if before is not None:
+            with contextlib.suppress(Exception):
+                before.result()  # whoever wants an object asks for it again

@@ -1,0 +1,95 @@
+"""The extension of a transaction, shown as plain data.
+
+An extension is a pickle that a site has stored with its transaction, and what
+is in a file may have been put there by anybody.  Whoever asks for a log of
+transactions must not run code for it, least of all a server: so nothing of it
+is imported or called.  Plain data are shown as they are, which is what sites
+store.  Objects are shown by the name of their class; so a stock client can
+read it as well.  What cannot be read is shown as empty, as in a FileStorage.
+"""
+
+import struct
+
+from . import plainpickle
+from .plainpickle import Unreadable
+
+# An extension has 64 KB at most.
+MOST_STEPS = 1 << 16
+MOST_CONTAINERS = 200
+
+_LENGTH = struct.Struct('<I')
+
+
+def shown(pickle):
+    """The dictionary that an extension is."""
+    try:
+        value = _Reader(pickle, MOST_STEPS, MOST_CONTAINERS).load()
+    except Unreadable:
+        return {}
+    return value if value.__class__ is dict else {}
+
+
+class _Reader(plainpickle.Reader):
+    """It knows older pickles as well, and puts names in the place of objects.
+    """
+
+    def _text(self, length):
+        """A str of Python 2."""
+        text = self._take(length)
+        self._stack.append(text.decode() if text.isascii() else text)
+
+    def _short_binstring(self):
+        self._text(self._take_byte())
+
+    def _binstring(self):
+        self._text(self._take_number(_LENGTH))
+
+    def _int(self):
+        line = self._take_line()
+        self._stack.append(
+            line == b'01' if line in (b'00', b'01') else _number(line))
+
+    def _long(self):
+        self._stack.append(_number(self._take_line().rstrip(b'L')))
+
+    # Objects
+
+    def _global(self):
+        module, name = self._take_line(), self._take_line()
+        self._stack.append(f'{module.decode()}.{name.decode()}')
+
+    def _inst(self):
+        self._from_mark()
+        self._global()
+
+    def _obj(self):
+        self._stack.append(self._from_mark()[0])
+
+    def _drop(self):
+        """Arguments or a state: the name stays."""
+        self._stack.pop()
+
+    def _extend(self, items):
+        if self._stack[-1].__class__ is not str:
+            super()._extend(items)
+
+    def _update(self, items):
+        if self._stack[-1].__class__ is not str:
+            super()._update(items)
+
+    def _put(self, number):
+        super()._put(number)
+        self._memo.setdefault(number, '...')  # what is shown elsewhere
+
+    opcodes = {
+        **plainpickle.Reader.opcodes,
+        0x55: _short_binstring, 0x54: _binstring, 0x49: _int, 0x4c: _long,
+        0x63: _global, 0x69: _inst, 0x6f: _obj,
+        0x52: _drop, 0x81: _drop, 0x62: _drop,
+    }
+
+
+def _number(line):
+    if len(line) > 2 * plainpickle.LONGEST_NUMBER:
+        raise Unreadable(f'a whole number of {len(line)} digits')
+    return int(line)

@@ -1,0 +1,260 @@
+"""Pickles of plain data, read by an interpreter that can call nothing.
+
+A pickle is a program.  Python's own unpickler imports what it names, calls
+what it is told to call, and sets aside room for whatever it announces: seven
+bytes are enough to have it take 1.6 GB.  Here, a pickle makes None, numbers,
+texts, bytes, tuples, lists and dictionaries, and nothing else; there is no
+code here that imports or calls what a pickle names.
+
+The bounds hold for whatever is read:
+
+- a pickle has at most `most_steps` opcodes, and makes at most
+  `most_containers` tuples, lists and dictionaries.  So they are nested no
+  deeper than that, and take no more than a constant amount of memory beside
+  the bytes of the pickle itself;
+- what is announced must be there before room is made for it;
+- the memo keeps what the pickle has put there, under whatever number, and no
+  containers: nothing can be in two places, or in itself;
+- keys are hashed fast, and their hashes cannot be chosen: see `is_good_key`.
+
+Left to others: which opcodes a reader knows beyond these (a subclass), and
+what the values mean.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+_LENGTH = struct.Struct('<I')
+_SIGNED = struct.Struct('<i')
+_SHORT = struct.Struct('<H')
+_FLOAT = struct.Struct('>d')
+
+# Bytes of a text: it may take four times as many in memory.
+LONGEST_TEXT = 1 << 20
+# Bytes of a whole number: an id of 64 bits needs 9.
+LONGEST_NUMBER = 16
+# Whole numbers below it have a hash each; two that are larger may share one.
+LARGEST_KEY = 1 << 60
+# Bytes of a line, which is a name or a number.
+LONGEST_LINE = 1000
+
+_GOOD_KEYS = str, bytes, bool, type(None)
+
+
+class Unreadable(ValueError):
+    """It is damaged, or is not plain data, or is more than allowed."""
+
+
+def is_good_key(value):
+    """May it be hashed?
+
+    Of floats, large numbers and tuples somebody can make thousands with the
+    same hash, and then a dictionary of them takes minutes.
+    """
+    kind = value.__class__
+    return kind in _GOOD_KEYS or (
+        kind is int and -LARGEST_KEY < value < LARGEST_KEY)
+
+
+class Reader:
+    """What one pickle makes."""
+
+    def __init__(self, data, most_steps, most_containers):
+        self._data = data
+        self._position = 0
+        self._most_steps = most_steps
+        self._containers_left = most_containers
+        self._stack = []
+        self._marks = []
+        self._memo = {}
+
+    def load(self):
+        data, opcodes = self._data, self.opcodes
+        try:
+            for _ in range(self._most_steps):
+                opcode = data[self._position]
+                self._position += 1
+                if opcode == 0x2e:  # STOP
+                    return self._result()
+                opcodes[opcode](self)
+        except KeyError as error:
+            raise Unreadable(f'opcode or memo number {error}') from None
+        except (IndexError, ValueError, struct.error) as error:
+            raise Unreadable(str(error)) from None
+        raise Unreadable(f'more than {self._most_steps} opcodes')
+
+    def _result(self):
+        value, = self._stack
+        return value
+
+    # The bytes of the pickle
+
+    def _take(self, length):
+        start = self._position
+        self._position = end = start + length
+        if end > len(self._data):
+            raise Unreadable('it ends too early')
+        return self._data[start:end]
+
+    def _take_number(self, form):
+        return form.unpack(self._take(form.size))[0]
+
+    def _take_byte(self):
+        self._position += 1
+        return self._data[self._position - 1]
+
+    def _take_line(self):
+        end = self._data.index(
+            b'\n', self._position, self._position + LONGEST_LINE)
+        line = self._data[self._position:end]
+        self._position = end + 1
+        return line
+
+    def _from_mark(self):
+        start = self._marks.pop()
+        items = self._stack[start:]
+        del self._stack[start:]
+        return items
+
+    def _push_container(self, container):
+        self._containers_left -= 1
+        if self._containers_left < 0:
+            raise Unreadable('too many tuples, lists and dictionaries')
+        self._stack.append(container)
+
+    # What the opcodes do, by the names that pickletools has for them
+
+    def _proto(self):
+        self._take_byte()
+
+    def _mark(self):
+        self._marks.append(len(self._stack))
+
+    def _none(self):
+        self._stack.append(None)
+
+    def _newtrue(self):
+        self._stack.append(True)
+
+    def _newfalse(self):
+        self._stack.append(False)
+
+    def _binint(self):
+        self._stack.append(self._take_number(_SIGNED))
+
+    def _binint1(self):
+        self._stack.append(self._take_byte())
+
+    def _binint2(self):
+        self._stack.append(self._take_number(_SHORT))
+
+    def _long1(self):
+        length = self._take_byte()
+        if length > LONGEST_NUMBER:
+            raise Unreadable(f'a whole number of {length} bytes')
+        self._stack.append(
+            int.from_bytes(self._take(length), 'little', signed=True))
+
+    def _binfloat(self):
+        self._stack.append(self._take_number(_FLOAT))
+
+    def _binunicode(self):
+        length = self._take_number(_LENGTH)
+        if length > LONGEST_TEXT:
+            raise Unreadable(f'a text of {length} bytes')
+        self._stack.append(self._take(length).decode())
+
+    def _short_binbytes(self):
+        self._stack.append(self._take(self._take_byte()))
+
+    def _binbytes(self):
+        self._stack.append(self._take(self._take_number(_LENGTH)))
+
+    def _empty_tuple(self):
+        self._stack.append(())
+
+    def _tuple(self):
+        self._push_container(tuple(self._from_mark()))
+
+    def _tuple_of(self, length):
+        if len(self._stack) < length:
+            raise Unreadable('a tuple of more than there is')
+        items = tuple(self._stack[-length:])
+        del self._stack[-length:]
+        self._push_container(items)
+
+    def _tuple1(self):
+        self._tuple_of(1)
+
+    def _tuple2(self):
+        self._tuple_of(2)
+
+    def _tuple3(self):
+        self._tuple_of(3)
+
+    def _empty_list(self):
+        self._push_container([])
+
+    def _extend(self, items):
+        target = self._stack[-1]
+        if target.__class__ is not list:
+            raise Unreadable('something is appended to what is no list')
+        target += items
+
+    def _append(self):
+        self._extend([self._stack.pop()])
+
+    def _appends(self):
+        self._extend(self._from_mark())
+
+    def _empty_dict(self):
+        self._push_container({})
+
+    def _update(self, items):
+        target = self._stack[-1]
+        if target.__class__ is not dict or len(items) % 2:
+            raise Unreadable('items are set in what is no dictionary')
+        for key in items[::2]:
+            if not is_good_key(key):
+                raise Unreadable(f'a {type(key).__name__} as a key')
+        target.update(zip(items[::2], items[1::2]))
+
+    def _setitem(self):
+        value = self._stack.pop()
+        self._update([self._stack.pop(), value])
+
+    def _setitems(self):
+        self._update(self._from_mark())
+
+    def _put(self, number):
+        value = self._stack[-1]
+        if value.__class__ in (str, bytes):
+            self._memo[number] = value
+
+    def _binput(self):
+        self._put(self._take_byte())
+
+    def _long_binput(self):
+        self._put(self._take_number(_LENGTH))
+
+    def _binget(self):
+        self._stack.append(self._memo[self._take_byte()])
+
+    def _long_binget(self):
+        self._stack.append(self._memo[self._take_number(_LENGTH)])
+
+    #: What a tuple of numbers, texts and bytes is made of.
+    simple_opcodes = {
+        0x80: _proto, 0x28: _mark, 0x4e: _none, 0x88: _newtrue,
+        0x89: _newfalse, 0x4a: _binint, 0x4b: _binint1, 0x4d: _binint2,
+        0x8a: _long1, 0x58: _binunicode, 0x43: _short_binbytes,
+        0x42: _binbytes, 0x29: _empty_tuple, 0x74: _tuple, 0x85: _tuple1,
+        0x86: _tuple2, 0x87: _tuple3, 0x71: _binput, 0x72: _long_binput,
+        0x68: _binget, 0x6a: _long_binget,
+    }
+    opcodes: dict[int, Callable[[Any], None]] = {
+        **simple_opcodes,
+        0x47: _binfloat, 0x5d: _empty_list, 0x61: _append, 0x65: _appends,
+        0x7d: _empty_dict, 0x73: _setitem, 0x75: _setitems,
+    }

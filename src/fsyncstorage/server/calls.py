@@ -1,0 +1,169 @@
+"""The calls of the ZEO protocol, and the types of their arguments.
+
+Nothing is done with what a client sends before it is known to be what it
+should be: not looked up, compared, hashed, shown in the log or stored.  A
+method of a session is called with arguments as they stand in `REGISTERED`, or
+not at all.
+"""
+
+from ..plainpickle import LONGEST_TEXT
+
+KEEP_ALIVE = -1
+
+# Characters of a name that stands in the log.
+LONGEST_NAME = 1000
+
+# Message ids, ids of transactions, counts.
+_NUMBERS = range(-1 << 63, 1 << 64)
+
+
+def parts(message):
+    """Message id, flags, name and arguments of a message."""
+    if message.__class__ is not tuple or len(message) != 4:
+        raise ValueError('a message that is no call')
+    message_id, flags, name, arguments = message
+    if not is_message_id(message_id) or not is_flag(flags) or not is_name(
+            name):
+        raise ValueError('a message that begins like no call')
+    if arguments.__class__ is not tuple and message_id != KEEP_ALIVE:
+        raise ValueError(f'a call of {name!r:.50} without arguments')
+    return message
+
+
+# What an argument may be
+
+def is_oid(value):
+    return value.__class__ is bytes and len(value) == 8
+
+
+is_tid = is_oid
+
+
+def is_serial(value):
+    """That of a new object is zeros, which may be a text, or nothing."""
+    return value is None or (
+        value.__class__ in (bytes, str) and len(value) == 8)
+
+
+def is_data(value):
+    return value.__class__ is bytes
+
+
+def is_number(value):
+    return value.__class__ is int and value in _NUMBERS
+
+
+def is_message_id(value):
+    """Stock clients give a load the number `(oid, tid)`."""
+    return is_number(value) or (
+        value.__class__ is tuple and len(value) == 2
+        and is_oid(value[0]) and is_tid(value[1]))
+
+
+def is_flag(value):
+    return value.__class__ in (bool, int) and value in (0, 1)
+
+
+def is_name(value):
+    return value.__class__ is str and len(value) <= LONGEST_NAME
+
+
+def is_text(value):
+    """Of a transaction: it must fit into the file, or its vote fails."""
+    return value.__class__ in (str, bytes) and len(value) <= LONGEST_TEXT
+
+
+def is_short(value):
+    return value.__class__ is bytes and len(value) <= LONGEST_NAME
+
+
+def is_time(value):
+    return value.__class__ is float or is_number(value)
+
+
+def is_mapping(value):
+    """An extension is never bytes: those would be a pickle of the client's."""
+    return value.__class__ is dict
+
+
+def is_numbers(value):
+    return value.__class__ in (list, tuple) and all(map(is_number, value))
+
+
+def or_none(is_kind):
+
+    def is_kind_or_none(value):
+        return value is None or is_kind(value)
+
+    is_kind_or_none.__name__ = is_kind.__name__ + '_or_none'
+    return is_kind_or_none
+
+
+class Call:
+    """What a method takes: the last ones may be left out."""
+
+    def __init__(self, *kinds, optional=0):
+        self.kinds = kinds
+        self.needed = len(kinds) - optional
+
+    def check(self, name, arguments):
+        kinds = self.kinds
+        if not self.needed <= len(arguments) <= len(kinds):
+            raise TypeError(f'{name} with {len(arguments)} arguments')
+        for is_kind, argument in zip(kinds, arguments):
+            if not is_kind(argument):
+                raise TypeError(f'{name} with {_shown(argument)}, where'
+                                f' {is_kind.__name__} is false')
+
+
+def _shown(argument):
+    """Its type, for the log: the value may be anything."""
+    length = len(argument) if hasattr(argument, '__len__') else ''
+    return f'{type(argument).__name__} {length}'.rstrip()
+
+
+#: What may be called before a client has registered, and then.
+UNREGISTERED = {
+    'register': Call(is_name, is_flag),  # the storage, read-only
+}
+REGISTERED = {
+    'get_info': Call(),
+    'lastTransaction': Call(),
+    'getInvalidations': Call(is_tid),
+    'ping': Call(),
+    'server_status': Call(),
+    'set_client_label': Call(is_name),
+    # Reading
+    'loadBefore': Call(is_oid, is_tid),
+    'loadSerial': Call(is_oid, is_tid),
+    'getTid': Call(is_oid),
+    'sendBlob': Call(is_oid, is_tid),
+    'history': Call(is_oid, is_number, optional=1),
+    'record_iternext': Call(or_none(is_oid), optional=1),
+    'undoLog': Call(is_number, is_number),
+    'undoInfo': Call(is_number, is_number, or_none(is_mapping)),
+    'iterator_start': Call(or_none(is_tid), or_none(is_tid)),
+    'iterator_next': Call(is_number),
+    'iterator_record_start': Call(is_number, is_tid),
+    'iterator_record_next': Call(is_number),
+    'iterator_gc': Call(is_numbers),
+    # Writing; the last argument is the id of the transaction
+    'new_oid': Call(),
+    'new_oids': Call(is_number, optional=1),
+    'pack': Call(is_time, is_flag, optional=1),
+    'tpc_begin': Call(is_number, is_text, is_text, or_none(is_mapping),
+                      or_none(is_tid), is_name, optional=2),
+    'storea': Call(is_oid, is_serial, is_data, is_number),
+    'restorea': Call(is_oid, is_tid, or_none(is_data), or_none(is_tid),
+                     is_number),
+    'deleteObject': Call(is_oid, is_tid, is_number),
+    'checkCurrentSerialInTransaction': Call(is_oid, is_tid, is_number),
+    'undoa': Call(is_short, is_number),
+    'storeBlobStart': Call(),
+    'storeBlobChunk': Call(is_data),
+    'storeBlobEnd': Call(is_oid, is_serial, is_data, is_number),
+    'storeBlobShared': Call(is_oid, is_serial, is_data, is_name, is_number),
+    'vote': Call(is_number),
+    'tpc_finish': Call(is_number),
+    'tpc_abort': Call(is_number),
+}

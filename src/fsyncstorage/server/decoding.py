@@ -1,0 +1,157 @@
+"""A client's messages, decoded: plain data, or an error.
+
+A message comes from somebody who may be anybody.  ZEO's own decoder gives its
+pickle all of `builtins`, and so lets whoever can connect run code in the
+server, before `register`, also where it is read-only or speaks msgpack.  Here
+a decoder makes plain data and calls nothing:
+
+- before the client has registered, a message is a tuple of numbers, texts and
+  bytes: that is all that `register` needs;
+- from then on it may hold lists and dictionaries, and the few classes below
+  that stock clients send.
+
+Whatever a message says, it takes no more memory than the message itself and a
+constant beside it, and time in proportion:
+
+- MOST_STEPS opcodes of a pickle, MOST_CONTAINERS tuples, lists and
+  dictionaries: less than 2 MB;
+- in msgpack MOST_CONTAINERS of at most LONGEST_ARRAY values: 20 MB; and
+  32 MB for what is announced and does not come (LONGEST_ARRAY for each of the
+  1024 levels that the msgpack library has).
+
+Left to others: whether it is a call, and of what (calls).
+"""
+
+import functools
+
+from .. import plainpickle
+from ..plainpickle import Unreadable
+
+# What `register` needs, and some more.
+FEW_STEPS = 64
+FEW_CONTAINERS = 4
+
+# An extension of a transaction may hold some, and `iterator_gc` a long list.
+MOST_STEPS = 10000
+MOST_CONTAINERS = 100
+LONGEST_ARRAY = 1 << 12
+
+
+def decoder(encoding, registered):
+    """The decoder of a client of this encoding, `b'Z'` or `b'M'`."""
+    if encoding == b'M':
+        import msgpack  # it is not needed else
+        return functools.partial(
+            _decode_msgpack, msgpack.unpackb,
+            MOST_CONTAINERS if registered else FEW_CONTAINERS)
+    return _decode_pickle if registered else _decode_simple_pickle
+
+
+def _decode_simple_pickle(message):
+    return _SimpleReader(message, FEW_STEPS, FEW_CONTAINERS).load()
+
+
+def _decode_pickle(message):
+    return _Reader(message, MOST_STEPS, MOST_CONTAINERS).load()
+
+
+class _SimpleReader(plainpickle.Reader):
+
+    opcodes = plainpickle.Reader.simple_opcodes
+
+
+class _Prefix:
+    """A ZopeUndo.Prefix that has no state yet."""
+
+
+class _Reader(plainpickle.Reader):
+    """It knows sets and dictionaries that are made by a call, which may be in
+    an extension; and ZopeUndo's Prefix, by which Zope searches for what can be
+    undone: it equals any path that begins with it."""
+
+    _names = {
+        (b'builtins', b'set'): set,
+        (b'builtins', b'frozenset'): frozenset,
+        (b'builtins', b'dict'): dict,
+        (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
+    }
+    #: Of names that were read; each must become a value.
+    _unfinished = 0
+
+    def _result(self):
+        if self._unfinished:
+            raise Unreadable('a class that is no value')
+        return super()._result()
+
+    def _global(self):
+        name = self._take_line(), self._take_line()
+        if name not in self._names:
+            raise Unreadable(f'the name {name!r:.100}')
+        self._unfinished += 1
+        self._stack.append(self._names[name])
+
+    def _reduce(self):
+        arguments, kind = self._stack.pop(), self._stack.pop()
+        if arguments.__class__ is not tuple or len(arguments) != 1:
+            raise Unreadable('a call')
+        keys = items = arguments[0]
+        if items.__class__ not in (list, tuple):
+            raise Unreadable('a call with what is no list')
+        if kind is dict:
+            keys = [key for key, _ in map(_as_pair, items)]
+        elif kind not in (set, frozenset):
+            raise Unreadable('a call of what is no set')
+        if not all(map(plainpickle.is_good_key, keys)):
+            raise Unreadable('a key that is none')
+        self._unfinished -= 1
+        self._push_container(kind(items))
+
+    def _newobj(self):
+        arguments, kind = self._stack.pop(), self._stack.pop()
+        if kind is not _Prefix or arguments != ():
+            raise Unreadable('an object')
+        self._stack.append(_Prefix())
+
+    def _build(self):
+        state, made = self._stack.pop(), self._stack.pop()
+        if made.__class__ is not _Prefix or state.__class__ is not dict:
+            raise Unreadable('the state of an object')
+        path = state.get('path')
+        if path.__class__ is not list or not all(
+                part.__class__ is str for part in path):
+            raise Unreadable('a path that is none')
+        self._unfinished -= 1
+        from ZopeUndo.Prefix import Prefix  # where Zope is, it is there
+        self._stack.append(Prefix('/'.join(path)))
+
+    opcodes = {
+        **plainpickle.Reader.opcodes,
+        0x63: _global, 0x52: _reduce, 0x81: _newobj, 0x62: _build,
+    }
+
+
+def _as_pair(item):
+    if item.__class__ is not tuple or len(item) != 2:
+        raise Unreadable('an item that is no pair')
+    return item
+
+
+def _decode_msgpack(unpack, containers, message):
+
+    def count(container):
+        nonlocal containers
+        containers -= 1
+        if containers < 0:
+            raise Unreadable('too many arrays and maps')
+        return container
+
+    # (Keys are texts or bytes: that is what `strict_map_key` means.)
+    return unpack(
+        message, raw=False, use_list=False, strict_map_key=True,
+        list_hook=count, object_hook=count, ext_hook=_refuse_extension,
+        max_array_len=LONGEST_ARRAY, max_map_len=LONGEST_ARRAY,
+        max_str_len=plainpickle.LONGEST_TEXT, max_ext_len=0)
+
+
+def _refuse_extension(code, data):
+    raise Unreadable(f'an extension type {code}')

@@ -1,0 +1,111 @@
+"""Frames that have begun, and are long: room for them, and patience.
+
+A frame is kept in memory until it is whole.  A client may send long ones,
+after it has registered; but all frames above `LONG` that are under way share
+`ROOM` bytes.  One for which there is none waits, unread, for its turn; one
+alone may be longer.  Whoever has room has it for `TURN` seconds, and longer
+only while nobody waits for it.
+
+For every frame there is patience for `PATIENCE` seconds, and again as long as
+`PROGRESS` bytes have come in the time before.
+"""
+
+import collections
+
+LONG = 1 << 16
+ROOM = 256 << 20
+TURN = 60
+
+PATIENCE = 10
+PROGRESS = 1 << 16
+
+
+class Room:
+    """For the long frames of a server."""
+
+    def __init__(self, loop):
+        self._loop = loop
+        self._taken = {}   # peer -> (bytes, since when); the oldest first
+        self._left = ROOM
+        self._waiting = collections.OrderedDict()  # peer -> bytes
+        self._timer = None
+
+    def ask(self, peer, length):
+        """Is there room?  Else `peer.go_on()` will be called when there is.
+
+        A peer asks again whenever it comes by; it asks for one frame.
+        """
+        if peer in self._taken:
+            return True
+        if self._waiting or not self._give(peer, length):
+            self._waiting[peer] = length
+            self._watch_the_oldest()
+            return False
+        return True
+
+    def give_back(self, peer):
+        """However often it is said, and whether it has any or waits."""
+        self._waiting.pop(peer, None)
+        if peer in self._taken:
+            length, _ = self._taken.pop(peer)
+            self._left += length
+        while self._waiting:
+            next_one, length = next(iter(self._waiting.items()))
+            if not self._give(next_one, length):
+                break
+            del self._waiting[next_one]
+            self._loop.call_soon(next_one.go_on)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._watch_the_oldest()
+
+    def _give(self, peer, length):
+        if length > self._left and self._taken:
+            return False
+        self._left -= length
+        self._taken[peer] = length, self._loop.time()
+        return True
+
+    def _watch_the_oldest(self):
+        if self._timer is None and self._waiting:
+            _, since = next(iter(self._taken.values()))
+            self._timer = self._loop.call_at(since + TURN, self._end_turn)
+
+    def _end_turn(self):
+        self._timer = None
+        oldest = next(iter(self._taken))
+        oldest.cut_short()
+        self.give_back(oldest)
+        self._watch_the_oldest()
+
+
+class Patience:
+    """For the frames of one peer: `end` is called when it is exhausted."""
+
+    def __init__(self, loop, end):
+        self._loop = loop
+        self._end = end
+        self._timer = None
+        self._came = 0
+
+    def came(self, size):
+        """So many bytes, of a frame that is not whole."""
+        self._came += size
+        if self._timer is None:
+            self._timer = self._loop.call_later(PATIENCE, self._look)
+
+    def _look(self):
+        self._timer = None
+        if self._came < PROGRESS:
+            self._end()
+        else:
+            self._came = 0
+            self.came(0)
+
+    def over(self):
+        """It is whole, or we do not read: nothing is to be waited for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._came = 0

@@ -1,0 +1,59 @@
+"""Loggers whose lines a peer can cause: a flood of errors is not one of lines.
+
+Each place in the code that logs may say `BURST` lines, and one more for each
+`INTERVAL` seconds that pass.  What it does not say is counted, and the next
+line tells how many there were.
+"""
+
+import logging
+import threading
+import time
+
+BURST = 10
+INTERVAL = 60
+
+
+def get_logger(name):
+    logger = logging.getLogger(name)
+    logger.addFilter(said)
+    return logger
+
+
+class _Place:
+
+    def __init__(self, now):
+        self.allowed = BURST
+        self.since = now
+        self.left_out = 0
+
+
+class Filter:
+
+    def __init__(self):
+        self.forget()
+
+    def forget(self):
+        self._lock = threading.Lock()
+        self._places = {}  # as many as there are in the code
+
+    def filter(self, record):
+        with self._lock:
+            now = time.monotonic()
+            place = self._places.setdefault(
+                (record.pathname, record.lineno), _Place(now))
+            earned = (now - place.since) // INTERVAL
+            if earned:
+                place.allowed = min(BURST, place.allowed + earned)
+                place.since += earned * INTERVAL
+            if not place.allowed:
+                place.left_out += 1
+                return False
+            place.allowed -= 1
+            left_out, place.left_out = place.left_out, 0
+        if left_out:
+            record.msg = f'{record.msg} ({left_out} such lines were left out)'
+        return True
+
+
+#: Of all these loggers.
+said = Filter()

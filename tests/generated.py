@@ -1,0 +1,13 @@
+"""Settings for Hypothesis: that a machine is slow is no failure.
+
+Tests take `settings` from here, not from Hypothesis.
+"""
+
+import hypothesis
+
+hypothesis.settings.register_profile(
+    'any-machine', deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile('any-machine')
+
+settings = hypothesis.settings

@@ -1,0 +1,171 @@
+"""Runs the test modules side by side: python -m tests.shards [options]
+
+Each module is run by a zope.testrunner in a process of its own, as many at a
+time as there are processors (``-j`` says another number).  The options are
+those of zope.testrunner, and select modules and tests as they do there.
+
+It promises:
+
+- The totals are those that the runs print when they end, added up.  Whatever
+  they do not show (`shard`) is a failure by name; with ``--all``, so is a
+  module that has no test.
+- When the run is broken off, no process is left.
+
+Each module has a log in ``build/tests``.  The last line counts the tests:
+"N passed, N failed, N skipped".
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+import time
+
+from zope.testrunner.filter import build_filtering_func
+from zope.testrunner.options import get_options
+
+from .shard import GRACE
+from .shard import Shard
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+# They are begun first, so that none of them is left alone at the end.
+LONGEST = (
+    'test_conformance_zeo',
+    'test_conformance_client',
+    'test_conformance_filestorage',
+    'test_crash_images',
+    'test_crash_machine',
+    'test_client_caches',
+    'test_check',
+)
+
+BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+came = []   # the number of the one that breaks off the run
+
+_NAME_OF_A_TEST = re.compile(r' \S.*\)( \(skipped: .*)?$')
+
+
+def run(shards, processes, ended):
+    """Run them all, or until it is broken off; call this with each that has
+    ended."""
+    waiting, running = list(reversed(shards)), []
+    try:
+        while (waiting or running) and not came:
+            while waiting and len(running) < processes:
+                running.append(waiting.pop())
+                running[-1].start()
+            time.sleep(0.05)
+            for shard in [each for each in running if not each.goes_on()]:
+                running.remove(shard)
+                ended(shard)
+    finally:
+        end_early(running)
+
+
+def end_early(shards):
+    for shard in shards:
+        shard.interrupt()
+    deadline = time.monotonic() + GRACE
+    for shard in shards:
+        shard.end(deadline)
+
+
+def modules(root, package, accept):
+    """The names of those that are wanted, the longest ones first."""
+    found = []
+    for path in root.joinpath(package).rglob('test_*.py'):
+        module = '.'.join(path.relative_to(root).with_suffix('').parts)
+        if accept(module):
+            found.append(module)
+
+    def rank(module):
+        name = module.rpartition('.')[2]
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    return sorted(found, key=lambda module: (rank(module), module))
+
+
+def tell(shard):
+    said = f'{shard.seconds:7.1f} s  {shard.name}: {shard.totals.tests} tests'
+    if shard.totals.skipped:
+        said += f', {shard.totals.skipped} skipped'
+    if shard.failed:
+        said += f', {shard.failed} FAILED {shard.trouble}'
+    print(said, flush=True)
+
+
+def show(shard):
+    """Of one that failed: its failures, or how it came to its end."""
+    lines = shard.text.splitlines()
+    if not shard.trouble:
+        lines = [each for each in lines if not _NAME_OF_A_TEST.match(each)]
+    rule = '=' * 79
+    print(f'\n{rule}\n{shard.name}: {shard.failed} failed {shard.trouble}'
+          f'\n{rule}')
+    print('\n'.join(lines[-400:]))
+
+
+def summary(shards):
+    """Print the totals; the exit status."""
+    passed, failed, skipped = (
+        sum(shard.totals.passed for shard in shards),
+        sum(shard.failed for shard in shards),
+        sum(shard.totals.skipped for shard in shards))
+    if not passed + failed + skipped:
+        print('There was no test to run.')
+        failed = 1
+    print(f'{passed} passed, {failed} failed, {skipped} skipped')
+    return 1 if failed else 0
+
+
+def main(arguments, root=ROOT, package='tests'):
+    options = get_options(
+        ['tests.shards', *arguments], ['-j', str(os.cpu_count())])
+    if options.fail:
+        return 1
+    whole = options.all and options.test == ['.'] and not options.layer
+    logs = root / 'build' / 'tests'
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    shards = [
+        Shard(module, arguments, root, logs / f'{module}.log')
+        for module in modules(
+            root, package, build_filtering_func(options.module))]
+    print(f'{len(shards)} modules, {options.processes} at a time; their logs '
+          f'are in {logs}', flush=True)
+
+    def ended(shard):
+        if whole and not shard.totals.tests:
+            shard.is_wrong('has no test')
+        tell(shard)
+
+    run(shards, options.processes, ended)
+    if came:
+        print('broken off', flush=True)
+        return 128 + came[0]
+    for shard in shards:
+        if shard.failed:
+            show(shard)
+    return summary(shards)
+
+
+def let_signals_break_off():
+    for number in BREAKING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _broken_off)
+
+
+def _broken_off(number, frame):
+    # No exception: it could come between the start of a process and the note
+    # of it.  Impatience changes nothing.
+    came.append(number)
+    for each in BREAKING:
+        signal.signal(each, signal.SIG_IGN)
+
+
+if __name__ == '__main__':
+    let_signals_break_off()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""The power of a server is cut under clients that live on.
+
+Nothing is committed that mixes what was lost with what is there, and no
+reference leads to an object of somebody else.
+"""
+
+import unittest
+
+from .crashing import spanning
+
+
+class Cuts(unittest.TestCase):
+
+    cuts = 12
+
+    def test_no_problem(self):
+        for policy in 'none', 'interval':
+            with self.subTest(policy):
+                trial = spanning.Trial(policy).run(self.cuts)
+                print(f'  {policy}: {spanning.words(trial.counts)}')
+                self.assertEqual(trial.problems, [])
+                self.assertGreater(trial.counts['commits judged'], self.cuts)
+                self.assertGreater(trial.counts['commits lost'], 0)
+                self.assertGreater(trial.counts['doomed'], 0)
+
+
+class ManyCuts(unittest.TestCase):
+
+    level = 2
+    seconds = 60
+
+    def test_no_problem(self):
+        for policy in 'none', 'interval':
+            with self.subTest(policy):
+                counts, problems = spanning.run_for(policy, self.seconds)
+                print(f'  {policy}: {spanning.words(counts)}')
+                self.assertEqual(problems, [])
+
+
+class Harness(unittest.TestCase):
+
+    def test_transactions_that_are_not_doomed_are_noticed(self):
+        """What a few cuts do not show, some more do."""
+        with spanning.without_doom():
+            problems = next(filter(None, (
+                spanning.Trial('none', seed).run(10).problems
+                for seed in range(20))), [])
+        self.assertNotEqual(problems, [])
