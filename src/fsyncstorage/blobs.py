@@ -96,7 +96,7 @@ class Placed:
             except self._gone:
                 continue
             directories.update(self._names_to_sync(path))
-        for path in sorted(directories, key=len, reverse=True):
+        for path in sorted(directories, reverse=True):  # inner ones first
             try:
                 spare.sync_directory(path)
             except self._gone:
