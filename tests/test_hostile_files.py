@@ -218,8 +218,9 @@ class ReaderTests(TestCase):
                 read()
 
     def test_a_record_that_is_its_own_predecessor(self):
-        self.assert_damage(self.view(lambda position, here: hostilefiles.record(
-            position, 1, NOTHING, previous=here)))
+        self.assert_damage(self.view(
+            lambda position, here: hostilefiles.record(
+                position, 1, NOTHING, previous=here)))
 
     def test_two_that_are_each_others(self):
         at = scan.FIRST + scan.HEADER
@@ -237,7 +238,8 @@ class ReaderTests(TestCase):
             view = self.view(
                 lambda position, here: hostilefiles.record(
                     position, 1, back=at + size),
-                lambda position, here: hostilefiles.record(position, 1, back=back))
+                lambda position, here: hostilefiles.record(
+                    position, 1, back=back))
             with self.assertRaises(CorruptedDataError):
                 view.load(oid(1))
 

@@ -1,5 +1,7 @@
 """What a peer costs at most, and what the others notice of it."""
 
+import contextlib
+import logging
 import os
 import socket
 import struct
@@ -251,6 +253,18 @@ class Newcomers(BoundsTestCase):
                 pass
             self.until_closed(one)
 
+    def test_who_tries_again_and_again(self):
+        one = self.connect()
+        wrong = zeowire.call(1, 'register', 'none', False)
+        self.patch(logging.getLogger(f'{LOG}.connection'), 'disabled', True)
+        one.sendall(wrong * 100)
+        answers = []
+        with contextlib.suppress(ConnectionError):
+            while data := one.recv(1 << 16):
+                answers.append(data)
+        self.assertLessEqual(b''.join(answers).count(b'.reply'),
+                             connection.MOST_TRIES)
+
     def test_too_many(self):
         """The oldest have to go; who has registered stays."""
         self.patch(door, 'MOST_NEWCOMERS', 3)
@@ -275,6 +289,34 @@ class Newcomers(BoundsTestCase):
         until(lambda: self.connections() == 1, 'one has gone')
         self.client().ping()
         clients[1].ping()
+
+
+    def test_many_who_wait_to_be_let_in(self):
+        """The last of them does not wait for as many turns of the loop."""
+        loop, address = self.server.acceptor.event_loop, self.server.addr
+        go_on = threading.Event()
+        loop.call_soon_threadsafe(go_on.wait)
+        waiting = [socket.create_connection(address) for _ in range(100)]
+        for one in waiting:
+            self.addCleanup(one.close)
+        turns = 0
+
+        def take_a_turn():
+            nonlocal turns
+            turns += 1
+            if len(self.server.connections) < len(waiting):
+                loop.call_later(0, take_a_turn)
+
+        loop.call_soon_threadsafe(take_a_turn)
+        go_on.set()
+        until(lambda: self.connections() == len(waiting), 'all are let in')
+        self.assertLess(turns, 40)
+
+
+class NewcomersOverUvloop(Newcomers):
+
+    if uvloop is not None:
+        new_event_loop = staticmethod(uvloop.new_event_loop)
 
 
 class NewcomersOverTLS(BoundsTestCase):

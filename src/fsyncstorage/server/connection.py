@@ -8,7 +8,8 @@ session.
 A peer that does not keep to the protocol is disconnected, and harms nobody
 else:
 
-- until it has registered, it has `PATIENCE` seconds and `MOST_BEFORE` bytes;
+- until it has registered, it has `PATIENCE` seconds, `MOST_BEFORE` bytes and
+  `MOST_TRIES` calls;
 - while it does not read what it is sent, or much of what it asked for is not
   answered, nothing of it is read, and when too much has gathered it is
   disconnected (accounts);
@@ -56,6 +57,9 @@ LONG_FRAME = 1 << 30
 
 # Bytes that a peer may send until it has registered.
 MOST_BEFORE = 1 << 16
+# Calls of `register` that it has: stock clients try another one where they may
+# not write.
+MOST_TRIES = 8
 # Frames of one client that are taken before others have their turn.
 TURN = 64
 # Reads of one client that may be unanswered; then it is not read.
@@ -97,6 +101,8 @@ class Connection(asyncio.Protocol):
     predecessor = None
     #: Reads that are not answered.
     unanswered = 0
+    #: Calls before it has registered.
+    _tries = 0
     #: What may be called; the session sets more when it has registered.
     offered = calls.UNREGISTERED
 
@@ -347,6 +353,10 @@ class Connection(asyncio.Protocol):
     # Calls
 
     def _call(self, message):
+        if not self._registered:
+            self._tries += 1
+            if self._tries > MOST_TRIES:
+                raise ValueError(f'{MOST_TRIES} calls, and not registered')
         message_id, is_async, name, arguments = calls.parts(
             self._decode(message))
         if message_id == calls.KEEP_ALIVE:

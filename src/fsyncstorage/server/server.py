@@ -33,26 +33,57 @@ logger = logging.getLogger(__name__)
 # Connections that may wait to be accepted: where there is no room for one, its
 # client's system tries again a second later.
 BACKLOG = 1024
+# Connections that are let in before others have their turn: uvloop takes one.
+AT_ONCE = 32
 #: Seconds for the last replies to leave when the server closes.
 FAREWELL = 1
 
 
 class _Acceptor(Acceptor):
 
+    _more_are_near = False
+
     def __init__(self, storage_server, addr, ssl, msgpack):
         self._ssl_context = ssl  # used behind the door
+        self._listening = ()
         super().__init__(storage_server, addr, None, msgpack)
-        for listening in self.server.sockets:
-            with socket.socket(fileno=os.dup(listening.fileno())) as same:
-                same.listen(BACKLOG)
+        self._listening = [
+            socket.socket(fileno=os.dup(each.fileno()))
+            for each in self.server.sockets]
+        for each in self._listening:
+            each.listen(BACKLOG)
+            each.setblocking(False)
 
     def factory(self):
+        if not self._more_are_near:
+            self._more_are_near = True
+            self.event_loop.call_soon(self._let_more_in)
         connection = self.storage_server.new_connection(
             self.event_loop, self.addr, self.msgpack)
         if self._ssl_context is None:
             return connection
         return Secured(self.event_loop, self._ssl_context,
                        self.storage_server.door, connection)
+
+    def _let_more_in(self):
+        """Those who wait behind one who was let in.
+
+        Else the last of many would wait for as many turns of the loop.
+        """
+        self._more_are_near = False
+        for listening in self._listening:
+            for _ in range(AT_ONCE):
+                try:
+                    one, _ = listening.accept()
+                except OSError:  # nobody, or nothing that we can do about
+                    break
+                self.event_loop.create_task(self._let_in(one))
+
+    async def _let_in(self, one):
+        try:
+            await self.event_loop.connect_accepted_socket(self.factory, one)
+        except OSError as error:
+            logger.info('a connection that was lost at once: %s', error)
 
     def loop(self, timeout=None):
         """Serve, until somebody stops the loop."""
@@ -62,6 +93,9 @@ class _Acceptor(Acceptor):
 
     def stop_listening(self):
         self.server.close()
+        listening, self._listening = self._listening, ()
+        for each in listening:
+            each.close()
 
 
 class Server(StorageServer):
