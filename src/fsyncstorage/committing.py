@@ -527,18 +527,19 @@ class CommitMachinery(FileStorage):
         """It is appended.  May be called again when interrupted.
 
         The index goes first: what is published must be found.  A checkpoint
-        takes index and position together, under the lock.
+        takes index and position under the lock, and what it takes must be in
+        the pipeline: else it would not be synced before the index counts.
         """
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(self._tindex)
             self._index.update(self._tindex)
             self._pos = commit.end
-        if self.blob_dir:
-            if commit.blobs is None and self._placed:  # `none`
-                self._unsynced_blobs.add(self._placed)
-            self._place_blobs()
-        self._flusher.append(commit)
+            if self.blob_dir:
+                if commit.blobs is None and self._placed:  # `none`
+                    self._unsynced_blobs.add(self._placed)
+                self._place_blobs()
+            self._flusher.append(commit)
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
 
