@@ -140,9 +140,13 @@ def prepare(base):
     layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if _said_by(marker) != layout:
-        with datafile.open_new(marker) as file:
+        # A torn marker stays until there is a whole one: without any, blobs
+        # in the other layout would be taken for `lawn`, and not be found.
+        new = marker + '.new'
+        with datafile.open_new(new) as file:
             file.write(layout.encode())
             file.sync()
+        datafile.disk.replace(new, marker)
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
     return layout
@@ -204,7 +208,8 @@ def _layout_by_content(base, torn):
         return 'lawn'
     for name in names:
         path = os.path.join(base, name)
-        if os.path.isdir(path) and any(
+        # Others may be unreadable, like lost+found.
+        if name.startswith('0x') and os.path.isdir(path) and any(
                 inner.endswith('.blob') for inner in os.listdir(path)):
             return 'lawn'  # the files are one level below
     return 'bushy'
