@@ -67,6 +67,10 @@ MOST_AHEAD = 24 * 3600
 # New oids are counted on from the highest one that was stored.
 HIGHEST_OID = b'\x7f' + b'\xff' * 7
 
+# A transaction that is new, or the copy of one of a packed file.  Of any other
+# status, it would be unfinished, undone or damaged at the next opening.
+STATUSES = b' ', b'p'
+
 _transaction_header = struct.Struct(TRANS_HDR)
 STATUS_OFFSET = 16  # of the status byte in it
 
@@ -79,7 +83,8 @@ def _refuse_far_future(tid):
         raise StorageTransactionError(
             f'the transaction id {tid.hex()} is more than'
             f' {MOST_AHEAD // 3600} hours ahead of the clock of this machine;'
-            ' every later commit would need a greater one')
+            ' every later commit would need a greater one. (Of a database'
+            ' that has such ids, move the files, not the transactions)')
 
 
 class AsyncFinish:
@@ -114,6 +119,9 @@ class CommitMachinery(FileStorage):
             raise self._is_closed()
         if tid is not None:
             _refuse_far_future(tid)
+        if as_bytes(status) not in STATUSES:
+            raise StorageTransactionError(
+                f'a transaction cannot have the status {status!r}')
         begun_before = transaction is self._transaction
         try:
             with _WAITING if wait else self._commit_lock.at_once():
@@ -203,8 +211,15 @@ class CommitMachinery(FileStorage):
                     f' is above {HIGHEST_OID.hex()}: behind it, no new oids'
                     ' would be left')
 
+    def _check_data(self, data, transaction):
+        if data == b'' and transaction is self._transaction is not None:
+            raise StorageError(
+                'a record without data would be read as one that points back'
+                ' to another: the file would be damaged')
+
     def store(self, oid, oldserial, data, version, transaction):
         self._check_oid(oid, transaction)
+        self._check_data(data, transaction)
         try:
             FileStorage.store(self, oid, oldserial, data, version, transaction)
         except ConflictError as error:
@@ -245,6 +260,7 @@ class CommitMachinery(FileStorage):
 
     def restore(self, oid, serial, data, version, prev_txn, transaction):
         self._check_oid(oid, transaction)
+        self._check_data(data, transaction)
         super().restore(oid, serial, data, version, prev_txn, transaction)
         self._spill()
 
