@@ -382,7 +382,7 @@ class FarAhead(TestCase):
         self.storage.tpc_vote(transaction)
         self.storage.tpc_finish(transaction)
         self.assertEqual(
-            self.storage.load(b'\x80' + b'\0' * 7)[0], b'y')
+            self.storage.load(b'\xff' + b'\0' * 7)[0], b'y')
 
 
 class AnotherProcess(TestCase):

@@ -5,6 +5,9 @@ reference leads to an object of somebody else.
 """
 
 import unittest
+from unittest import mock
+
+from fsyncstorage.client import doom
 
 from .crashing import spanning
 
@@ -38,11 +41,21 @@ class ManyCuts(unittest.TestCase):
 
 
 class Harness(unittest.TestCase):
+    """What a few cuts do not show, some more do."""
 
-    def test_transactions_that_are_not_doomed_are_noticed(self):
-        """What a few cuts do not show, some more do."""
-        with spanning.without_doom():
+    def check_noticed(self, patch):
+        with patch:
             problems = next(filter(None, (
                 spanning.Trial('none', seed).run(10).problems
                 for seed in range(20))), [])
         self.assertNotEqual(problems, [])
+
+    def test_transactions_that_are_not_doomed(self):
+        self.check_noticed(spanning.without_doom())
+
+    def test_doomed_transactions_that_commit(self):
+        self.check_noticed(mock.patch.object(doom, 'WRITES', ()))
+
+    def test_loads_that_were_under_way(self):
+        self.check_noticed(mock.patch.object(
+            doom.Doom, 'refuses', lambda self, tid: False))

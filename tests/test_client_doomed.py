@@ -3,14 +3,17 @@
 It neither reads on in what the server has now, nor commits; the next one does.
 """
 
+import contextlib
 import os
 import unittest
 from unittest import mock
 
+import transaction
 import ZODB.event
 from ZEO.interfaces import StaleCache
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
 from ZODB.MappingStorage import MappingStorage
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
@@ -24,15 +27,17 @@ from fsyncstorage.client.doom import BEGINS
 from fsyncstorage.client.doom import READS
 from fsyncstorage.client.doom import WRITES
 from fsyncstorage.client.doom import Doom
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.session import Session
 
 from .doomed import DoomedTestCase
 from .doomed import Person
+from .doomed import View
+from .doomed import impatience
 from .support import Thread
 from .support import commit as commit_to
 from .support import oid
 from .support import until
-from .support import vote
 
 FAR = 99  # an object that no database of these tests uses
 
@@ -243,6 +248,26 @@ class WhatCameMeanwhile(DoomedTestCase):
         with self.assertRaises(ConflictError):
             view.commit()
 
+    def test_a_cache_that_cannot_be_emptied_at_once(self):
+        """Its disk has an error; the server is not used before."""
+        self.keep()
+        view = self.commit(a=1)
+        cache = self.client._cache
+        clear, errors = cache.clear, iter([OSError('not now')])
+
+        def clear_later():
+            for error in errors:
+                raise error
+            clear()
+
+        with self.assertLogs('ZEO.asyncio', 'ERROR'), mock.patch.object(
+                cache, 'clear', clear_later):
+            self.lose()
+        with self.assertRaises(ReadConflictError):
+            view.root['b'].get('value')
+        view.begin()
+        self.assertNotIn('value', view.root['a'])
+
     def check_connection_that_ends_before_it_is_used(self, lose):
         """The next one finds that all is as the client knows it."""
         self.keep()
@@ -288,6 +313,32 @@ class WhatCameMeanwhile(DoomedTestCase):
             self.assertNotIn('value', each.root['a'])
 
 
+class BeforeTheFirstConnection(DoomedTestCase):
+    """A client that was started without a server, with a cache on disk."""
+
+    def test_what_it_has_read(self):
+        cache = {'client': 'test', 'var': self.path('')}
+        self.keep()
+        before = DB(self.connect(**cache))
+        with before.transaction() as connection:
+            connection.root()['a']['value'] = 1
+            connection.root()['b'].get('value')
+        before.close()
+        self.end_server()
+        client = FsyncClient(self.address, wait=False, **cache)
+        with impatience(client), contextlib.closing(DB(client)) as db:
+            view = View(db)
+            self.addCleanup(view.close)
+            value = view.root['a']['value']
+            view.root['b']['value'] = value
+            self.serve_kept(lambda storage: commit_to(storage, {FAR: b''}))
+            until(client.is_connected, 'connected')
+            with self.assertRaises(ConflictError):
+                view.commit()
+            view.begin()
+            self.assertNotIn('value', view.root['a'])
+
+
 class Wrapped(Doomed):
     """Behind another storage, as with zc.zlibstorage."""
 
@@ -327,6 +378,21 @@ class NotDoomed(DoomedTestCase):
         connection, = self.sessions()
         self.in_loop(connection.abort)
         until(lambda: not self.client.is_connected(), 'disconnected')
+
+
+    def test_a_historical_connection_beside_an_idle_one(self):
+        """That one began where this one looks; it may lie idle for long."""
+        self.commit(a=1)
+        at = self.client.lastTransaction()
+        self.commit(b=1)
+        self.keep()
+        self.commit(b=2)
+        self.lose()
+        with contextlib.closing(self.db.open(
+                transaction.TransactionManager(), at=at)) as connection:
+            root = connection.root()
+            self.assertEqual(root['a']['value'], 1)
+            self.assertNotIn('value', root['b'])
 
 
 class Races(unittest.TestCase):
@@ -374,16 +440,34 @@ class Races(unittest.TestCase):
             self.assertNotIn(name, vars(self.instance))
 
     def test_its_reads_are_refused_until_the_next_begins(self):
-        storage = self.adapter._storage
-        tid = storage.tpc_finish(vote(storage, {1: b'data'}))
-        self.instance.poll_invalidations()
-        start = p64(u64(tid) + 1)
+        start = self.instance._start
         self.fall()
-        self.assertIn(start, self.doom.starts)
+        self.assertTrue(self.doom.refuses(start))
         self.instance.poll_invalidations()
-        self.assertNotIn(start, self.doom.starts)
+        self.assertFalse(self.doom.refuses(start))
 
-    def test_who_begins_where_the_server_is_now(self):
-        """Its reads are those of the next one."""
+    def test_its_reads_are_refused_when_another_one_goes_on(self):
+        other = self.adapter.new_instance()
+        other.poll_invalidations()
         self.fall()
-        self.assertNotIn(self.instance._start, self.doom.starts)
+        other.poll_invalidations()
+        self.assertTrue(self.doom.refuses(self.instance._start))
+        self.assertFalse(self.doom.refuses(other._start))
+
+    def test_the_next_one_begins_where_the_server_is(self):
+        """Not where it has heard of a commit that was lost.
+
+        Else it would see what is committed after its begin, up to there.
+        """
+        self.adapter.invalidate(p64(9), ())
+        self.fall()
+        self.instance.poll_invalidations()
+        self.assertEqual(self.instance._start, p64(1))
+
+    def test_others_read_before_the_same_tid(self):
+        other = self.adapter.new_instance()
+        other.poll_invalidations()
+        self.fall()
+        other.poll_invalidations()
+        self.assertEqual(other._start, self.instance._start)
+        self.assertFalse(self.doom.refuses(other._start))

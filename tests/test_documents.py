@@ -15,6 +15,7 @@ from .documents import page_suite
 REASONS = {
     'they need a container engine',
     'they need a package index',
+    'they need certificates',
     'they need root',
     'they take minutes',
 }

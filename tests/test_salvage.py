@@ -21,12 +21,15 @@ from fsyncstorage import verify
 from fsyncstorage.source import Source
 
 from . import hostile
+from .sealing import NOTHING
 from .sealing import changed
 from .sealing import positions
 from .sealing import read
 from .sealing import sealed
 from .sealing import write
+from .support import oid
 from .test_check import CheckCase
+from .test_hostile_files import CountingSource
 
 
 def content(path, kind=FileStorage):
@@ -142,6 +145,20 @@ class EveryByteTests(SalvageCase):
                 self.expected, whole)) if index != lost]
 
 
+    def test_a_wrong_tid_costs_one_transaction(self):
+        """Without seals, nothing but its records tells that it is wrong."""
+        data = self.files['stock']
+        for index, position in enumerate(positions(data)[:-1]):
+            for byte, value in (0, 0xff), (4, 0xff), (7, 0xff), (0, 0):
+                with self.subTest(index=index, byte=byte, value=value):
+                    wrong = changed(data, position + byte, value)
+                    found = self.salvage(wrong)
+                    others = [each for each in self.expected
+                              if each != self.expected[index]]
+                    self.assertEqual(
+                        [each for each in found if each in others], others)
+
+
 class AllBytesTests(EveryByteTests):
 
     level = 2
@@ -205,6 +222,54 @@ class HostileTests(SalvageCase):
         file.append()
         self.assertEqual(len(self.salvage(file.data)), 1)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
+
+
+    def test_tids_that_no_record_has(self):
+        """As some tools wrote them: they are copied, if they rise."""
+        file = hostile.File()
+        for tid in 10, 11, 5, 12:
+            file.tid = tid - 1
+            file.append(lambda position, here: hostile.record(
+                position, 0, NOTHING, tid=1))
+        self.assertEqual(
+            [entry[0] for entry in self.salvage(file.data)],
+            [oid(10), oid(11), oid(12)])
+
+    def test_two_records_that_point_to_data_left_out(self):
+        """Both in one transaction: each gets the data, since a record cannot
+        point to its own transaction."""
+        file = hostile.File()
+        back = file.append(NOTHING, status=b'u') + scan.HEADER
+
+        def made(position, here):
+            return hostile.record(position, 0, back=back, tid=file.tid)
+
+        file.append(made, made)
+        file.append(made)
+        found = self.salvage(file.data)
+        self.assertEqual(
+            [[record[2] for record in entry[5]] for entry in found],
+            [[NOTHING] * 2, [NOTHING]])
+
+    def test_damage_is_looked_through_once(self):
+        """For oids; not each time to the end of the file."""
+        for count in 100, 400:
+            data = hostile.damage_and_sound_in_turn(count)
+            source = CountingSource.of_bytes(data)
+            verification = verify.verify(source)
+            checked = source.work
+            salvage.salvage(verification, self.path(f'saved{count}'))
+            self.assertLess(source.work - checked, 2 * checked)
+
+    def test_oids_of_damage_are_bounded(self):
+        """All of it can look like records."""
+        file = hostile.File()
+        position = file.end
+        file.add(b'x' * 100 + (position.to_bytes(8, 'big') + bytes(18)) * 5000)
+        file.append()
+        with mock.patch.object(salvage, 'MOST_OIDS', 100):
+            self.assertEqual(len(self.salvage(file.data)), 1)
+        self.assertEqual(len(self.salvaged.left_out[0].oids), 100)
 
 
 class TargetTests(SalvageCase):
@@ -293,6 +358,20 @@ class TargetTests(SalvageCase):
                 FsyncStorage, 'tpc_vote', side_effect=OSError(28, 'full')):
             self.assert_cannot_run('full', '--salvage', self.out)
         self.nothing_is_left()
+
+
+    def test_names_that_an_opening_removes(self):
+        for suffix in '.pack', '.pack.index', '.index.index_tmp', '.tmp':
+            write(self.out + suffix, b'of another')
+            self.before = sorted(os.listdir(self.directory))
+            self.assert_cannot_run(
+                'would be removed', '--salvage', self.out)
+            self.nothing_is_left()
+            os.remove(self.out + suffix)
+            self.before = sorted(os.listdir(self.directory))
+            self.assert_cannot_run(
+                'another name', '--salvage', self.path() + suffix)
+            self.nothing_is_left()
 
 
 # No file may become larger: as good as a full disk.

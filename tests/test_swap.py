@@ -12,12 +12,15 @@ from unittest import mock
 import ZODB
 from zc.lockfile import LockError
 from zc.lockfile import LockFile
+from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.format import CorruptedError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage import leftovers
+from fsyncstorage import packedblobs
 from fsyncstorage import packing
+from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.recovery import DamagedFile
 
@@ -361,6 +364,20 @@ class Halves(SwapTestCase):
         os.rename(self.path('Data.fs.old'), self.path())
         self.check(self.reopened())
 
+    def test_what_an_earlier_pack_kept_is_not_the_last_state(self):
+        """A pack that was killed while it copied leaves it, too."""
+        storage = self.packable()
+        self.pack(storage)
+        self.revise(storage)
+        storage.close()
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(b'begun')
+        os.rename(self.path(), self.path('away'))
+        with self.assertRaisesRegex(
+                DamagedFile, 'older than the last commit, it is what an'
+                ' earlier pack kept'):
+            self.reopened()
+
     def test_of_the_index(self):
         self.interrupted()
         os.replace(self.path('Data.fs.pack'), self.path())
@@ -427,6 +444,41 @@ class Leftovers(SwapTestCase):
             self.open(blob_dir=self.path('blobs'))
         self.assertEqual(self.there(self.OURS), list(self.OURS))
 
+    def test_what_is_later_than_the_file_stays(self):
+        """Here, stock began an empty file where a power cut had left nothing
+        but the packed one."""
+        storage = self.packable(pack_keep_old=False)
+        self.pack(storage)
+        storage.close()
+        os.rename(self.path(), self.path('Data.fs.pack'))
+        FileStorage(self.path()).close()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.open(blob_dir=self.path('blobs')).close()
+        self.assertIn('is left: its last transaction', logs.output[0])
+        os.rename(self.path('Data.fs.pack'), self.path())
+        self.check(self.open(blob_dir=self.path('blobs')))
+
+    def test_of_a_pack_that_was_killed_are_never_later(self):
+        storage = self.packable()
+        packed = self.path('packed')
+        real = datafile.disk.replace
+
+        def replace(source, target):
+            if source == self.path('Data.fs.pack'):
+                shutil.copy(source, packed)
+            real(source, target)
+
+        with mock.patch.object(datafile.disk, 'replace', replace):
+            self.pack(storage)
+        storage.close()
+        os.rename(self.path('Data.fs.old'), self.path())
+        whole = self.content('packed')
+        for end in 0, 3, 4, 8, 12, 100, len(whole) - 1, len(whole):
+            with open(self.path('Data.fs.pack'), 'wb') as file:
+                file.write(whole[:end])
+            self.open(blob_dir=self.path('blobs')).close()
+            self.assertNotIn('Data.fs.pack', self.names())
+
     def test_that_cannot_be_removed_are_said(self):
         self.packable().close()
         os.mkdir(self.path('Data.fs.pack'))
@@ -479,6 +531,68 @@ class Leftovers(SwapTestCase):
             self.pack(storage)
         for name in others:
             self.assertEqual(self.content(name), b'of another')
+
+
+class ClosedInAPack(SwapTestCase):
+    """The file is open again, and packed, while the first pack goes on."""
+
+    def test_it_takes_no_name_from_the_next_pack(self):
+        """Else that one would put a part of a file in the place of Data.fs."""
+        first = self.packable()
+        begun, go_on = threading.Event(), threading.Event()
+        check = packing._Packer._check_up_to
+
+        def check_and_wait(packer, end):
+            check(packer, end)
+            if packer._storage is first:
+                begun.set()
+                go_on.wait(PATIENCE)
+
+        real = datafile.disk.replace
+        thread = None
+
+        def replace(source, target):
+            if source == self.path('Data.fs.pack.index'):
+                go_on.set()
+                with self.assertRaisesRegex(ValueError, 'closed'):
+                    thread.result()
+            real(source, target)
+
+        with mock.patch.object(
+                packing._Packer, '_check_up_to', check_and_wait):
+            thread = Thread(self.pack, first)
+            self.assertTrue(begun.wait(PATIENCE))
+            first.close()
+            second = self.open(blob_dir=self.path('blobs'))
+            with mock.patch.object(datafile.disk, 'replace', replace):
+                self.pack(second)
+        self.check(second)
+
+    def test_it_takes_away_its_own_blobs(self):
+        """The list of the next pack is not of what can go."""
+        storage = self.packable()
+        remove = packedblobs._remove
+        os.mkdir(self.path('blobs.old'))
+        other = self.path('blobs/.removed')
+        current = self.blob_of_the_next_pack(storage)
+
+        def close_first(path):
+            if path == self.path('blobs.old'):
+                storage.close()
+                self.open(blob_dir=self.path('blobs')).close()
+                with open(other, 'wb') as file:
+                    file.write(current)
+            remove(path)
+
+        with mock.patch.object(packedblobs, '_remove', close_first):
+            self.pack(storage)
+        self.assertEqual(self.content('blobs/.removed'), current)
+        os.remove(other)
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+        self.check(self.open(blob_dir=self.path('blobs')))
+
+    def blob_of_the_next_pack(self, storage):
+        return (oid(1) + storage.getTid(oid(1))).hex().encode() + b'\n'
 
 
 class FullDisk(SwapTestCase):
@@ -589,6 +703,37 @@ class NoHardLinks(SwapTestCase):
         self.assertNotIn('Data.fs.old', self.names())
         self.assertNotIn('Data.fs.pack', self.names())
         self.check(storage)
+
+    def test_a_swap_that_is_taken_back_is_so_for_good(self):
+        """A power cut would bring the new file back, with what was committed
+        meanwhile in the old one."""
+        storage = self.packable()
+        names = []
+        replace, sync = datafile.disk.replace, datafile.disk.sync_directory
+
+        def failing(source, target):
+            if source.endswith('.pack'):
+                raise OSError(errno.EIO, 'Input/output error')
+            replace(source, target)
+            names.append(os.path.basename(target))
+
+        def recorded(path):
+            if path == self.directory:
+                names.append('sync')
+                if names[-2] == 'Data.fs' and fails:
+                    raise OSError(errno.EIO, 'Input/output error')
+            sync(path)
+
+        for fails in False, True:
+            with self.no_links(), mock.patch.multiple(
+                    datafile.disk, replace=failing, sync_directory=recorded):
+                with self.assertRaises(DiskError if fails else OSError):
+                    self.pack(storage)
+            self.assertEqual(names[-2:], ['Data.fs', 'sync'])
+            if not fails:
+                self.check(storage)
+        with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
+            commit(storage, {5: b'x'})
 
     def test_a_swap_that_cannot_be_taken_back_stops_writing(self):
         storage = self.packable()

@@ -25,6 +25,7 @@ from ZODB.blob import FilesystemHelper
 
 from . import datafile
 from . import index
+from . import leftovers
 from . import salvage
 from . import seal
 from . import verify
@@ -151,6 +152,22 @@ def lock_for_writing(path):
             ' the index is repaired') from None
 
 
+def refuse_taken_names(target, source):
+    """A salvage writes a new file, removes none, and is not removed itself."""
+    if os.path.lexists(target):
+        raise CannotRun(
+            f'{target} is there already; --salvage writes a new file')
+    for suffix in leftovers.GONE_AFTER_OPEN:
+        if os.path.lexists(target + suffix):
+            raise CannotRun(
+                f'{target}{suffix} is there already; it would be removed when'
+                f' {target} is opened')
+        if os.path.abspath(target) == os.path.abspath(source + suffix):
+            raise CannotRun(
+                f'{target} would be removed when {source} is opened; give it'
+                ' another name')
+
+
 @contextlib.contextmanager
 def progress_bar(size):
     """A function to tell how far we are: on a terminal, it shows a bar."""
@@ -189,10 +206,8 @@ class Check:
         self.source = Source.of_file(file.fileno())
         self.salvaged = None
         self.repaired = False
-        if options.salvage and os.path.lexists(options.salvage):
-            raise CannotRun(
-                f'{options.salvage} is there already; --salvage writes a new'
-                ' file')
+        if options.salvage:
+            refuse_taken_names(options.salvage, options.path)
 
     def is_damaged(self):
         return any(map(self.counts_as_damage, self.report.counts))

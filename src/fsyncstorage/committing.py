@@ -64,8 +64,9 @@ COPY_CHUNK = 1 << 20
 # Every later one must be greater: after one of the far future, clocks mean
 # nothing any more, and after the last there is none.
 MOST_AHEAD = 24 * 3600
-# New oids are counted on from the highest one that was stored.
-HIGHEST_OID = b'\x7f' + b'\xff' * 7
+# New oids are counted on from the highest one that was stored: behind this one
+# 2**56 are left.
+HIGHEST_OID = b'\xfe' + b'\xff' * 7
 
 # A transaction that is new, or the copy of one of a packed file.  Of any other
 # status, it would be unfinished, undone or damaged at the next opening.

@@ -5,7 +5,8 @@ the index of that, a checkpoint its index, a server the blobs that clients were
 sending.  The next opening removes them, once it has the lock and the file is
 sound.  It removes only what nobody but the holder of the lock makes: these
 names, and names in `blobs/tmp` that begin with `UPLOAD`.  What else is there
-may belong to a client with a shared blob directory.
+may belong to a client with a shared blob directory.  And it leaves a new file
+of a pack that has transactions which the data file lacks.
 
 After a power cut, a file system that does not rename atomically can show two
 names of one file, and may count but one: to remove one would lose the file.
@@ -16,9 +17,13 @@ what they are.  So no name is touched that may be one of the data file.
 import logging
 import os
 
+from ZODB._compat import FILESTORAGE_MAGIC
+
 from . import datafile
 from . import packedblobs
+from . import scan
 from .recovery import DamagedFile
+from .source import Source
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +31,8 @@ logger = logging.getLogger(__name__)
 UPLOAD = 'upload-'
 
 _SUFFIXES = '.pack', '.pack.index', '.index.index_tmp'
+#: An opening for writing removes what has such a name beside the data file.
+GONE_AFTER_OPEN = *_SUFFIXES, '.tmp'
 # Stock FileStorage empties the first, zc.lockfile writes into the second.
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
 
@@ -45,10 +52,45 @@ def remove(storage):
     for suffix in _SUFFIXES:
         if os.path.lexists(path + suffix):
             _refuse_uncounted(path + suffix, path)
-            _remove(path + suffix)
+            if not _ends_later(path + suffix, storage):
+                _remove(path + suffix)
     if storage.blob_dir:
         for name in _of_blobs(storage):
             _remove(name)
+
+
+def _ends_later(name, storage):
+    """Has it a transaction that is later than all of the data file?
+
+    Then it is more than a copy: after a rename that was left half done, it can
+    be the only file that is whole.
+    """
+    tid = _last_tid(name)
+    if tid is None or tid <= storage.lastTransaction():
+        return False
+    logger.warning(
+        '%s is left: its last transaction (tid %s) is later than that of %s;'
+        ' the next pack removes it', name, tid.hex(), storage._file_name)
+    return True
+
+
+def _last_tid(path):
+    """Of a data file that ends in a sound transaction; else None."""
+    if not os.path.isfile(path):
+        return None
+    with datafile.open_existing(path, read_only=True) as file:
+        source = Source.of_file(file.fileno())
+        end = source.end
+        if end < len(FILESTORAGE_MAGIC) + 8 or (
+                source.read(0, len(FILESTORAGE_MAGIC)) != FILESTORAGE_MAGIC):
+            return None
+        begin = end - 8 - int.from_bytes(source.read(end - 8, 8), 'big')
+        if begin < scan.FIRST:
+            return None
+        try:
+            return scan.read_transaction(source, begin).tid
+        except scan.Damage:
+            return None
 
 
 def _remove(name):

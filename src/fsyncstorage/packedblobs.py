@@ -32,8 +32,17 @@ def forget_list(blob_dir):
         datafile.remove_if_there(os.path.join(blob_dir, LIST))
 
 
-def take_away(storage):
-    """The packed file is in its place, for good."""
+def opened_list(blob_dir):
+    """The list, if there are blobs."""
+    return open(os.path.join(blob_dir, LIST), 'rb') if blob_dir else None
+
+
+def take_away(storage, listed):
+    """The packed file is in its place, for good.
+
+    The storage may be closed meanwhile: then `listed` is still the list of
+    this pack, and the file of its name may be that of another one.
+    """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
     if os.path.lexists(old):
@@ -41,27 +50,26 @@ def take_away(storage):
     if storage.pack_keep_old:
         datafile.disk.make_directory(old)
         _copy_marker(blob_dir, old)
-    for path in _listed(storage):
+    for path in _paths(storage, listed):
         if storage.pack_keep_old:
             _move(path, old + path[len(blob_dir):])
         else:
             _remove(path)
         _remove_empty_directories(storage, os.path.dirname(path))
-    datafile.disk.remove(os.path.join(blob_dir, LIST))
+    datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
     if storage.pack_keep_old:
         _link_what_stays(blob_dir, old)
 
 
-def _listed(storage):
-    """The paths that are there, of files and directories."""
-    with open(os.path.join(storage.blob_dir, LIST), 'rb') as lines:
-        for line in lines:
-            name = binascii.unhexlify(line.strip())
-            oid, tid = name[:8], name[8:]
-            path = (storage.fshelper.getBlobFilename(oid, tid) if tid
-                    else storage.fshelper.getPathForOID(oid))
-            if os.path.exists(path):
-                yield path
+def _paths(storage, listed):
+    """Those that are there, of files and directories."""
+    for line in listed:
+        name = binascii.unhexlify(line.strip())
+        oid, tid = name[:8], name[8:]
+        path = (storage.fshelper.getBlobFilename(oid, tid) if tid
+                else storage.fshelper.getPathForOID(oid))
+        if os.path.exists(path):
+            yield path
 
 
 def _remove(path):

@@ -68,17 +68,18 @@ def pack(storage, t, referencesf, gc):
             if packed is None:
                 return  # nothing can be freed
             try:
-                swap.swap(storage, *packed)
+                blobs = swap.swap(storage, *packed)
             finally:
                 storage._commit_lock.release()
-        _remove_what_was_packed_away(storage)
+        _remove_what_was_packed_away(storage, blobs)
     finally:
         storage._pack_is_in_progress = False
 
 
 def _packed(storage, referencesf, stop, gc):
-    # A packer of the user's own may empty a file of this name.
-    datafile.remove_if_there(storage._file_name + '.pack')
+    with swap.nobody_else_has_the_file(storage):
+        # A packer of the user's own may empty a file of this name.
+        datafile.remove_if_there(storage._file_name + '.pack')
     try:
         return storage.packer(storage, referencesf, stop, gc)
     except RedundantPackWarning as reason:
@@ -108,11 +109,12 @@ def _let_undos_end(storage):
     storage._flusher.drain()
 
 
-def _remove_what_was_packed_away(storage):
+def _remove_what_was_packed_away(storage, blobs):
     if not storage.pack_keep_old:
         datafile.remove_if_there(storage._file_name + '.old')
-    if storage.blob_dir:
-        packedblobs.take_away(storage)
+    if blobs is not None:
+        with blobs:
+            packedblobs.take_away(storage, blobs)
 
 
 def copy_what_is_needed(storage, referencesf, stop, gc):
@@ -120,8 +122,9 @@ def copy_what_is_needed(storage, referencesf, stop, gc):
 
     With a result, Data.fs.pack is complete and the commit lock is held.
     """
-    with contextlib.closing(
-            _Packer(storage, referencesf, stop, gc)) as packer:
+    with swap.nobody_else_has_the_file(storage):
+        packer = _Packer(storage, referencesf, stop, gc)
+    with contextlib.closing(packer):
         end = None
         try:
             end = packer.pack()
@@ -158,8 +161,9 @@ class _Packer(FileStoragePacker):
     def pack(self):
         self._check_up_to(self.file_end)
         self.gc.findReachable()
-        self._tfile = io.BufferedRandom(
-            datafile.open_new(self._path + '.pack'))
+        with swap.nobody_else_has_the_file(self._storage):
+            self._tfile = io.BufferedRandom(
+                datafile.open_new(self._path + '.pack'))
         if not self._copy_to_pack_time():
             return None
         self._copy_while_others_commit()

@@ -88,14 +88,16 @@ def refuse_lost_file(path, blob_dir):
 
 
 def _what_to_do(path):
-    if os.path.exists(path + '.pack'):
-        return ('If a crash interrupted a pack, an opening for writing'
-                ' finishes the swap where the new file is whole, and else'
-                f' {path}.old is: rename {path}.old to {path}')
+    words = 'Restore a backup'
     if os.path.exists(path + '.old'):
-        return (f'If a crash interrupted a pack, rename {path}.old to {path};'
-                ' else restore a backup')
-    return 'Restore a backup'
+        words = ('If a crash interrupted the last step of a pack, rename'
+                 f' {path}.old to {path}; but if its date is older than the'
+                 ' last commit, it is what an earlier pack kept, and lacks all'
+                 ' that came later. Else restore a backup')
+    if os.path.exists(path + '.pack'):
+        words = ('An opening for writing finishes the swap at the end of a'
+                 f' pack, if {path}.pack is whole. {words}')
+    return words
 
 
 def refuse_shortened(file, loaded):

@@ -15,6 +15,7 @@ Blob files are not copied: they belong to oids and tids, which stay.
 """
 
 import contextlib
+import itertools
 import os
 import re
 import typing
@@ -25,11 +26,15 @@ from ZODB.utils import z64
 from . import datafile
 from . import index
 from . import scan
+from . import seal
 from .source import Source
 from .storage import FsyncStorage
 
 # What is left out is listed up to this number, and counted.
 MOST_LISTED = 10_000
+# So many oids are listed in all.  A file can be made that looks as if it had
+# one in each ten bytes.
+MOST_OIDS = 1_000_000
 
 # From the oid in the header of a record to the position of its transaction.
 _OID_TO_POSITION = 24
@@ -136,22 +141,53 @@ class _Copy:
         self.tid = z64
         # Where the data are in the copy that others point to.
         self.places = {}
+        self.new_places = {}            # in the transaction that is copied
         # Data that others point to, and whose own record is left out.  Those
         # of different records are different parts of the file.
         self.room = verification.source.end
+        self.oids_to_list = MOST_OIDS
+        self.doubtful = None
 
     def run(self, tell):
         for found in scan.walk(self.source):
             tell('salvage', found.position)
             if not isinstance(found, scan.Damage):
-                self.copy(found)
+                self.copy_in_order(found)
             elif found.sound_records is None:
                 self.leave_out(found, self.oids_of(found), found.reason)
             else:
-                self.copy(found.sound_records)
+                self.copy_in_order(found.sound_records)
+        if self.doubtful:
+            self.copy(self.doubtful)
+
+    def copy_in_order(self, transaction):
+        """One whose tid is doubtful waits for the next one, which tells.
+
+        A wrong tid that is too late would keep out all that is behind it.
+        """
+        doubtful, self.doubtful = self.doubtful, None
+        if doubtful and self.tid < transaction.tid <= doubtful.tid:
+            self.leave_out(
+                doubtful, [record.oid for record in doubtful.records],
+                'no record has its tid, which is later than the next one')
+        elif doubtful:
+            self.copy(doubtful)
+        if self.is_doubtful(transaction):
+            self.doubtful = transaction
+        else:
+            self.copy(transaction)
+
+    @staticmethod
+    def is_doubtful(transaction):
+        """Does nothing in the transaction bear its tid out?"""
+        return (transaction.seal != seal.SOUND and bool(transaction.records)
+                and all(record.tid != transaction.tid
+                        for record in transaction.records))
 
     def leave_out(self, found, oids, reason):
         self.salvaged.transactions_left_out += 1
+        oids = list(itertools.islice(oids, self.oids_to_list))
+        self.oids_to_list -= len(oids)
         self.salvaged.leave_out(found.position, found.tid, oids, reason)
 
     def copy(self, transaction):
@@ -163,6 +199,7 @@ class _Copy:
                 'its tid is not later than that of the one before')
             return
         self.tid = transaction.tid
+        self.new_places = {}
         metadata = TransactionMetaData(
             transaction.user, transaction.description, transaction.extension)
         status = 'p' if transaction.status == b'p' else ' '
@@ -175,6 +212,8 @@ class _Copy:
         except BaseException:
             self.storage.tpc_abort(metadata)
             raise
+        # Not earlier: a record points back to another transaction.
+        self.places.update(self.new_places)
         self.salvaged.transactions += 1
 
     def copy_record(self, record, transaction, metadata):
@@ -191,7 +230,7 @@ class _Copy:
             record.oid, record.tid, data, '', place, metadata)
         self.salvaged.records += 1
         if data and holder.position in self.verification.shared:
-            self.places[holder.position] = self.storage.place(record.oid)
+            self.new_places[holder.position] = self.storage.place(record.oid)
 
     def data(self, record, holder):
         """ValueError if it cannot be that somebody wrote so much."""
@@ -207,16 +246,14 @@ class _Copy:
     def oids_of(self, damage):
         """Of all that still looks like a record of that transaction."""
         begin = damage.position.to_bytes(8, 'big') + b'\0\0'
-        oids = []
+        # Not one byte further: there may be as many of these as transactions.
+        damaged = Source(self.source.pread, damage.end)
         for at, _ in scan.matches(
-                self.source, re.compile(re.escape(begin)),
+                damaged, re.compile(re.escape(begin)),
                 damage.position + scan.HEADER + _OID_TO_POSITION):
-            if at >= damage.end:
-                break
             try:
-                record = scan.record_at(self.source, at - _OID_TO_POSITION)
+                record = scan.record_at(damaged, at - _OID_TO_POSITION)
             except EOFError:
-                break  # the file ends in it
+                break  # it ends in that record
             if record.previous < damage.position and record.end < damage.end:
-                oids.append(record.oid)
-        return oids
+                yield record.oid

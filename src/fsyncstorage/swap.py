@@ -25,6 +25,7 @@ import zc.lockfile
 from . import datafile
 from . import index
 from . import packedblobs
+from .errors import DiskError
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +45,25 @@ def refuse_what_is_in_the_way(storage):
             ' was changed')
 
 
+@contextlib.contextmanager
+def nobody_else_has_the_file(storage):
+    """A pack goes on for a while when its storage is closed.
+
+    By then the file may be open elsewhere, and be packed there, under the
+    same names.  In here the storage is not closed.
+    """
+    with storage._swapping:
+        storage._refuse_when_stopped()
+        yield
+
+
 def swap(storage, end, new_index):
     """Put the packed file in the place of the old one.
 
-    The commit lock is held, and everything is drained.
+    The commit lock is held, and everything is drained.  The list of blobs that
+    can be taken away now, or None: later, its name may be of another one.
     """
-    with storage._swapping:  # or closing; then somebody else may have the file
-        storage._refuse_when_stopped()
+    with nobody_else_has_the_file(storage):
         path, file = storage._file_name, None
         try:
             storage._flusher.sync_to(storage.getSize())
@@ -64,6 +77,7 @@ def swap(storage, end, new_index):
             if storage._file is not file:
                 _clean(storage, file)
             raise
+        return packedblobs.opened_list(storage.blob_dir)
 
 
 def _clean(storage, file):
@@ -123,7 +137,22 @@ def _give_name(path, to_rename):
     except BaseException:
         if not os.path.lexists(path):
             datafile.disk.replace(path + '.old', path)
+            _make_name_durable(path)
         raise
+
+
+def _make_name_durable(path):
+    """Of the old file, which stays.
+
+    Else the opening after a power cut would finish the swap, and what is
+    committed from now on would be gone.
+    """
+    try:
+        datafile.disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise DiskError(
+            f'{path} has its name back, but perhaps not for good: {error}'
+        ) from error
 
 
 def finish_interrupted(path):

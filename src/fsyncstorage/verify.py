@@ -40,11 +40,12 @@ import zlib
 from collections import Counter
 
 from ZODB._compat import FILESTORAGE_MAGIC
-from ZODB.blob import is_blob_record
 from ZODB.fsIndex import fsIndex
 
 from . import scan
 from . import seal
+from .blobrecord import FRONT
+from .blobrecord import is_of_blob
 from .references import references
 
 # Kinds of damage.
@@ -503,10 +504,11 @@ class Verification:
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
             return False
-        with contextlib.suppress(TooMuch, ValueError, zlib.error):
-            if is_blob_record(self.content(record)[1]):
-                self.blob_data.add(record.position)
-                return True
+        front = self.source.read(
+            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
+        if is_of_blob(front):
+            self.blob_data.add(record.position)
+            return True
         return False
 
     def find_orphans(self):
@@ -564,11 +566,15 @@ class Verification:
             self.report.index = 'not compared: the data is damaged'
             return
         ours, theirs = self.index, self.stored.index
-        wrong = [oid for oid, at in theirs.iteritems() if ours.get(oid) != at]
-        wrong += [oid for oid in ours if oid not in theirs]
-        if wrong:
+        first, count = None, 0
+        for oid in itertools.chain(
+                (oid for oid, at in theirs.iteritems() if ours.get(oid) != at),
+                (oid for oid in ours if oid not in theirs)):
+            first = first or oid
+            count += 1
+        if count:
             self.wrong_index(
-                f'{len(wrong):,} entries are not as in the data', wrong[0])
+                f'{count:,} entries are not as in the data', first)
         else:
             self.report.index = (
                 f'{len(theirs):,} entries as in the data before {position}')

@@ -12,6 +12,7 @@ thing, too.  So it shows in the file
 
 import copy
 import io
+import math
 
 import ZODB.serialize
 from persistent import Persistent
@@ -81,11 +82,9 @@ class History:
                 self._add_holder(**state)
 
     def _add_holder(self, name, token, read, thing, thing_token):
-        known = [each for each in read.values() if each in self._written]
-        if len(known) < len(read):
+        if not self._has(read):
             self._problem('it has read what was lost')
-        elif known and max(map(self._written.get, known)) >= min(
-                self._overwritten.get(each, self._count) for each in known):
+        elif not self.shows(read):
             self._problem('it has read what was never there together')
         if read.get(name) != self._current.get(name):
             self._problem('it has overwritten what it had not read')
@@ -95,6 +94,16 @@ class History:
             self._overwritten[self._current[name]] = self._count
         self._current[name] = token
         self._written[token] = self._count
+
+    def shows(self, read):
+        """Were these tokens there together, at some time?"""
+        return self._has(read) and (
+            max(map(self._written.get, read.values()), default=-1)
+            < min((self._overwritten.get(each, math.inf)
+                   for each in read.values()), default=0))
+
+    def _has(self, read):
+        return self._written.keys() >= set(read.values())
 
     def _problem(self, words):
         self.problems.append(f'{words} ({self.last_tid.hex()})')

@@ -2,7 +2,8 @@
 
 Each thread commits transactions that read holders (history) and write one.
 Some of these stop on the way until the power has gone, or is back, and go on
-then: they have seen what may be lost.  The counts are of transactions, but for
+then: they have seen what may be lost.  What they read is held against the
+files, too, whether they commit or not.  The counts are of transactions, but for
 `cuts`, and for the commits that the files showed (`judged`).
 
     python -m tests.crashing.spanning POLICY SECONDS [undoomed]
@@ -63,6 +64,8 @@ class Power:
     def __init__(self):
         self.counts = collections.Counter()
         self.problems = []
+        #: What each transaction has read, in the end: name -> token.
+        self.views = []
         self._changed = threading.Condition()
         self._cuts = self._lives = 0
         self._waiting = 0
@@ -154,6 +157,7 @@ class Worker:
         holders = [root[name] for name in self._source.sample(
             sorted(root), READS)]
         read = {}
+        self._power.views.append(read)
         for holder in holders:
             read[holder.name] = holder.token
             self._dawdle()
@@ -176,6 +180,9 @@ class Worker:
             self._power.wait_until_gone()
         elif chance < 0.06:
             self._power.wait_until_back()
+            if self._source.random() < 0.5:
+                # A commit that comes sooner finds no server.
+                self._db.storage._wait()
 
 
 def first_image(scratch):
@@ -201,6 +208,7 @@ class Trial:
         self.problems = self.power.problems
         self._source = random.Random(seed)
         self._history = History()
+        self._of_lives = []  # with all that each has committed
 
     def run(self, cuts=CUTS):
         with scratch_directory() as scratch, quiet(), Lives(
@@ -219,6 +227,8 @@ class Trial:
                     self._judge(cut, scratch)
                     lives.begin()
                     self.power.back()
+            self._judge(lives.cut(), scratch)
+        self._judge_views()
         return self
 
     @contextlib.contextmanager
@@ -247,6 +257,7 @@ class Trial:
                 cut.path, read_only=True)) as storage:
             committed = all_of_it.add_all(storage)
         self.problems += all_of_it.problems
+        self._of_lives.append(all_of_it)
         shutil.rmtree(os.path.dirname(cut.path))
         directory = os.path.join(scratch, 'left')
         cut.image.write(directory)
@@ -257,6 +268,15 @@ class Trial:
         self._history.problems.clear()  # they were counted above
         self.counts['commits judged'] += committed
         self.counts['commits lost'] += committed - left
+
+
+    def _judge_views(self):
+        """Those of transactions that did not commit, too."""
+        self.counts['views judged'] = len(self.power.views)
+        for read in self.power.views:
+            if not any(life.shows(read) for life in self._of_lives):
+                self.problems.append(
+                    f'a reader saw what was never there together ({read})')
 
 
 def without_doom():

@@ -18,8 +18,11 @@ Both are needed:
   invalidations of its next transaction.  This is the only way to know whose
   commit it is;
 - what is *under way*, a load that waits for the server, was called before
-  that.  It is refused when it returns, by the tid that it reads before (`starts`).
-  Each doomed instance has one, until it is doomed no more.
+  that.  It is refused when it returns, by the tid that it reads before.  Each
+  instance makes a bytes object of its own of that, when a transaction begins,
+  and passes this one with each load.  So it is known by what it *is*
+  (`refuses`): a historical connection, or a transaction to come, may read
+  before an equal one, and instances that lie idle stay doomed for long.
 
 The order: first the client's cache is empty, and at the last transaction that
 the server has (`link`), and the connections shall forget the objects that they
@@ -44,8 +47,6 @@ import weakref
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
-from ZODB.utils import p64
-from ZODB.utils import u64
 
 REASON = ('the server has lost what this transaction has seen; the next one'
           ' goes on')
@@ -61,8 +62,8 @@ class Doom:
     def __init__(self):
         #: How often it fell.
         self.falls = 0
-        #: Who reads before one of these has seen what is lost.
-        self.starts = frozenset()
+        # The tids that doomed transactions read before, by their id().
+        self._starts = {}
         self._start_of = weakref.WeakKeyDictionary()  # of doomed instances
         self._lock = threading.Lock()
 
@@ -74,15 +75,16 @@ class Doom:
             return
         # Else an instance begins where it began before.
         adapter.invalidate(last_tid, ())
-        # Those that are to come begin there, and what is read there is right.
-        next_start = p64(u64(last_tid) + 1)
         with adapter._lock, self._lock:
             self._start_of.clear()
             for instance in adapter._instances:
                 self._doom(instance)
-                if instance._start != next_start:
-                    self._start_of[instance] = instance._start
-            self.starts = frozenset(self._start_of.values())
+                self._start_of[instance] = instance._start
+            self._starts_changed()
+
+    def refuses(self, tid):
+        """Is it what a doomed transaction reads before?"""
+        return id(tid) in self._starts
 
     def _doom(self, instance):
         def begin():
@@ -100,7 +102,11 @@ class Doom:
             for name in *READS, *WRITES, BEGINS:
                 vars(instance).pop(name, None)
             self._start_of.pop(instance, None)
-            self.starts = frozenset(self._start_of.values())
+            self._starts_changed()
+
+    def _starts_changed(self):
+        # They are held: nothing else gets the id() of one.
+        self._starts = {id(start): start for start in self._start_of.values()}
 
 
 def _refuse_to_read(oid, *_):

@@ -48,16 +48,15 @@ class _Connection(ClientIO):
         self.link.leave()
         protocol = self.protocol
         try:
-            lost = await self._has_lost_what_we_saw(server_tid)
+            if await self._has_lost_what_we_saw(server_tid):
+                self.lost = True
+                if self.cache.getLastTid() > server_tid:
+                    self.cache.begin_anew(server_tid)  # ZEO would refuse
         except Exception as error:
             # As ZEO does where it cannot verify.
             del self.protocol
             self.register_failed(protocol, error)
         else:
-            if lost:
-                self.lost = True
-                if self.cache.getLastTid() > server_tid:
-                    self.cache.begin_anew(server_tid)  # ZEO would refuse
             await super().verify(server_tid)
 
     async def _has_lost_what_we_saw(self, server_tid):
@@ -66,7 +65,8 @@ class _Connection(ClientIO):
         One that did not end in the meantime has lost nothing.  One that is
         behind us may be a copy that lags; it says which it is.  One that is
         ahead, but does not know that transaction, has lost it or forgotten
-        it: in doubt it is lost.
+        it: in doubt it is lost.  If there is no database yet, no transaction
+        has begun, and it is enough that ZEO drops the cache.
         """
         seen = self.cache.getLastTid()
         if seen in (z64, server_tid) or server_tid is None:
@@ -78,13 +78,13 @@ class _Connection(ClientIO):
         if seen > server_tid:
             lost = about.get('lost')
         else:
-            lost = self.link.instance is not None and (
+            lost = self.client.has_db and (
                 await call('getInvalidations', seen) is None)
         if lost:
             logger.warning(
-                '%s: the server does not have %s, the last transaction that'
-                ' this client has seen; it is at %s. The cache is dropped, and'
-                ' transactions that are under way fail',
+                '%s: the server lost %s, the last transaction that this client'
+                ' has seen, or does not know it any more; it is at %s. The'
+                ' cache is dropped, and transactions that are under way fail',
                 self.client.__name__, seen.hex(), server_tid.hex())
         return lost
 

@@ -84,6 +84,10 @@ class FsyncClient(ClientStorage):
             self._close_blobs()
             raise
 
+    @property
+    def has_db(self):
+        return self._db is not None
+
     def notify_connected(self, connection, info):
         super().notify_connected(connection, info)
         # A server that was started again gives the same ones to others.
@@ -109,10 +113,10 @@ class FsyncClient(ClientStorage):
         try:
             found = super().loadBefore(oid, tid)
         except POSKeyError:
-            if tid not in self._doom.starts:
+            if not self._doom.refuses(tid):
                 raise
         else:
-            if tid not in self._doom.starts:
+            if not self._doom.refuses(tid):
                 return found
         raise ReadConflictError(REASON, oid=oid)
 

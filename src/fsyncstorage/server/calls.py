@@ -138,7 +138,8 @@ REGISTERED = {
     'loadSerial': Call(is_oid, is_tid),
     'getTid': Call(is_oid),
     'sendBlob': Call(is_oid, is_tid),
-    'history': Call(is_oid, is_number, optional=1),
+    # Without an oid it is answered as stock does: there is no such object.
+    'history': Call(or_none(is_oid), or_none(is_number), optional=1),
     'record_iternext': Call(or_none(is_oid), optional=1),
     'undoLog': Call(is_number, is_number),
     'undoInfo': Call(is_number, is_number, or_none(is_mapping)),

@@ -25,6 +25,7 @@ from ZEO.asyncio.server import Delay
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
 from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
@@ -38,8 +39,11 @@ from . import quiet
 from .ballot import Ballot
 from .blobstream import BlobStreams
 
-# Below stock's, where operators look for what sessions say.
+# What sessions say is shown under stock's name, where operators look for it;
+# but stock's own logger stays as it is.
 logger = quiet.get_logger('ZEO.StorageServer.session')
+logger.addFilter(lambda record: setattr(
+    record, 'name', 'ZEO.StorageServer') or True)
 
 # Entries of a history, and transactions of a list of these, that are given.
 MOST_LISTED = 10000
@@ -206,6 +210,8 @@ class Session(ZEOStorage):
         return self._read(self.storage.getTid, oid)
 
     def history(self, oid, size=1):
+        if oid is None:
+            raise POSKeyError(oid)
         size = min(size, MOST_LISTED)
         return self._slow(lambda: self.storage.history(oid, size=size))
 
