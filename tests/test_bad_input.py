@@ -212,7 +212,7 @@ class Calls(TestCase):
                 with self.assertRaisesRegex(
                         StorageTransactionError, 'cannot have the status'):
                     self.storage.tpc_begin(
-                        TransactionMetaData(), None, status)
+                        TransactionMetaData(), None, status, wait=False)
         for status in 'p', b'p', b' ':
             transaction = TransactionMetaData()
             self.storage.tpc_begin(transaction, None, status)
