@@ -140,13 +140,13 @@ def prepare(base):
     layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if _said_by(marker) != layout:
-        # A torn marker stays until there is a whole one: without any, blobs
-        # in the other layout would be taken for `lawn`, and not be found.
-        new = marker + '.new'
-        with datafile.open_new(new) as file:
+        # Over a torn one: if it were removed before, and no other could be
+        # made, the next opening would take all blobs for `lawn`.
+        with datafile.DataFile(
+                marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as file:
             file.write(layout.encode())
+            file.truncate()
             file.sync()
-        datafile.disk.replace(new, marker)
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
     return layout
