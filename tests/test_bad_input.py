@@ -197,6 +197,43 @@ class Calls(TestCase):
             self.storage.loadBefore(oid(9), b'\x7f' * 8)
         self.assertIsNone(self.storage.loadBefore(oid(1), self.first))
 
+    def test_a_record_without_data(self):
+        """It would be read as one that points back, and the file as damaged:
+        by the next opening without an index, and by each pack."""
+        transaction = begin(self.storage)
+        for call in (
+            lambda: self.storage.store(
+                oid(2), b'\0' * 8, b'', '', transaction),
+            lambda: self.storage.restore(
+                oid(2), self.storage._tid, b'', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(StorageError, 'without data'):
+                call()
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(2)
+
+    def test_a_status_that_no_transaction_has(self):
+        """At the next opening it would be unfinished, undone or damaged."""
+        for status in 'c', 'u', 'x', '', '  ', b'c':
+            with self.subTest(status):
+                with self.assertRaisesRegex(
+                        StorageTransactionError, 'cannot have the status'):
+                    self.storage.tpc_begin(
+                        TransactionMetaData(), None, status, wait=False)
+        for status in 'p', b'p', b' ':
+            transaction = TransactionMetaData()
+            self.storage.tpc_begin(transaction, None, status)
+            self.storage.tpc_vote(transaction)
+            self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(4)
+
+    def check_what_is_in_the_file(self, number):
+        """An opening that has no index reads so many transactions."""
+        self.storage.close()
+        os.remove(self.path('Data.fs.index'))
+        self.assertEqual(len(list(self.open().iterator())), number)
+
     def test_finish_without_vote(self):
         transaction = begin(self.storage)
         self.storage.store(oid(2), b'\0' * 8, b'x', '', transaction)

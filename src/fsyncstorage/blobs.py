@@ -140,8 +140,12 @@ def prepare(base):
     layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if _said_by(marker) != layout:
-        with datafile.open_new(marker) as file:
+        # Over a torn one: if it were removed before, and no other could be
+        # made, the next opening would take all blobs for `lawn`.
+        with datafile.DataFile(
+                marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as file:
             file.write(layout.encode())
+            file.truncate()
             file.sync()
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
@@ -204,7 +208,8 @@ def _layout_by_content(base, torn):
         return 'lawn'
     for name in names:
         path = os.path.join(base, name)
-        if os.path.isdir(path) and any(
+        # Others may be unreadable, like lost+found.
+        if name.startswith('0x') and os.path.isdir(path) and any(
                 inner.endswith('.blob') for inner in os.listdir(path)):
             return 'lawn'  # the files are one level below
     return 'bushy'

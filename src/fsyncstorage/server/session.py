@@ -57,7 +57,7 @@ MOST_ITERATORS = 100
 
 BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
 
-STATUSES = (' ', 'p', 'u')
+STATUSES = (' ', 'p')
 
 
 class Later(Delay):
