@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 import unittest
 
 import zc.lockfile
@@ -16,7 +15,6 @@ from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
-from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
@@ -328,44 +326,13 @@ class Calls(TestCase):
         commit(copy, {1: b'x'})
 
 
-class FarAhead(TestCase):
-    """Identifiers behind which nothing would be left for the others."""
+class HighOids(TestCase):
+    """Those behind which nothing would be left for new objects."""
 
     def setUp(self):
         super().setUp()
         self.storage = self.open()
         commit(self.storage, {1: b'x'})
-
-    def begin_with(self, tid):
-        transaction = TransactionMetaData()
-        self.storage.tpc_begin(transaction, tid)
-        return transaction
-
-    @staticmethod
-    def tid_in(seconds):
-        return TimeStamp(*time.gmtime(time.time() + seconds)[:6]).raw()
-
-    def test_a_tid_of_the_far_future(self):
-        for number, tid in enumerate(
-                (b'\xff' * 8, self.tid_in(committing.MOST_AHEAD + 60)), 2):
-            with self.assertRaisesRegex(
-                    StorageTransactionError, 'ahead of the clock'):
-                self.begin_with(tid)
-            commit(self.storage, {number: b'y'})
-            self.storage = self.open_again()
-
-    def open_again(self):
-        self.storage.close()
-        return self.open()
-
-    def test_a_clock_that_is_a_bit_ahead(self):
-        """A source's, from which transactions are copied."""
-        tid = self.tid_in(committing.MOST_AHEAD - 60)
-        transaction = self.begin_with(tid)
-        self.storage.restore(oid(2), tid, b'y', '', None, transaction)
-        self.storage.tpc_vote(transaction)
-        self.assertEqual(self.storage.tpc_finish(transaction), tid)
-        self.assertGreater(commit(self.storage, {3: b'z'}), tid)
 
     def test_an_oid_behind_which_there_is_none(self):
         highest = b'\xff' * 8

@@ -27,7 +27,6 @@ import io
 import os
 import struct
 import tempfile
-import time
 import zlib
 
 from ZODB.FileStorage import FileStorage
@@ -60,10 +59,6 @@ from .reading import pread_cached
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
 
-# A transaction id that is given may be so many seconds ahead of the clock.
-# Every later one must be greater: after one of the far future, clocks mean
-# nothing any more, and after the last there is none.
-MOST_AHEAD = 24 * 3600
 # New oids are counted on from the highest one that was stored: behind this one
 # 2**56 are left.
 HIGHEST_OID = b'\xfe' + b'\xff' * 7
@@ -76,16 +71,6 @@ _transaction_header = struct.Struct(TRANS_HDR)
 STATUS_OFFSET = 16  # of the status byte in it
 
 _WAITING = contextlib.nullcontext()
-
-
-def _refuse_far_future(tid):
-    limit = TimeStamp(*time.gmtime(time.time() + MOST_AHEAD)[:6]).raw()
-    if tid > limit:
-        raise StorageTransactionError(
-            f'the transaction id {tid.hex()} is more than'
-            f' {MOST_AHEAD // 3600} hours ahead of the clock of this machine;'
-            ' every later commit would need a greater one. (Of a database'
-            ' that has such ids, move the files, not the transactions)')
 
 
 class AsyncFinish:
@@ -118,8 +103,6 @@ class CommitMachinery(FileStorage):
     def tpc_begin(self, transaction, tid=None, status=' ', wait=True):
         if self._closed:
             raise self._is_closed()
-        if tid is not None:
-            _refuse_far_future(tid)
         if as_bytes(status) not in STATUSES:
             raise StorageTransactionError(
                 f'a transaction cannot have the status {status!r}')

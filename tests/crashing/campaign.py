@@ -184,10 +184,10 @@ def _new_case(source, known):
 def trial(recording, judge, images, models=MODELS):
     """(model, case, problems) of about so many images, over these models."""
     left = images
-    for models, model in zip(range(len(models), 0, -1), reversed(models)):
+    for shares, model in zip(range(len(models), 0, -1), reversed(models)):
         # The coarsest first: what it cannot give, the finer ones do.
         for case, problems in verdicts(
-                judge, cases(recording, model, -(-left // models))):
+                judge, cases(recording, model, -(-left // shares))):
             yield model, case, problems
             left -= 1
 
