@@ -235,6 +235,13 @@ class HostileTests(SalvageCase):
         self.assertEqual(len(self.salvage(file.data)), 1)
         self.assertEqual(self.salvaged.transactions_left_out, 1)
 
+    def test_the_last_oid(self):
+        """It is given by no storage, and may be in a file."""
+        file = hostilefiles.File()
+        for number in (1 << 64) - 1, 1:
+            file.append(lambda position, here: hostilefiles.record(
+                position, number, NOTHING, tid=file.tid))
+        self.assertEqual(len(self.salvage(file.data)), 2)
 
     def test_tids_that_no_record_has(self):
         """As some tools wrote them: they are copied, if they rise."""

@@ -526,6 +526,23 @@ class Floods(BoundsTestCase):
         self.assertLessEqual(order.index(oid(2)), 16)
         greedy.close()
 
+    def test_calls_that_take_long(self):
+        """A turn ends in time, not only after so many calls."""
+        loop, order = self.server.acceptor.event_loop, []
+
+        def ping(session):
+            if not order:
+                loop.call_soon(order.append, 'others')
+            order.append('ping')
+            time.sleep(0.01)
+
+        client = self.client()
+        self.patch(session.Session, 'ping', ping)
+        client.socket.sendall(b''.join(
+            zeowire.call(number, 'ping') for number in range(2, 32)))
+        until(lambda: len(order) == 31, 'all are answered')
+        self.assertEqual(order.index('others'), 1)
+
     def test_slow_calls(self):
         """One at a time of each client, so that there are threads left."""
         held, goes_on = threading.Semaphore(0), threading.Event()
@@ -552,7 +569,13 @@ class Floods(BoundsTestCase):
         one = self.in_loop(
             lambda: next(iter(self.server.connections)))
         take_frames = one._take_frames
-        one._take_frames = lambda: taken.append(take_frames()) or taken[-1]
+
+        def note():
+            number, more = take_frames()
+            taken.append(number)
+            return number, more
+
+        one._take_frames = note
         for peer in client, other:
             asked = [peer.ask('ping') for _ in range(100)]
             for number in asked:

@@ -13,7 +13,7 @@ else:
 - while it does not read what it is sent, or much of what it asked for is not
   answered, nothing of it is read, and when too much has gathered it is
   disconnected (accounts);
-- after `TURN` frames it is the others' turn;
+- after `TURN` frames, or `LONGEST_TURN` seconds, it is the others' turn;
 - a frame that has begun has to come to its end, and a long one needs room
   (frames);
 - what it sends that cannot be understood ends its connection.
@@ -26,6 +26,7 @@ connections there are (door).
 import asyncio
 import json
 import struct
+import time
 
 from ZEO.asyncio.marshal import encoder
 from ZEO.asyncio.marshal import reduce_exception
@@ -60,8 +61,10 @@ MOST_BEFORE = 1 << 16
 # Calls of `register` that it has: stock clients try another one where they may
 # not write.
 MOST_TRIES = 8
-# Frames of one client that are taken before others have their turn.
+# Frames of one client that are taken before others have their turn, and
+# seconds: a frame may take a few milliseconds to decode.
 TURN = 64
+LONGEST_TURN = 0.005
 # Reads of one client that may be unanswered; then it is not read.
 WINDOW = 256
 # Bytes of replies that may wait for each other.
@@ -158,9 +161,9 @@ class Connection(asyncio.Protocol):
         """Answer what has come, as far as the answers are taken."""
         self._work_is_near = False
         self._corked = []
-        taken = 0
+        taken, more = 0, False
         try:
-            taken = self._take_frames()
+            taken, more = self._take_frames()
             self._check_newcomer()
         except Exception as error:
             logger.error('%s: disconnected: %s: %s', self.session.log_label,
@@ -171,7 +174,7 @@ class Connection(asyncio.Protocol):
         if self._successor is not None:
             self._hand_over(self._successor)
         elif not self.closed:
-            self._go_on_reading(taken, came)
+            self._go_on_reading(taken, came, more)
 
     def _check_newcomer(self):
         if not self._registered and self._received > MOST_BEFORE and (
@@ -179,12 +182,18 @@ class Connection(asyncio.Protocol):
             raise ValueError(f'{self._received} bytes, and not registered')
 
     def _take_frames(self):
-        """Return how many were taken."""
+        """Return how many were taken, and whether the turn ended before all
+        were."""
         buffer = self._buffer
         self._waits_for_room = False
         start = taken = 0
-        while (len(buffer) - start >= _LENGTH.size and self._may_take()
-               and taken < TURN):
+        end_of_turn = time.monotonic() + LONGEST_TURN
+        more = False
+        while len(buffer) - start >= _LENGTH.size and self._may_take():
+            more = taken == TURN or (
+                taken and time.monotonic() > end_of_turn)
+            if more:
+                break
             length, = _LENGTH.unpack_from(buffer, start)
             if length > self._longest:
                 raise ValueError(f'a frame of {length} bytes')
@@ -203,15 +212,14 @@ class Connection(asyncio.Protocol):
                 self._uncork()
                 self._corked = []
         del buffer[:start]
-        return taken
+        return taken, more
 
     def _may_take(self):
         return not (self.closed or self.account.full
                     or self.unanswered >= WINDOW)
 
-    def _go_on_reading(self, taken, came):
+    def _go_on_reading(self, taken, came, more=False):
         """Read, or not; and whoever is read has to go on sending."""
-        more = taken == TURN
         if more and not self._work_is_near:
             self._work_is_near = True
             self.loop.call_soon(self.go_on)
