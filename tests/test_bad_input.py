@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 import zc.lockfile
 from ZODB.BaseStorage import TransactionRecord
@@ -358,6 +359,19 @@ class FarAhead(TestCase):
         self.storage.tpc_vote(transaction)
         self.assertEqual(self.storage.tpc_finish(transaction), tid)
         self.assertGreater(commit(self.storage, {3: b'z'}), tid)
+
+    def test_a_file_that_has_such_ids_is_served(self):
+        """The clock was wrong when they were given."""
+        tid = self.tid_in(committing.MOST_AHEAD + 3600)
+        with mock.patch.object(committing, 'MOST_AHEAD', 10 ** 6):
+            transaction = self.begin_with(tid)
+            self.storage.tpc_vote(transaction)
+            self.storage.tpc_finish(transaction)
+        self.storage = self.open_again()
+        self.assertGreater(commit(self.storage, {2: b'y'}), tid)
+        self.storage.pack(time.time(), lambda data: [], False)
+        self.storage = self.open_again()
+        self.assertEqual(self.storage.load(oid(2))[0], b'y')
 
     def test_an_oid_behind_which_there_is_none(self):
         highest = b'\xff' * 8
