@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 import zc.lockfile
@@ -15,6 +16,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
+from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
@@ -324,6 +326,24 @@ class Calls(TestCase):
         self.assertEqual([transaction.tid for transaction in copy.iterator()],
                          [p64(7), p64(9)])
         commit(copy, {1: b'x'})
+
+
+class TidsOfTheFuture(TestCase):
+
+    def test_a_file_that_has_such_ids_is_served(self):
+        """The clock was wrong when they were given."""
+        tid = TimeStamp(*time.gmtime(time.time() + 10 ** 6)[:6]).raw()
+        storage = self.open()
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction, tid)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        storage.close()
+        storage = self.open()
+        self.assertGreater(commit(storage, {2: b'y'}), tid)
+        storage.pack(time.time(), lambda data: [], False)
+        storage.close()
+        self.assertEqual(self.open().load(oid(2))[0], b'y')
 
 
 class HighOids(TestCase):

@@ -397,6 +397,34 @@ class Blobs(TestCase):
         with open(marker) as file:
             self.assertEqual(file.read(), 'bushy' if empty else layout)
 
+    def test_a_directory_that_is_made_anew_during_a_sync(self):
+        """A pack removed it: its name is not durable any more."""
+        storage = self.opened('none')
+        above = os.path.join(storage.blob_dir, '0x00')
+        upload = self.path('upload')
+
+        def place(number):
+            with open(upload, 'wb') as file:
+                file.write(b'content')
+            placed = storage._no_blobs(removable=True)
+            placed.put(upload, oid(number), oid(number))
+            return placed
+
+        synced, again = [], []
+
+        def sync_directory(path, *args):
+            datafile.Disk.sync_directory(self.disk, path, *args)
+            synced.append(path)
+            if path == storage.blob_dir and not again:
+                shutil.rmtree(above)
+                again.append(place(2))
+
+        with mock.patch.object(self.disk, 'sync_directory', sync_directory):
+            place(1).sync(storage._spare)
+            del synced[:]
+            again[0].sync(storage._spare)
+        self.assertIn(storage.blob_dir, synced)
+
     def test_a_torn_marker_stays_until_there_is_a_whole_one(self):
         """Without any, the next opening would not find the blobs."""
         storage = self.opened('group-commit')

@@ -96,13 +96,22 @@ class Placed:
             except self._gone:
                 continue
             directories.update(self._names_to_sync(path))
+        # Noted before: what is removed and made anew meanwhile, `put` takes
+        # out again.
+        noted = directories - {os.path.dirname(path) for path in paths}
+        self._durable_names |= noted
+        try:
+            self._sync_directories(directories, spare)
+        except BaseException:
+            self._durable_names -= noted
+            raise
+
+    def _sync_directories(self, directories, spare):
         for path in sorted(directories, reverse=True):  # inner ones first
             try:
                 spare.sync_directory(path)
             except self._gone:
                 continue
-        leaves = {os.path.dirname(path) for path in paths}
-        self._durable_names |= directories - leaves
 
     def _paths(self, keys):
         for start in range(0, len(keys), KEY):
