@@ -481,6 +481,15 @@ class Floods(BoundsTestCase):
         self.assertIn(f'({1000 - quiet.BURST} such lines were left out)',
                       logs.output[0])
 
+    def test_a_line_is_one(self):
+        client = self.client()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            client.post('set_client_label', 'me\n12:00 CRITICAL all is lost')
+            client.post('no such call')
+            client.wait_for_end()
+        self.assertIn(r'me\n12:00 CRITICAL', logs.output[0])
+        self.assertNotIn('\n', logs.output[0])
+
     def test_blobs_past_their_end(self):
         tid = self.store_blob(2, b'short')
         peer = self.peer()
@@ -606,15 +615,33 @@ class Floods(BoundsTestCase):
         client.call('pack', 2e9, True)
 
     def test_iterators(self):
+        """The one that was not used for longest is ended for another one."""
         self.patch(session, 'MOST_ITERATORS', 3)
         client = self.client()
-        for _ in range(3):
-            number = client.call('iterator_start', None, None)
-        with self.assertLogs(LOG, 'ERROR'):
-            with self.assertRaisesRegex(Refused, 'StorageError'):
-                client.call('iterator_start', None, None)
-        client.call('iterator_gc', [number])
+        first, second, third = (
+            client.call('iterator_start', None, None) for _ in range(3))
+        client.call('iterator_next', first)
         client.call('iterator_start', None, None)
+        with self.assertRaisesRegex(Refused, 'is not open'):
+            client.call('iterator_next', second)
+        tid = client.call('iterator_next', third)[0]
+        client.call('iterator_record_start', third, tid)
+        self.assertEqual(len(self.only_session()._iterators), 3)
+
+    def test_nothing_is_kept_of_an_iterator_that_has_ended(self):
+        client = self.client()
+        for _ in range(5):
+            number = client.call('iterator_start', None, None)
+            client.ask('iterator_next', number)
+            client.post('iterator_gc', [number])
+        number = client.call('iterator_start', None, None)
+        one = self.only_session()
+        self.assertEqual(list(one._iterators), [number])
+        self.assertEqual(one._txn_iterators_last, {})
+
+    def only_session(self):
+        one, = self.in_loop(lambda: list(self.server.connections))
+        return one.session
 
     def test_missed_invalidations(self):
         """Who has missed very many drops its cache."""
@@ -656,6 +683,18 @@ class Writers(BoundsTestCase):
         client.call('vote', 7)
         self.assertEqual(client.call('tpc_finish', 7), tid)
         self.assertGreater(client.commit({3: record()}), tid)
+
+    def test_a_blob_that_was_not_begun(self):
+        client = self.client()
+        client.begin()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            client.post('storeBlobChunk', b'x')
+            client.wait_for_end()
+        self.assertIn('no blob has been started', logs.output[-1])
+        client = self.client()
+        client.begin()
+        with self.assertLogs(LOG, 'ERROR'), self.assertRaises(Refused):
+            client.call('storeBlobEnd', oid(2), z64, record(), client.id)
 
     def test_open_transactions(self):
         """All that they keep in memory together."""

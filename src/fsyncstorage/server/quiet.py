@@ -3,6 +3,8 @@
 Each place in the code that logs may say `BURST` lines, and one more for each
 `INTERVAL` seconds that pass.  What it does not say is counted, and the next
 line tells how many there were.
+
+What is said is one line, whatever a peer has put into it: a name, a label.
 """
 
 import logging
@@ -50,9 +52,16 @@ class Filter:
                 return False
             place.allowed -= 1
             left_out, place.left_out = place.left_out, 0
+        text = _in_one_line(record.getMessage())
         if left_out:
-            record.msg = f'{record.msg} ({left_out} such lines were left out)'
+            text += f' ({left_out} such lines were left out)'
+        record.msg, record.args = text, ()
         return True
+
+
+def _in_one_line(text):
+    return text if text.isprintable() else ''.join(
+        each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 #: Of all these loggers.

@@ -52,7 +52,8 @@ logger.addFilter(_named_as_stock)
 
 # Entries of a history, and transactions of a list of these, that are given.
 MOST_LISTED = 10000
-# Iterators that one client may have open.
+# Iterators that one client may have open: the one it has not used for longest
+# is ended for another one.
 MOST_ITERATORS = 100
 
 BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
@@ -247,29 +248,54 @@ class Session(ZEOStorage):
             answer.done, self.service.look_up_invalidations, tid,
             self.service.last_tid))
 
+    # (The slow calls of a client come one after the other: no two of these
+    # run at a time.)
+
     def iterator_start(self, start, stop):
-        self._check_iterators()
         return self._slow(self._start_iterator, start, stop)
 
     def _start_iterator(self, start, stop):
+        self._make_room()
         iterator_id = super().iterator_start(start, stop)
         self._iterators[iterator_id] = _Shown(self._iterators[iterator_id])
         return iterator_id
 
-    def _check_iterators(self):
-        if len(self._iterators) >= MOST_ITERATORS:
-            raise StorageError(
-                f'{MOST_ITERATORS} iterators are open, that is the limit')
+    def _make_room(self):
+        """Stock clients tell of those they have dropped when they commit."""
+        while len(self._iterators) >= MOST_ITERATORS:
+            self._end_iterators([next(iter(self._iterators))])
 
     def iterator_next(self, iid):
-        return self._slow(super().iterator_next, iid)
+        return self._slow(self._next_of, super().iterator_next, iid)
 
     def iterator_record_start(self, txn_iid, tid):
-        self._check_iterators()
-        return self._slow(super().iterator_record_start, txn_iid, tid)
+        return self._slow(self._start_record_iterator, txn_iid, tid)
+
+    def _start_record_iterator(self, txn_iid, tid):
+        self._make_room()
+        return super().iterator_record_start(txn_iid, tid)
 
     def iterator_record_next(self, iid):
-        return self._slow(super().iterator_record_next, iid)
+        return self._slow(self._next_of, super().iterator_record_next, iid)
+
+    def _next_of(self, method, iid):
+        if iid not in self._iterators:
+            raise StorageError(
+                f'the iterator {iid} is not open: a client has'
+                f' {MOST_ITERATORS}, which it used last')
+        self._iterators[iid] = self._iterators.pop(iid)  # the last one
+        return method(iid)
+
+    def iterator_gc(self, iids):
+        self.connection.unanswered += 1
+        self._slow_calls.submit(
+            lambda result, error: self.connection.answered(),
+            self._end_iterators, iids)
+
+    def _end_iterators(self, iids):
+        for iid in iids:
+            self._txn_iterators_last.pop(iid, None)
+            _close(self._iterators.pop(iid, None))
 
     def sendBlob(self, oid, serial):
         return _Read(lambda later: self._streams.add(
@@ -456,10 +482,16 @@ class Session(ZEOStorage):
             delete=False)
 
     def storeBlobChunk(self, chunk):
+        self._check_blob_has_begun()
         self.blob_tempfile.write(chunk)
+
+    def _check_blob_has_begun(self):
+        if self.blob_tempfile is None:
+            raise StorageTransactionError('no blob has been started')
 
     def storeBlobEnd(self, oid, serial, data, id):
         self._check(id, BEGUN)
+        self._check_blob_has_begun()
         # Whatever could not be written is an error here, at the latest.
         self.blob_tempfile.close()
         file, self.blob_tempfile = self.blob_tempfile, None
