@@ -332,7 +332,7 @@ class BeforeTheFirstConnection(DoomedTestCase):
             self.addCleanup(view.close)
             value = view.root['a']['value']
             view.root['b']['value'] = value
-            self.serve_kept(lambda storage: commit_to(storage, {FAR: b''}))
+            self.serve_kept(lambda storage: commit_to(storage, {FAR: b'data'}))
             until(client.is_connected, 'connected')
             with self.assertRaises(ConflictError):
                 view.commit()

@@ -7,6 +7,7 @@ from unittest import mock
 
 from ZODB.FileStorage.format import CorruptedDataError
 from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
 
 from fsyncstorage import datafile
 from fsyncstorage import recovery
@@ -72,7 +73,7 @@ class TimeTests(unittest.TestCase):
                     for _ in scan.transactions(source):
                         pass
                 except scan.Damage as damage:
-                    recovery._proof_behind(source, damage, True)
+                    recovery._proof_behind(source, z64, damage, True)
                 self.assertLess(source.work, self.MOST * source.end)
 
 

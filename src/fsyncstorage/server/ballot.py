@@ -209,5 +209,5 @@ def _refuse_far_future(tid):
         raise StorageTransactionError(
             f'the transaction id {tid.hex()} is more than'
             f' {MOST_AHEAD // 3600} hours ahead of the clock of this server;'
-            ' every later commit would need a greater one. (A database that has'
-            ' such ids can be copied by the process that has the file open)')
+            ' every later commit would need a greater one. (A database that'
+            ' has such ids can be copied by the process that has it open)')
