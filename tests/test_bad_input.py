@@ -91,6 +91,14 @@ class Files(TestCase):
             self.open()
         self.nothing_is_left('Data.fs')
 
+    def test_what_is_no_file(self):
+        os.mkfifo(self.path())
+        for path in self.path(), '/dev/null':
+            for read_only in True, False:
+                with self.assertRaisesRegex(OSError, 'no regular file'):
+                    FsyncStorage(path, read_only=read_only)
+        self.nothing_is_left('Data.fs')
+
     def test_no_such_directory(self):
         with self.assertRaisesRegex(FileNotFoundError, 'missing'):
             self.open('missing/Data.fs')
@@ -189,6 +197,43 @@ class Calls(TestCase):
             self.storage.loadBefore(oid(9), b'\x7f' * 8)
         self.assertIsNone(self.storage.loadBefore(oid(1), self.first))
 
+    def test_a_record_without_data(self):
+        """It would be read as one that points back, and the file as damaged:
+        by the next opening without an index, and by each pack."""
+        transaction = begin(self.storage)
+        for call in (
+            lambda: self.storage.store(
+                oid(2), b'\0' * 8, b'', '', transaction),
+            lambda: self.storage.restore(
+                oid(2), self.storage._tid, b'', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(StorageError, 'without data'):
+                call()
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(2)
+
+    def test_a_status_that_no_transaction_has(self):
+        """At the next opening it would be unfinished, undone or damaged."""
+        for status in 'c', 'u', 'x', '', '  ', b'c':
+            with self.subTest(status):
+                with self.assertRaisesRegex(
+                        StorageTransactionError, 'cannot have the status'):
+                    self.storage.tpc_begin(
+                        TransactionMetaData(), None, status, wait=False)
+        for status in 'p', b'p', b' ':
+            transaction = TransactionMetaData()
+            self.storage.tpc_begin(transaction, None, status)
+            self.storage.tpc_vote(transaction)
+            self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(4)
+
+    def check_what_is_in_the_file(self, number):
+        """An opening that has no index reads so many transactions."""
+        self.storage.close()
+        os.remove(self.path('Data.fs.index'))
+        self.assertEqual(len(list(self.open().iterator())), number)
+
     def test_finish_without_vote(self):
         transaction = begin(self.storage)
         self.storage.store(oid(2), b'\0' * 8, b'x', '', transaction)
@@ -283,44 +328,31 @@ class Calls(TestCase):
         commit(copy, {1: b'x'})
 
 
-class FarAhead(TestCase):
-    """Identifiers behind which nothing would be left for the others."""
+class TidsOfTheFuture(TestCase):
+
+    def test_a_file_that_has_such_ids_is_served(self):
+        """The clock was wrong when they were given."""
+        tid = TimeStamp(*time.gmtime(time.time() + 10 ** 6)[:6]).raw()
+        storage = self.open()
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction, tid)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        storage.close()
+        storage = self.open()
+        self.assertGreater(commit(storage, {2: b'y'}), tid)
+        storage.pack(time.time(), lambda data: [], False)
+        storage.close()
+        self.assertEqual(self.open().load(oid(2))[0], b'y')
+
+
+class HighOids(TestCase):
+    """Those behind which nothing would be left for new objects."""
 
     def setUp(self):
         super().setUp()
         self.storage = self.open()
         commit(self.storage, {1: b'x'})
-
-    def begin_with(self, tid):
-        transaction = TransactionMetaData()
-        self.storage.tpc_begin(transaction, tid)
-        return transaction
-
-    @staticmethod
-    def tid_in(seconds):
-        return TimeStamp(*time.gmtime(time.time() + seconds)[:6]).raw()
-
-    def test_a_tid_of_the_far_future(self):
-        for number, tid in enumerate(
-                (b'\xff' * 8, self.tid_in(committing.MOST_AHEAD + 60)), 2):
-            with self.assertRaisesRegex(
-                    StorageTransactionError, 'ahead of the clock'):
-                self.begin_with(tid)
-            commit(self.storage, {number: b'y'})
-            self.storage = self.open_again()
-
-    def open_again(self):
-        self.storage.close()
-        return self.open()
-
-    def test_a_clock_that_is_a_bit_ahead(self):
-        """A source's, from which transactions are copied."""
-        tid = self.tid_in(committing.MOST_AHEAD - 60)
-        transaction = self.begin_with(tid)
-        self.storage.restore(oid(2), tid, b'y', '', None, transaction)
-        self.storage.tpc_vote(transaction)
-        self.assertEqual(self.storage.tpc_finish(transaction), tid)
-        self.assertGreater(commit(self.storage, {3: b'z'}), tid)
 
     def test_an_oid_behind_which_there_is_none(self):
         highest = b'\xff' * 8

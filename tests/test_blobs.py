@@ -1,5 +1,6 @@
 """I11: a blob is durable before its transaction counts."""
 
+import errno
 import os
 import shutil
 import time
@@ -9,6 +10,7 @@ import ZODB
 from ZODB.blob import Blob
 
 from fsyncstorage import blobs
+from fsyncstorage import datafile
 from fsyncstorage import durability
 from fsyncstorage import flusher
 
@@ -394,6 +396,70 @@ class Blobs(TestCase):
                 self.assertEqual(sorted(os.walk(directory)), before)
         with open(marker) as file:
             self.assertEqual(file.read(), 'bushy' if empty else layout)
+
+    def test_a_directory_that_is_made_anew_during_a_sync(self):
+        """A pack removed it: its name is not durable any more."""
+        storage = self.opened('none')
+        above = os.path.join(storage.blob_dir, '0x00')
+        upload = self.path('upload')
+
+        def place(number):
+            with open(upload, 'wb') as file:
+                file.write(b'content')
+            placed = storage._no_blobs(removable=True)
+            placed.put(upload, oid(number), oid(number))
+            return placed
+
+        synced, again = [], []
+
+        def sync_directory(path, *args):
+            datafile.Disk.sync_directory(self.disk, path, *args)
+            synced.append(path)
+            if path == storage.blob_dir and not again:
+                shutil.rmtree(above)
+                again.append(place(2))
+
+        with mock.patch.object(self.disk, 'sync_directory', sync_directory):
+            place(1).sync(storage._spare)
+            del synced[:]
+            again[0].sync(storage._spare)
+        self.assertIn(storage.blob_dir, synced)
+
+    def test_a_torn_marker_stays_until_there_is_a_whole_one(self):
+        """Without any, the next opening would not find the blobs."""
+        storage = self.opened('group-commit')
+        tid = storage.tpc_finish(self.vote(1))
+        directory = storage.blob_dir
+        storage.close()
+        with open(os.path.join(directory, '.layout'), 'wb'):
+            pass
+
+        def refuse(path, flags):
+            if os.path.dirname(path) == directory:
+                raise OSError(errno.ENOSPC, 'as if', path)
+            return datafile.Disk.open(self.disk, path, flags)
+
+        with mock.patch.object(self.disk, 'open', refuse):
+            with self.assertRaises(OSError):
+                self.opened('group-commit')
+        storage = self.opened('group-commit')
+        self.assertTrue(os.path.exists(storage.loadBlob(oid(1), tid)))
+
+    def test_a_torn_marker_beside_what_nobody_may_read(self):
+        """A blob directory may be a file system of its own."""
+        directory = self.path('blobs')
+        os.makedirs(os.path.join(directory, 'lost+found'))
+        with open(os.path.join(directory, '.layout'), 'wb'):
+            pass
+        listdir = os.listdir
+
+        def refuse(path):
+            if os.path.basename(path) == 'lost+found':
+                raise PermissionError(errno.EACCES, 'as if', path)
+            return listdir(path)
+
+        with mock.patch.object(os, 'listdir', refuse):
+            self.assertEqual(blobs.layout_of(directory), 'bushy')
 
     def test_a_marker_of_something_else(self):
         os.mkdir(self.path('blobs'))

@@ -263,6 +263,22 @@ class IndexFile(TestCase):
         stock.close()
 
 
+class Told:
+    """A lock that calls somebody when a thread has to wait for it."""
+
+    def __init__(self, lock, call):
+        self._lock = lock
+        self._call = call
+
+    def __enter__(self):
+        if not self._lock.acquire(blocking=False):
+            self._call()
+            self._lock.acquire()
+
+    def __exit__(self, *args):
+        self._lock.release()
+
+
 class WhileRunning(TestCase):
 
     def crash_copy(self):
@@ -409,20 +425,7 @@ class WhileRunning(TestCase):
         other = Thread(commit, storage, {1: b'b'})
         self.assertTrue(in_between.wait(30))
         snapshots = []
-        lock = storage._lock
-
-        class Told:
-            """Says when somebody has to wait for the lock."""
-
-            def __enter__(self):
-                if not lock.acquire(blocking=False):
-                    go_on.set()
-                    lock.acquire()
-
-            def __exit__(self, *args):
-                lock.release()
-
-        storage._lock = Told()
+        storage._lock = Told(storage._lock, go_on.set)
         original = index.Snapshot
 
         def snapshot(entries, position):
@@ -434,6 +437,35 @@ class WhileRunning(TestCase):
             storage._checkpoints.write()
         other.result()
         self.assertEqual(snapshots, [(2, storage._pos)])
+
+    def test_a_snapshot_never_knows_what_the_pipeline_does_not(self):
+        """It would get its name before what it knows is synced."""
+        storage = self.open()
+        commit(storage, {0: b'a'})
+        go_on, named, checkpoints = threading.Event(), [], []
+        append = storage._flusher.append
+        give_name = storage._checkpoints._give_name
+
+        def checkpoint_first(*args):
+            storage._lock = Told(storage._lock, go_on.set)
+            checkpoints.append(Thread(storage._checkpoints.write))
+            self.assertTrue(go_on.wait(30))
+            append(*args)
+
+        def note(temporary):
+            named.append((index.load(temporary).position,
+                          storage._flusher.durable.end))
+            give_name(temporary)
+            go_on.set()
+
+        storage._flusher.append = checkpoint_first
+        storage._checkpoints._give_name = note
+        commit(storage, {1: b'b'})
+        storage._flusher.append = append
+        checkpoints[0].result()
+        for position, durable in named:
+            self.assertLessEqual(position, durable)
+        self.assertEqual(named[0][0], storage._pos)
 
     def test_a_disk_that_fails_is_a_warning(self):
         storage = self.open(index_checkpoint='16KB')

@@ -26,6 +26,15 @@ class Cuts(unittest.TestCase):
                 self.assertGreater(trial.counts['commits lost'], 0)
                 self.assertGreater(trial.counts['doomed'], 0)
 
+    def test_nobody_is_doomed_where_nothing_is_lost(self):
+        """They are back soon: the server knows what they have seen."""
+        with mock.patch.object(spanning, 'POLLS', (0.01,)):
+            trial = spanning.Trial('group-commit').run(self.cuts)
+        print(f'  group-commit: {spanning.words(trial.counts)}')
+        self.assertEqual(trial.problems, [])
+        self.assertGreater(trial.counts['commits judged'], self.cuts)
+        self.assertEqual(trial.counts['doomed'], 0)
+
 
 class ManyCuts(unittest.TestCase):
 

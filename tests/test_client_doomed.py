@@ -30,6 +30,7 @@ from fsyncstorage.client.doom import Doom
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.session import Session
 
+from .connected import commit as commit_over
 from .doomed import DoomedTestCase
 from .doomed import Person
 from .doomed import View
@@ -331,7 +332,7 @@ class BeforeTheFirstConnection(DoomedTestCase):
             self.addCleanup(view.close)
             value = view.root['a']['value']
             view.root['b']['value'] = value
-            self.serve_kept(lambda storage: commit_to(storage, {FAR: b''}))
+            self.serve_kept(lambda storage: commit_to(storage, {FAR: b'data'}))
             until(client.is_connected, 'connected')
             with self.assertRaises(ConflictError):
                 view.commit()
@@ -370,7 +371,8 @@ class NotDoomed(DoomedTestCase):
         with self.until_connected_again():
             with mock.patch.object(link.client, 'try_connecting'):
                 self.cut_connection()
-                commit_to(self.storage, {FAR: b'data'})
+                # Not to the storage: its server would not hear of it.
+                commit_over(self.connect(), {FAR: b'data'})
             self.in_client_loop(self.client, link.client.try_connecting)
         self.check_it_goes_on(view)
 

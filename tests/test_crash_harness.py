@@ -5,9 +5,14 @@ cut may take, and nothing else?  Does the judge notice a storage that breaks
 its promises?
 """
 
+import contextlib
+import fcntl
 import functools
 import os
 import unittest
+from unittest import mock
+
+from ZODB._compat import FILESTORAGE_MAGIC
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
@@ -18,17 +23,27 @@ from .crashing import images
 from .crashing import judge
 from .crashing import powercut
 from .crashing import workloads
+from .crashing.full import FullDisk
+from .crashing.recorder import Killed
 from .crashing.recorder import Recorder
 from .crashing.recorder import RecordingDisk
+from .crashing.tearing import ALL_MODELS
 from .crashing.tearing import MODELS
+from .crashing.tearing import STALE
+from .crashing.tearing import TORN_RENAMES
+from .test_crash_lives import slow
+from .test_crash_packs import WithoutLinks
 
 SECTOR = 512
 PREFIX, SECTORS, PAGES = MODELS
+STALE_SECTORS, STALE_PAGES = STALE
 
 
 def left_by(log, model=PREFIX):
     """Every directory that a power cut after these events can leave."""
-    space = images.Space(powercut.Disk.after_all(log), MODELS[model])
+    model = ALL_MODELS[model]
+    space = images.Space(
+        powercut.Disk.after_all(log, torn_renames=model.torn_renames), model)
     found = set()
     for choice in images.choices(space.options, 10_000, None):
         found.add(frozenset(space.image(choice).files))
@@ -133,6 +148,59 @@ class PowerCut(unittest.TestCase):
             files(a=b''), frozenset({('a', b''), ('d/a', b'')}),
             frozenset({('d/a', b'')}), frozenset()})
 
+    def test_without_atomic_renames_each_half_is_for_itself(self):
+        log = DURABLE + [
+            events.Created('b', 2), events.Wrote(2, 0, b'new'),
+            events.Synced(2, 4), events.SyncedDirectory('', 5),
+            events.Renamed('b', 'a')]
+        halves, = TORN_RENAMES
+        self.assertEqual(left_by(log, halves), {
+            files(a=b'', b=b'new'), files(a=b''), files(a=b'new'),
+            files(a=b'new', b=b'new'), files(b=b'new'), files()})
+
+    def test_two_names_are_of_one_file(self):
+        log = DURABLE + [
+            events.Linked('a', 'b'), events.SyncedDirectory('', 3)]
+        image = images.Space(
+            powercut.Disk.after_all(log), MODELS[PREFIX]).image([])
+        with campaign.scratch_directory() as scratch:
+            directory = os.path.join(scratch, 'site')
+            image.write(directory)
+            self.assertTrue(os.path.samefile(
+                os.path.join(directory, 'a'), os.path.join(directory, 'b')))
+            self.assertEqual(images.Image.read(directory), image)
+            self.assertEqual(
+                left_by(Recorder(directory).log), {files(a=b'', b=b'')})
+
+    def test_a_block_may_show_what_a_data_file_had_there(self):
+        old = FILESTORAGE_MAGIC.ljust(2 * powercut.PAGE, b'o')
+        new = FILESTORAGE_MAGIC.ljust(2 * powercut.PAGE, b'n')
+        log = [
+            events.Created('a', 1), events.Wrote(1, 0, old),
+            events.Removed('a'), events.Created('b', 2),
+            events.SyncedDirectory('', 4), events.Wrote(2, 0, new)]
+        page = powercut.PAGE
+        self.assertEqual(left_by(log, STALE_PAGES), {
+            files(b=b'')} | {files(b=one[:page] + two[page:])
+                             for one in (old, new) for two in (old, new)})
+
+    def test_a_block_may_show_what_was_cut_back(self):
+        page = powercut.PAGE
+        old = FILESTORAGE_MAGIC.ljust(page, b'o')
+        log = DURABLE + [
+            events.Wrote(1, 0, old), events.Truncated(1, 0),
+            events.Synced(1, 4), events.Wrote(1, 0, b'n' * page)]
+        self.assertEqual(left_by(log, STALE_PAGES), {
+            files(a=b''), files(a=old), files(a=b'n' * page)})
+
+    def test_a_page_that_is_there_shows_nothing_old(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.Synced(1, 3),
+            events.Wrote(1, SECTOR, b'n' * SECTOR)]
+        self.assertEqual(left_by(log, STALE_SECTORS), {
+            files(a=b'x'), files(a=b'x'.ljust(2 * SECTOR, b'\0')),
+            files(a=b'x'.ljust(SECTOR, b'\0') + b'n' * SECTOR)})
+
     def test_what_is_in_a_lost_directory_is_lost(self):
         log = [events.MadeDirectory('d'), events.Created('d/a', 1),
                events.SyncedDirectory('d', 2)]
@@ -228,6 +296,52 @@ class Recording(unittest.TestCase):
     def fail_with_oserror(self, file):
         raise OSError
 
+    def test_a_killed_process_does_nothing_any_more(self):
+        fd = self.create('a')
+        self.recorder.operations_left = 2
+        self.disk.write(fd, b'x', 0)
+        log = self.recorder.log[:]
+        for operation in (
+            lambda: self.disk.write(fd, b'y', 1),
+            lambda: self.disk.sync(fd),
+            lambda: self.disk.truncate(fd, 0),
+            lambda: self.disk.link(self.path('a'), self.path('b')),
+            lambda: self.disk.replace(self.path('a'), self.path('b')),
+            lambda: self.disk.remove(self.path('a')),
+            lambda: self.disk.make_directory(self.path('d')),
+            lambda: self.disk.sync_directory(self.directory),
+            lambda: self.create('c'),
+        ):
+            self.assertRaises(Killed, operation)
+        self.assertEqual(self.recorder.log, log)
+        self.check()
+        self.assertEqual(os.listdir(self.directory), ['a'])
+
+    def test_a_full_disk_takes_what_fits(self):
+        disk = FullDisk(self.recorder)
+        fd = self.create('a')
+        disk.room = 3
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            disk.write(fd, b'12345', 0)
+        disk.write(fd, b'321', 0)
+        self.assertRaises(OSError, disk.make_directory, self.path('d'))
+        disk.truncate(fd, 1)
+        disk.write(fd, b'abc', 0)
+        self.assertEqual(os.pread(fd, 9, 0), b'abc')
+        disk.remove(self.path('a'))
+        self.assertEqual(disk.room, 3)
+        self.check()
+
+    def test_a_sync_takes_its_time(self):
+        fd = self.create('a')
+        self.recorder.clock.sync_takes = 0.5
+        self.disk.sync(fd)
+        self.disk.sync_directory(self.directory)
+        self.assertEqual(self.recorder.clock.now, 1.0)
+        self.assertEqual(
+            [event.at for event in self.recorder.log
+             if isinstance(event, events.Passed)], [0.5, 1.0])
+
 
 class Sabotage(unittest.TestCase):
     """The judge notices a storage that does not do what it promises."""
@@ -236,11 +350,15 @@ class Sabotage(unittest.TestCase):
         """The kinds of problems of a storage held to that policy."""
         of_site = {
             name: options.pop(name) for name in ('disk',) if name in options}
-        make = functools.partial(
+        return self.found_of(workload, functools.partial(
             FsyncStorage, durability=durability, group_commit_delay=0,
-            **options)
+            **options), policy, model, **of_site)
+
+    def found_of(self, workload, make, policy, model, of_judge=judge.Judge,
+                 interval=1.0, **of_site):
         recording = campaign.record(workload, make, **of_site)
-        by = judge.Judge(make, policy, recording.ledger, recording.blobs)
+        by = of_judge(make, policy, recording.ledger, recording.blobs,
+                      interval=interval)
         return {problem.kind for _, problems in campaign.verdicts(
                     by, campaign.cases(recording, model, 200))
                 for problem in problems}
@@ -288,3 +406,77 @@ class Sabotage(unittest.TestCase):
         self.assertIn(judge.LOST, self.found(
             workloads.Undo(), 'interval', 'interval', PREFIX,
             sync_interval='1h'))
+
+    def test_blobs_that_a_close_does_not_sync(self):
+
+        class Lying(RecordingDisk):
+
+            def sync(self, fd):
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR:
+                    super().sync(fd)  # no blob file
+
+        self.assertIn(judge.BLOB, self.found(
+            workloads.BlobCreation(), 'none', 'none', PREFIX, disk=Lying))
+
+    def test_syncs_that_take_longer_than_is_said(self):
+        workload = workloads.SlowSyncs()
+        said = workload.INTERVAL + workload.SYNC
+        workload.SYNC, workload.BLOBS = 0.25, 5
+        self.assertIn(judge.LOST, self.found_of(
+            workload, slow('interval'), 'interval', PREFIX, interval=said))
+
+    def test_a_life_that_does_not_sync_what_it_found(self):
+
+        def make(path, **options):
+            with mock.patch.object(
+                    datafile.DataFile, 'sync', lambda file: None):
+                return FsyncStorage(path, durability='none', **options)
+
+        self.assertIn(judge.LOST, self.found_of(
+            workloads.Killed(workloads.Commits(), 20), make, 'none', PREFIX))
+
+    def test_a_full_disk_that_is_not_noticed(self):
+
+        class Lying(FullDisk):
+
+            def write(self, fd, data, position):
+                with contextlib.suppress(OSError):
+                    super().write(fd, data, position)
+
+        class OneThatDoesNotFit(workloads.Commits):
+
+            def run(self, site):
+                site.disk.room = 100
+                site.commit({1: 300})
+
+        self.assertIn(judge.LOST, self.found(
+            OneThatDoesNotFit(), 'group-commit', 'group-commit', PREFIX,
+            disk=Lying))
+
+    def test_large_transactions_without_checksums(self):
+        self.assertIn(judge.DAMAGED, self.found(
+            workloads.Large(), 'none', 'none', PAGES, checksums=False))
+
+    def test_a_read_only_opening_that_writes(self):
+
+        def make(path, read_only=False, **options):
+            if read_only:
+                with open(path + '.read', 'w'):
+                    pass
+            return FsyncStorage(path, read_only=read_only, **options)
+
+        self.assertIn(judge.WROTE, self.found_of(
+            workloads.Commits(), make, 'group-commit', PREFIX))
+
+    def test_what_was_there_before_in_a_file_without_checksums(self):
+        for model in STALE:
+            self.assertIn(judge.INVENTED, self.found(
+                workloads.SamePlaces(), 'group-commit', 'group-commit', model,
+                checksums=False))
+
+    def test_a_rename_that_takes_the_only_name(self):
+        halves, = TORN_RENAMES
+        make = functools.partial(FsyncStorage, group_commit_delay=0)
+        self.assertIn(judge.REFUSED, self.found_of(
+            workloads.Pack(keep_old=False), make, 'group-commit', halves,
+            judge.ForgivingJudge, disk=WithoutLinks))

@@ -1,9 +1,9 @@
 """Random lives of a storage, with power cuts between any two of its steps.
 
 Hypothesis chooses what is done: transactions, blobs, undos, packs, index
-checkpoints, syncs that fail, restarts and power cuts.  After each opening,
-what the storage shows is held against what was promised; then it goes on from
-there.
+checkpoints, syncs that fail, restarts, kills and power cuts.  After each
+opening, what the storage shows is held against what was promised; then it goes
+on from there.
 """
 
 import contextlib
@@ -37,11 +37,14 @@ from .crashing.ledger import Standing
 from .crashing.site import FIRST_TID
 from .crashing.site import Site
 from .crashing.tearing import MODELS
+from .crashing.tearing import STALE
 from .generated import settings
 
-EXAMPLES = 800
+EXAMPLES = 400
 MANY_EXAMPLES = 3000
 STEPS = 40
+
+CUTS = MODELS | STALE
 
 OBJECT_NUMBERS, BLOB_NUMBERS = range(6), range(6, 8)
 OBJECTS = strategies.sampled_from(OBJECT_NUMBERS)
@@ -113,7 +116,7 @@ class Lives(RuleBasedStateMachine):
         finally:
             self.resources.close()
 
-    @rule(model=strategies.sampled_from(sorted(MODELS)),
+    @rule(model=strategies.sampled_from(sorted(CUTS)),
           seed=strategies.integers(0, 2 ** 32), late=strategies.booleans())
     def crash(self, model, seed, late):
         source = random.Random(seed)
@@ -123,7 +126,7 @@ class Lives(RuleBasedStateMachine):
         standing = Standing()
         for event in log:
             standing.after(event)
-        space = images.Space(powercut.Disk.after_all(log), MODELS[model])
+        space = images.Space(powercut.Disk.after_all(log), CUTS[model])
         image = space.image(images.at_random(space.options, source))
         self.end_life()
         copy = os.path.join(self.scratch, 'copy')
@@ -138,6 +141,15 @@ class Lives(RuleBasedStateMachine):
     def restart(self):
         self.site.close()
         self.site.recorder.on_sync = lambda file: None
+        self.open()
+
+    @rule()
+    def kill(self):
+        """What was not synced is there, and may still be lost."""
+        self.site.die()
+        self.attempt, self.voted = None, False
+        self.site.recorder.on_sync = lambda file: None
+        self.site.recorder.operations_left = None
         self.open()
 
     @rule(successes=strategies.integers(0, 4))

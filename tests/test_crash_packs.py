@@ -9,27 +9,27 @@ import itertools
 import os
 import shutil
 import unittest
-from unittest import mock
-
-from fsyncstorage import FsyncStorage
 
 from .crashing import campaign
 from .crashing import events
-from .crashing import powercut
 from .crashing import workloads
 from .crashing.judge import REFUSED
 from .crashing.judge import Judge
 from .crashing.recorder import RecordingDisk
+from .crashing.tally import Report
+from .crashing.tearing import MODELS
+from .crashing.tearing import TORN_RENAMES
+from .test_crash_images import ours
 
 # Packs do not depend on the policy but for what is synced before.
 POLICIES = 'none', 'group-commit', 'two-sync'
 
-IMAGES = 150
+IMAGES = 90
 # So many torn directories, and so many images of the life after each.
-TORN = 8
-IMAGES_OF_A_LIFE = 40
+TORN = 4
+IMAGES_OF_A_LIFE = 30
 # All that there are, and so many at least.
-ALL, LEAST = 100, 25
+ALL, LEAST = 60, 15
 
 
 class WithoutLinks(RecordingDisk):
@@ -38,34 +38,13 @@ class WithoutLinks(RecordingDisk):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-class AfterCrash(workloads.Workload):
-    """Over what a power cut left: open, commit, and pack."""
-
-    def __init__(self, blobs):
-        self.blobs = blobs
-
-    def prepare(self, site):
-        pass
-
-    def run(self, site):
-        site.open()
-        if self.blobs:
-            site.commit_blobs({3: 70})
-            site.commit_blobs({3: 90})
-        site.commit({0: 30, 3: 40}, references=[3])
-        site.pack()
-        site.commit({2: 900, 7: 5000})
-
-
-def ours(policy):
-    def make(path, **options):
-        return FsyncStorage(
-            path, durability=policy, group_commit_delay=0, **options)
-    return make
+REPORT = Report(
+    __name__, 'Crash images of packs', 'policy', 'test', 'model')
 
 
 class CrashPacks(unittest.TestCase):
 
+    layer = REPORT
     times = 1
 
     def each(self, check):
@@ -78,17 +57,21 @@ class CrashPacks(unittest.TestCase):
                                   keep_old=workload._keep_old):
                     check(policy, workload)
 
-    def judge(self, policy, recording, images, least=None, remedy=None):
+    def judge(self, policy, recording, images, least=None, remedy=None,
+              models=MODELS):
         judge = Judge(ours(policy), policy, recording.ledger, recording.blobs)
         if remedy is not None:
             judge.verdict = remedy(judge.verdict)
         wrong, count = {}, 0
-        for _, case, problems in campaign.trial(
-                recording, judge, images * self.times):
-            count += 1
-            for problem in problems:
-                wrong.setdefault(
-                    problem.kind, f'{problem.words} ({case.words})')
+        with REPORT.tally.timed():
+            for model, case, problems in campaign.trial(
+                    recording, judge, images * self.times, models):
+                REPORT.tally.count((policy, self.id().split('.')[-1], model),
+                                   problems)
+                count += 1
+                for problem in problems:
+                    wrong.setdefault(
+                        problem.kind, f'{problem.words} ({case.words})')
         self.assertEqual(wrong, {})
         self.assertGreaterEqual(count, least or images)
 
@@ -108,7 +91,7 @@ class CrashPacks(unittest.TestCase):
                 0, None, 5)
             for case in torn:
                 self.judge(policy, campaign.record(
-                    AfterCrash(workload.blobs), ours(policy),
+                    workloads.PackAfterCrash(workload.blobs), ours(policy),
                     over=case.image, ledger=first.ledger,
                     standing=case.standing), IMAGES_OF_A_LIFE)
 
@@ -119,12 +102,37 @@ class CrashPacks(unittest.TestCase):
         opens then."""
         def check(policy, workload):
             for disk in RecordingDisk, WithoutLinks:
+                if disk is WithoutLinks and not workload._keep_old:
+                    # One name for each file: half of a rename takes it.
+                    continue
                 recording = of_the_swap(campaign.record(
                     workload, ours(policy), disk=disk))
-                with mock.patch.object(powercut.Names, 'change', in_halves):
-                    self.judge(policy, recording, ALL, LEAST, with_remedy)
+                self.judge(policy, recording, ALL, LEAST, with_remedy,
+                           TORN_RENAMES)
 
         self.each(check)
+
+    def test_in_the_life_after_half_a_rename(self):
+        """Two names of one file are left: nothing is emptied or removed that
+        has the other name."""
+        def check(policy, workload):
+            first = of_the_swap(campaign.record(workload, ours(policy)))
+            twice = (case for model in TORN_RENAMES
+                     for case in campaign.cases(first, model, ALL)
+                     if _has_two_names(case.image))
+            for case in itertools.islice(twice, TORN):
+                self.judge(policy, campaign.record(
+                    workloads.PackAfterCrash(workload.blobs), ours(policy),
+                    over=case.image, ledger=first.ledger,
+                    standing=case.standing), IMAGES_OF_A_LIFE)
+
+        self.each(check)
+
+
+def _has_two_names(image):
+    """Something that a pack writes is the data or the index, too."""
+    return any({'Data.fs.pack', 'Data.fs.pack.index'} & set(names)
+               for names in image.links)
 
 
 def of_the_swap(recording):
@@ -137,15 +145,6 @@ def of_the_swap(recording):
     while not isinstance(log[end], events.SyncedDirectory):
         end += 1
     return recording._replace(log=log[:end + 1], start=begin)
-
-
-_change = powercut.Names.change
-
-
-def in_halves(names, index, *changes):
-    """A rename is two changes, each kept or lost by itself."""
-    for change in reversed(changes):
-        _change(names, index, change)
 
 
 def with_remedy(verdict):

@@ -5,13 +5,24 @@ import unittest
 import zlib
 from unittest import mock
 
+from ZODB.FileStorage.format import CorruptedDataError
+from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
+
+from fsyncstorage import datafile
 from fsyncstorage import recovery
 from fsyncstorage import scan
 from fsyncstorage import verify
+from fsyncstorage import wrapped
+from fsyncstorage.reading import View
 from fsyncstorage.source import Source
 
 from . import hostilefiles
+from .sealing import NOTHING
 from .sealing import positions
+from .sealing import write
+from .support import TestCase
+from .support import oid
 
 
 class CountingSource(Source):
@@ -52,7 +63,7 @@ class TimeTests(unittest.TestCase):
                 verify.verify(source)
                 self.assertLess(
                     source.work,
-                    self.MOST * source.end + verify.Budget.AT_LEAST)
+                    self.MOST * source.end + wrapped.Budget.AT_LEAST)
 
     def test_of_opening(self):
         for make, count in hostilefiles.FILES:
@@ -62,7 +73,7 @@ class TimeTests(unittest.TestCase):
                     for _ in scan.transactions(source):
                         pass
                 except scan.Damage as damage:
-                    recovery._proof_behind(source, damage, True)
+                    recovery._proof_behind(source, z64, damage, True)
                 self.assertLess(source.work, self.MOST * source.end)
 
 
@@ -102,7 +113,7 @@ class ChainTests(unittest.TestCase):
 class PickleTests(unittest.TestCase):
     """What takes memory when it is unwrapped or read."""
 
-    MEMORY = 3 * verify.LARGEST
+    MEMORY = 3 * wrapped.LARGEST
 
     def check(self, *pickles):
         """The report, and what memory it took."""
@@ -147,8 +158,8 @@ class PickleTests(unittest.TestCase):
 
     def test_many_small_ones(self):
         # Each is within the bound, all of them are not.
-        with (mock.patch.object(verify.Budget, 'AT_LEAST', 1 << 20),
-              mock.patch.object(verify, 'LARGEST', 1 << 18)):
+        with (mock.patch.object(wrapped.Budget, 'AT_LEAST', 1 << 20),
+              mock.patch.object(wrapped, 'LARGEST', 1 << 18)):
             report = self.check(*[
                 b'.z' + zlib.compress(b'N.X' + (200_000).to_bytes(4, 'little')
                                       + bytes(200_000) + b'.', 9)] * 100)
@@ -172,9 +183,9 @@ class PickleTests(unittest.TestCase):
                    b'})' + b'\x85' * 1_000_000 + b'Ns.N.')
 
     def test_references_that_are_no_oids(self):
-        for oid in b'', b'short', b'too long by far':
+        for name in b'', b'short', b'too long by far':
             report = self.check(
-                b'C' + bytes([len(oid)]) + oid + b'Q.N.')
+                b'C' + bytes([len(name)]) + name + b'Q.N.')
             self.assertEqual(report.counts, {verify.PICKLE: 1})
 
     def test_an_error_does_not_quote_the_record(self):
@@ -182,3 +193,66 @@ class PickleTests(unittest.TestCase):
         report = self.check(b'X' + size.to_bytes(4, 'little')
                             + b'\xff' * size + b'.N.')
         self.assertLess(len(report.problems[0].reason), 300)
+
+
+class ReaderTests(TestCase):
+    """Of a storage that believes its index: nothing was scanned."""
+
+    TID = bytes(7) + b'\5'
+
+    def view(self, *records):
+        """Of a file with these records of object 1; the last is current."""
+        file = hostilefiles.File()
+        for make in records:
+            last = file.append(make) + scan.HEADER
+        write(self.path(), file.data)
+        opened = datafile.open_existing(self.path(), read_only=True)
+        self.addCleanup(opened.close)
+        return View(opened, {oid(1): last}, file.end, self.TID)
+
+    def assert_damage(self, view):
+        for read in (
+                lambda: view.load_before(oid(1), oid(0)),
+                lambda: view.load_serial(oid(1), oid(0)),
+                lambda: view.history(oid(1), 100, None)):
+            with self.assertRaises((CorruptedDataError, POSKeyError)):
+                read()
+
+    def test_a_record_that_is_its_own_predecessor(self):
+        self.assert_damage(self.view(
+            lambda position, here: hostilefiles.record(
+                position, 1, NOTHING, previous=here)))
+
+    def test_two_that_are_each_others(self):
+        at = scan.FIRST + scan.HEADER
+        size = scan.HEADER + scan.RECORD_HEADER + len(NOTHING) + 8
+        self.assert_damage(self.view(
+            lambda position, here: hostilefiles.record(
+                position, 1, NOTHING, previous=at + size),
+            lambda position, here: hostilefiles.record(
+                position, 1, NOTHING, previous=at)))
+
+    def test_data_in_a_circle(self):
+        at = scan.FIRST + scan.HEADER
+        size = scan.HEADER + scan.RECORD_HEADER + 16
+        for back in at, at + size:
+            view = self.view(
+                lambda position, here: hostilefiles.record(
+                    position, 1, back=at + size),
+                lambda position, here: hostilefiles.record(
+                    position, 1, back=back))
+            with self.assertRaises(CorruptedDataError):
+                view.load(oid(1))
+
+    def test_lengths_that_the_file_does_not_have(self):
+        for length in 5000, 1 << 32, 1 << 62, 1 << 63, (1 << 64) - 1:
+            view = self.view(lambda position, here: hostilefiles.record(
+                position, 1, NOTHING, length=length))
+            with self.assertRaises(CorruptedDataError):
+                view.load(oid(1))
+
+    def test_the_last_tid_of_all(self):
+        view = self.view(lambda position, here: hostilefiles.record(
+            position, 1, NOTHING))
+        view.tid = b'\xff' * 8
+        self.assertEqual(view.next_tid, b'\xff' * 8)

@@ -150,7 +150,8 @@ class HostileIndexTests(TestCase):
         wrong = fsIndex({oid: at + 1 for oid, at in self.content.items()})
         index.save(
             self.index_path, position,
-            index.Snapshot(wrong, position).pieces(Unlocked()), fingerprint)
+            index.Snapshot(wrong, position).pieces(
+                contextlib.nullcontext()), fingerprint)
         storage = self.open()
         self.assertEqual(storage.getSize(), self.end)
         self.assertEqual(dict(storage._index), self.content)
@@ -199,22 +200,14 @@ class SoundIndexTests(TestCase):
                 tree.save(end, self.path('stock'))
                 index.save(
                     self.path('ours'), end,
-                    index.Snapshot(tree, end).pieces(Unlocked()), 7)
+                    index.Snapshot(tree, end).pieces(
+                        contextlib.nullcontext()), 7)
                 for name, fingerprint in ('stock', None), ('ours', 7):
                     loaded = index.load(self.path(name))
                     self.assertEqual(
                         (loaded.position, loaded.fingerprint),
                         (end, fingerprint))
                     self.assertEqual(dict(loaded.index), dict(tree))
-
-
-class Unlocked:
-
-    def __enter__(self):
-        pass
-
-    def __exit__(self, *ignored):
-        pass
 
 
 class Reader:

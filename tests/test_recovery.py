@@ -112,6 +112,23 @@ class TornTails(RecoveryCase):
         content[self.starts[2] + 60:self.starts[2] + 80] = bytes(20)
         self.cut(bytes(content), 2, durability='none')
 
+    def test_what_an_older_file_had_in_that_place(self):
+        """A block to which nothing got may show what was there before."""
+        older = self.write()[self.starts[3]:]
+        os.remove(self.path())
+        content = self.write()
+        self.cut(content[:self.starts[3]] + older, 3)
+        # Nor does it prove that what is torn before it was durable.
+        hole = bytes(self.starts[3] - self.starts[2])
+        self.cut(content[:self.starts[2]] + hole + older, 2)
+
+    def test_what_an_older_file_had_without_a_seal(self):
+        older = self.write(checksums=False)[self.starts[3]:]
+        os.remove(self.path())
+        content = self.write(checksums=False)
+        hole = bytes(self.starts[3] - self.starts[2])
+        self.cut(content[:self.starts[2]] + hole + older, 2)
+
     def test_tails_that_were_kept_are_not_overwritten(self):
         content = self.write()
         for number in range(3):

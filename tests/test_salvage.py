@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from .sealing import write
 from .support import oid
 from .test_check import CheckCase
 from .test_hostile_files import CountingSource
+from .test_hostile_index import Touch
 
 
 def content(path, kind=FileStorage):
@@ -212,6 +214,16 @@ class HostileTests(SalvageCase):
         self.assertIn('the data of others',
                       self.salvaged.left_out[-1].reason)
         self.assertGreater(self.salvaged.records_left_out, 290)
+
+    def test_an_extension_runs_no_code(self):
+        field = pickle.dumps(Touch(self.path('touched')), 2)
+        file = hostilefiles.File()
+        body = hostilefiles.record(file.end, 0, b'N.N.', tid=1)
+        file.add(hostilefiles.transaction(file.end, 1, body, field=field))
+        verification = verify.verify(Source.of_bytes(bytes(file.data)))
+        salvage.salvage(verification, self.out)
+        self.assertIn(field, read(self.out))
+        self.assertFalse(os.path.exists(self.path('touched')))
 
     def test_a_tid_at_the_end_of_time(self):
         file = hostilefiles.File()

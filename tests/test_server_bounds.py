@@ -10,6 +10,7 @@ import time
 import unittest
 from unittest import mock
 
+from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
@@ -672,13 +673,29 @@ class Floods(BoundsTestCase):
 
 class Writers(BoundsTestCase):
 
+    @staticmethod
+    def tid_in(seconds):
+        return TimeStamp(*time.gmtime(time.time() + seconds)[:6]).raw()
+
     def test_a_tid_of_the_far_future(self):
         client = self.client()
-        client.post('tpc_begin', 7, b'', b'', {}, b'\xff' * 8, ' ')
+        for number, tid in enumerate(
+                (b'\xff' * 8, self.tid_in(ballot.MOST_AHEAD + 60)), 2):
+            client.post('tpc_begin', 7, b'', b'', {}, tid, ' ')
+            client.store(number, record())
+            with self.assertRaisesRegex(Refused, 'StorageTransactionError'):
+                client.call('vote', 7)
+            client.commit({number: record()})
+
+    def test_a_clock_that_is_a_bit_ahead(self):
+        """A source's, from which transactions are copied."""
+        client = self.client()
+        tid = self.tid_in(ballot.MOST_AHEAD - 60)
+        client.post('tpc_begin', 7, b'', b'', {}, tid, ' ')
         client.store(2, record())
-        with self.assertRaisesRegex(Refused, 'StorageTransactionError'):
-            client.call('vote', 7)
-        client.commit({2: record()})
+        client.call('vote', 7)
+        self.assertEqual(client.call('tpc_finish', 7), tid)
+        self.assertGreater(client.commit({3: record()}), tid)
 
     def test_a_blob_that_was_not_begun(self):
         client = self.client()

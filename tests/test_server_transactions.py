@@ -208,6 +208,15 @@ class Interrupted(Served):
                 self.victim.call(name, id)
         self.assertIn('Transaction', caught.exception.name)
 
+    def test_a_record_without_data(self):
+        """One client could make the file unreadable for all."""
+        with self.assertLogs(SERVER_LOG, 'ERROR'):
+            with self.assertRaises(Refused) as caught:
+                self.victim.vote({1: b''})
+        self.assertEqual(caught.exception.name, 'StorageError')
+        self.vanish()
+        self.check_nothing_is_left()
+
     def test_a_finish_that_nobody_waits_for(self):
         """It is refused, and the lock is not kept."""
         self.victim.vote({1: b'x'})

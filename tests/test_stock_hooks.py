@@ -69,6 +69,10 @@ class Hooks(unittest.TestCase):
         self.assertEqual(
             list(inspect.signature(TempFormatter).parameters), ['afile'])
 
+    def test_a_salvage_says_where_data_are(self):
+        self.assertTrue({'_txn_find', '_data_find', '_tindex'}
+                        <= names(FileStorage.restore))
+
     def test_a_blobstorage_asks_what_it_wraps(self):
         self.assertIn('supportsUndo', names(ZODB.blob.BlobStorage.__init__))
 

@@ -96,13 +96,22 @@ class Placed:
             except self._gone:
                 continue
             directories.update(self._names_to_sync(path))
-        for path in sorted(directories, key=len, reverse=True):
+        # Noted before: what is removed and made anew meanwhile, `put` takes
+        # out again.
+        noted = directories - {os.path.dirname(path) for path in paths}
+        self._durable_names |= noted
+        try:
+            self._sync_directories(directories, spare)
+        except BaseException:
+            self._durable_names -= noted
+            raise
+
+    def _sync_directories(self, directories, spare):
+        for path in sorted(directories, reverse=True):  # inner ones first
             try:
                 spare.sync_directory(path)
             except self._gone:
                 continue
-        leaves = {os.path.dirname(path) for path in paths}
-        self._durable_names |= directories - leaves
 
     def _paths(self, keys):
         for start in range(0, len(keys), KEY):
@@ -140,8 +149,12 @@ def prepare(base):
     layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if _said_by(marker) != layout:
-        with datafile.open_new(marker) as file:
+        # Over a torn one: if it were removed before, and no other could be
+        # made, the next opening would take all blobs for `lawn`.
+        with datafile.DataFile(
+                marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as file:
             file.write(layout.encode())
+            file.truncate()
             file.sync()
     datafile.disk.sync_directory(base)
     datafile.disk.sync_directory(os.path.dirname(base))
@@ -204,7 +217,8 @@ def _layout_by_content(base, torn):
         return 'lawn'
     for name in names:
         path = os.path.join(base, name)
-        if os.path.isdir(path) and any(
+        # Others may be unreadable, like lost+found.
+        if name.startswith('0x') and os.path.isdir(path) and any(
                 inner.endswith('.blob') for inner in os.listdir(path)):
             return 'lawn'  # the files are one level below
     return 'bushy'

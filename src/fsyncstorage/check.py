@@ -24,6 +24,7 @@ from rich.progress import TimeRemainingColumn
 from ZODB.blob import FilesystemHelper
 
 from . import datafile
+from . import findings
 from . import index
 from . import leftovers
 from . import salvage
@@ -319,7 +320,7 @@ class Check:
         }
 
     def counts_as_damage(self, kind):
-        return kind not in verify.WARNINGS or (
+        return kind not in findings.WARNINGS or (
             self.options.refs and kind == verify.DANGLING)
 
     def lines(self):

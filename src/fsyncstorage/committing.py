@@ -27,7 +27,6 @@ import io
 import os
 import struct
 import tempfile
-import time
 import zlib
 
 from ZODB.FileStorage import FileStorage
@@ -60,27 +59,18 @@ from .reading import pread_cached
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
 
-# A transaction id that is given may be so many seconds ahead of the clock.
-# Every later one must be greater: after one of the far future, clocks mean
-# nothing any more, and after the last there is none.
-MOST_AHEAD = 24 * 3600
 # New oids are counted on from the highest one that was stored: behind this one
 # 2**56 are left.
 HIGHEST_OID = b'\xfe' + b'\xff' * 7
+
+# A transaction that is new, or the copy of one of a packed file.  Of any other
+# status, it would be unfinished, undone or damaged at the next opening.
+STATUSES = b' ', b'p'
 
 _transaction_header = struct.Struct(TRANS_HDR)
 STATUS_OFFSET = 16  # of the status byte in it
 
 _WAITING = contextlib.nullcontext()
-
-
-def _refuse_far_future(tid):
-    limit = TimeStamp(*time.gmtime(time.time() + MOST_AHEAD)[:6]).raw()
-    if tid > limit:
-        raise StorageTransactionError(
-            f'the transaction id {tid.hex()} is more than'
-            f' {MOST_AHEAD // 3600} hours ahead of the clock of this machine;'
-            ' every later commit would need a greater one')
 
 
 class AsyncFinish:
@@ -115,8 +105,9 @@ class CommitMachinery(FileStorage):
     def tpc_begin(self, transaction, tid=None, status=' ', wait=True):
         if self._closed:
             raise self._is_closed()
-        if tid is not None and self._refuses_far_ids:
-            _refuse_far_future(tid)
+        if as_bytes(status) not in STATUSES:
+            raise StorageTransactionError(
+                f'a transaction cannot have the status {status!r}')
         begun_before = transaction is self._transaction
         try:
             with _WAITING if wait else self._commit_lock.at_once():
@@ -207,8 +198,15 @@ class CommitMachinery(FileStorage):
                     f' is above {HIGHEST_OID.hex()}: behind it, no new oids'
                     ' would be left')
 
+    def _check_data(self, data, transaction):
+        if data == b'' and transaction is self._transaction is not None:
+            raise StorageError(
+                'a record without data would be read as one that points back'
+                ' to another: the file would be damaged')
+
     def store(self, oid, oldserial, data, version, transaction):
         self._check_oid(oid, transaction)
+        self._check_data(data, transaction)
         try:
             FileStorage.store(self, oid, oldserial, data, version, transaction)
         except ConflictError as error:
@@ -249,6 +247,7 @@ class CommitMachinery(FileStorage):
 
     def restore(self, oid, serial, data, version, prev_txn, transaction):
         self._check_oid(oid, transaction)
+        self._check_data(data, transaction)
         super().restore(oid, serial, data, version, prev_txn, transaction)
         self._spill()
 
@@ -531,18 +530,19 @@ class CommitMachinery(FileStorage):
         """It is appended.  May be called again when interrupted.
 
         The index goes first: what is published must be found.  A checkpoint
-        takes index and position together, under the lock.
+        takes index and position under the lock, and what it takes must be in
+        the pipeline: else it would not be synced before the index counts.
         """
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(self._tindex)
             self._index.update(self._tindex)
             self._pos = commit.end
-        if self.blob_dir:
-            if commit.blobs is None and self._placed:  # `none`
-                self._unsynced_blobs.add(self._placed)
-            self._place_blobs()
-        self._flusher.append(commit)
+            if self.blob_dir:
+                if commit.blobs is None and self._placed:  # `none`
+                    self._unsynced_blobs.add(self._placed)
+                self._place_blobs()
+            self._flusher.append(commit)
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
 

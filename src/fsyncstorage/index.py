@@ -55,8 +55,8 @@ TRAILER_SIZE = _TRAILER.size + _CRC.size
 # The pickles of an index: a position; then a prefix and a bucket each; None.
 # Stock writes no memo opcodes, `dumps` does.
 _POSITION = re.compile(
-    rb'\x80\x03(?:K(.)|M(..)|J(.{4})|\x8a(?:\x05(.{5})|\x06(.{6})|\x07(.{7}))'
-    rb')\.', re.DOTALL)
+    rb'\x80\x03(?:K(.)|M(..)|J(.{4})'
+    rb'|\x8a(?:\x05(.{5})|\x06(.{6})|\x07(.{7})))\.', re.DOTALL)
 _BEFORE_BUCKET = re.compile(
     rb'\x80\x03C\x06(.{6})(?:q.)?(?:C(.)|B(.{4}))', re.DOTALL)
 _BEHIND_BUCKET = re.compile(rb'(?:q.)?\x86(?:q.)?\.', re.DOTALL)

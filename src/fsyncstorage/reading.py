@@ -106,7 +106,9 @@ class View:
             back, = _number.unpack_from(buffer, DATA_HDR_LEN)
             return tid, previous, b'', back
         data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
-        if (len(data) < length and position + DATA_HDR_LEN + length
+        if len(data) == length:  # mostly
+            return tid, previous, data, 0
+        if (position + DATA_HDR_LEN + length
                 > os.fstat(descriptor.number).st_size):
             raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
         while len(data) < length:  # one read gives 2 GB at most
@@ -128,8 +130,9 @@ class View:
                 yield tid, position, data, back
             position = previous and _earlier(oid, previous, position)
 
-    def _data(self, oid, position, data, back):
-        """The data of a record, through its back pointers."""
+    def _data(self, oid, position, back):
+        """The data of a record that has none, through its back pointers."""
+        data = b''
         while not data:
             if not back:
                 raise POSKeyError(oid)
@@ -145,22 +148,23 @@ class View:
 
     def load_before(self, oid, tid):
         end_tid = found = None
-        for found, *where in self._revisions(oid):
+        for found, position, data, back in self._revisions(oid):
             if found < tid:
-                return self._data(oid, *where), found, end_tid
+                return (data or self._data(oid, position, back),
+                        found, end_tid)
             end_tid = found
         if found is None:
             raise self._missing(oid)
 
     def load(self, oid):
-        for tid, *where in self._revisions(oid):
-            return self._data(oid, *where), tid
+        for tid, position, data, back in self._revisions(oid):
+            return data or self._data(oid, position, back), tid
         raise self._missing(oid)
 
     def load_serial(self, oid, serial):
-        for tid, *where in self._revisions(oid):
+        for tid, position, data, back in self._revisions(oid):
             if tid == serial:
-                return self._data(oid, *where)
+                return data or self._data(oid, position, back)
             if tid < serial:
                 break
         raise self._missing(oid)

@@ -8,6 +8,8 @@ first one is not sound:
   than a sync that covered the place; without seals, a finished transaction
   does, since its status was written after a sync of all before it.  So does an
   index that knows the place, if all that it knows before is in the file.
+  (What is not later than the transaction before the damage proves nothing: it
+  is what the disk had there before this file was.)
 - Otherwise it is the torn tail of a crash: nothing there was acknowledged
   under a policy that promises something.  It is cut off, and kept beside the
   file as stock does.
@@ -156,7 +158,7 @@ def recover(file, known, read_only, promised, doubted=None):
         known, damage = _read_on(source, known)
         if damage is None:
             return known
-        proof = (_proof_behind(source, damage, promised)
+        proof = (_proof_behind(source, known.tid, damage, promised)
                  or _proof_by_index(file, damage, doubted))
         if proof is None:
             break
@@ -179,6 +181,9 @@ def _read_on(source, known):
             damage = found
             break
         if transaction.tid <= tid:
+            if transaction.seal == seal.SOUND:
+                damage = _of_another_file(transaction, tid)
+                break
             # As stock: unusual, and no reason not to serve what is there.
             logger.warning('the transaction ids do not rise at %d', position)
         for record in transaction.records:
@@ -186,6 +191,18 @@ def _read_on(source, known):
         position, tid = transaction.end, transaction.tid
         before = _Before(z64, transaction.status)
     return Recovered(index, position, tid), damage
+
+
+def _of_another_file(transaction, tid):
+    """What we seal is always later than what is before it.
+
+    A block to which nothing got before the power went may show what the disk
+    had there before: a whole transaction, where the file that a pack replaced
+    had one in the same place.
+    """
+    return scan.Damage(
+        transaction.position, transaction.tid, scan.DAMAGED,
+        f'its tid does not rise: {tid.hex()} is before it', transaction)
 
 
 def _proof_by_index(file, damage, doubted):
@@ -199,19 +216,21 @@ def _proof_by_index(file, damage, doubted):
     return None
 
 
-def _proof_behind(source, damage, promised):
-    """What was written when the damaged place was durable."""
+def _proof_behind(source, tid, damage, promised):
+    """What was written when the damaged place was durable, and later than
+    that tid."""
     for position, found in scan.find_sound_seals(source, damage.position):
-        if found.durable > damage.position:
+        if (found.durable > damage.position
+                and source.read(position, len(tid)) > tid):
             return f'the transaction at {position}'
     if promised and damage.kind != scan.UNFINISHED:
-        position = _finished_without_seal(source, damage.position + 1)
+        position = _finished_without_seal(source, tid, damage.position + 1)
         if position is not None:
             return f'the transaction at {position}'
     return None
 
 
-def _finished_without_seal(source, position):
+def _finished_without_seal(source, tid, position):
     """A finished transaction there that has no seal to ask."""
     while (position := scan.find_transaction(source, position)) is not None:
         try:
@@ -221,7 +240,8 @@ def _finished_without_seal(source, position):
             whole = damage.transaction
             position = position + 1 if whole is None else whole.end
             continue
-        if found.seal in (seal.ABSENT, seal.MOVED) and found.records:
+        if (found.seal in (seal.ABSENT, seal.MOVED) and found.records
+                and found.tid > tid):
             return position
         position = found.end
     return None

@@ -1,18 +1,18 @@
 """Which objects a record refers to: read off its pickles, building nothing.
 
 A record has two pickles, one for the class and one for the state.  What ZODB
-has for this hands them to an unpickler, which takes 1.6 GB for a memo index of
-five bytes, and ninety bytes for a byte that says "an empty dictionary".  A file
-that is checked may come from anybody.  Here the opcodes are stepped over one by
-one, with a stack that has a place for each value; in it is the oid, if the
-value may become a reference.
+has for this hands them to an unpickler, which takes 4 GB for a memo index of
+five bytes, and ninety bytes for a byte that says "an empty dictionary".  A
+file that is checked may come from anybody.  Here the opcodes are stepped over
+one by one, with a stack that has a place for each value; in it is the oid, if
+the value may become a reference.
 
 Promises: no class is looked up, nothing recurses, no length is believed that
 the record does not have.  The time is proportional to the record; memory is at
 most about 25 times its length.
 
-What ZODB's unpickler (protocol 3) reads is read here, with the same result.  It
-refuses more, since it knows all values and not only references.
+What ZODB's unpickler (protocol 3) reads is read here, with the same result.
+It refuses more, since it knows all values and not only references.
 """
 
 import re
@@ -20,7 +20,7 @@ from codecs import escape_decode
 
 OID = 8
 
-_LIST = []      # a weak reference, or one into another database
+_LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
 

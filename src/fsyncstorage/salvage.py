@@ -241,7 +241,8 @@ class _Copy:
         if holder is not record:
             self.room -= holder.length
             if self.room < 0:
-                raise ValueError('its back pointer leads to the data of others')
+                raise ValueError(
+                    'its back pointer leads to the data of others')
         return self.source.read(
             holder.position + scan.RECORD_HEADER, holder.length)
 

@@ -107,6 +107,8 @@ class FsyncStorage(CommitMachinery):
             raise IsADirectoryError(
                 f'{file_name} is a directory; the path of a data file is'
                 ' needed, like Data.fs')
+        if os.path.exists(file_name) and not os.path.isfile(file_name):
+            raise OSError(f'{file_name} is no regular file')  # a pipe hangs
         self._stop = stop
         self._begins_anew = create
         self._durable_directories: set[str] = set()

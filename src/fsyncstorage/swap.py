@@ -70,7 +70,9 @@ def swap(storage, end, new_index):
             file = datafile.open_existing(path + '.pack')
             file.sync()
             storage._checkpoints.write_for_packed(file, new_index, end)
-            to_rename = storage.pack_keep_old and not _link_old(path)
+            to_rename = not _link_old(path) and storage.pack_keep_old
+            if to_rename:
+                _warn_of_rename(path)
             with storage._checkpoints.replacing(end):
                 _replace(storage, file, new_index, end, to_rename)
         except BaseException:
@@ -96,17 +98,20 @@ def _link_old(path):
     """False: the file system has no hard links.
 
     The name is durable, by the sync for the name of the index, before the new
-    file gets its own.
+    file gets its own.  Where the old file is not kept, it is for the swap
+    only: of a rename that is not atomic, a power cut could keep what takes a
+    name away, and lose what gives it.
     """
     old = path + '.old'
     datafile.remove_if_there(old)
-    if datafile.link_if_possible(path, old):
-        return True
+    return datafile.link_if_possible(path, old)
+
+
+def _warn_of_rename(path):
     logger.warning(
         '%s: this file system has no hard links, so a pack is a little less'
         ' safe: in its last step there is no file of this name for a moment;'
         ' after a crash in it, the next start finishes the swap', path)
-    return False
 
 
 def _replace(storage, file, new_index, end, to_rename):

@@ -17,25 +17,22 @@ Damage, or not:
 - The *tail* is what a power cut leaves, or what is being written right now.
   If something behind it shows that it was on disk already, it is damage.
 
-Whatever the file says, the time is proportional to its size.  What could lead to
-the same bytes again and again is bounded: pickles are walked up to `LARGEST`
-bytes each, and in all up to `Budget.TIMES` the size of the file (a record can
-be compressed, and many can point to the same data); chains of back pointers
-are remembered; seals behind damage are looked for once.  Memory: an index, one
-record, `MOST_LISTED` problems of a kind, and what is remembered of records that
-are damaged, that have a blob or a back pointer.
+Whatever the file says, the time is proportional to its size.  What could lead
+to the same bytes again and again is bounded: what is read of pickles has a
+budget (a record can be compressed, and many can point to the same data);
+chains of back pointers are remembered; the seals behind damage are sought
+once.  Memory: an index, one record, and what is remembered of records that are
+damaged, that have a blob or a back pointer.
 
-Left to others: words and exit codes (check), what a pickle refers to
-(references), and repairs (salvage).
+Left to others: what was found (findings), words and exit codes (check), what a
+pickle refers to (references) in its wrappers (wrapped), repairs (salvage).
 """
 
 import array
-import binascii
 import bisect
 import contextlib
 import itertools
 import os
-import typing
 import zlib
 from collections import Counter
 
@@ -46,81 +43,35 @@ from . import scan
 from . import seal
 from .blobrecord import FRONT
 from .blobrecord import is_of_blob
+from .findings import BLOB
+from .findings import DANGLING
+from .findings import INDEX
+from .findings import LOST
+from .findings import MAGIC
+from .findings import ODD
+from .findings import ORPHAN
+from .findings import PICKLE
+from .findings import POINTER
+from .findings import TRANSACTION
+from .findings import UNREAD
+from .findings import Report
+from .findings import Tail
 from .references import references
+from .wrapped import Budget
+from .wrapped import TooMuch
+from .wrapped import unwrap
 
-# Kinds of damage.
-MAGIC = 'magic'
-TRANSACTION = 'transaction'
-POINTER = 'pointer'
-LOST = 'lost'           # what a record needs lies in a damaged transaction
-PICKLE = 'pickle'
-BLOB = 'blob'
-INDEX = 'index'
-# Kinds of warnings.
-DANGLING = 'dangling'
-ORPHAN = 'orphan'
-ODD = 'odd'
-UNREAD = 'unread'       # to walk this pickle would take too much
-WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
-
-# Problems of one kind that are listed; the others are counted.
-MOST_LISTED = 1000
 # Of an error in a pickle, which may quote all of it.
 LONGEST_REASON = 200
-# The longest record whose pickles are walked, as it is and unwrapped.  ZODB
-# warns of half of it when it is stored.
-LARGEST = 32 << 20
 # A chain of back pointers is followed over so many steps, before what it leads
 # to is remembered.
 STEPS = 16
-# What is decompressed at a time, at least.
-PIECE = 1 << 16
 # Positions that are sorted at a time, to read them in order.
 SORTED_AT_A_TIME = 1_000_000
 
 
 class NoDataFile(Exception):
     """This is no Data.fs, and nothing can be said about it."""
-
-
-class Problem(typing.NamedTuple):
-    kind: str
-    reason: str
-    position: int | None = None
-    tid: bytes | None = None
-    oid: bytes | None = None
-
-
-class Tail(typing.NamedTuple):
-    """The end of the file that is not, or not yet, part of the database."""
-    position: int
-    length: int
-    tid: bytes | None
-    reason: str
-
-
-class TooMuch(Exception):
-    """To read this would take more than the check may."""
-
-
-class Budget:
-    """How many bytes of pickles may be looked at, in all.
-
-    In a file that ZODB wrote, the records of different objects share no data,
-    and zlib makes pickles a few times smaller.
-    """
-
-    TIMES = 20
-    AT_LEAST = 2 * LARGEST
-
-    def __init__(self, size):
-        self._most = self._left = self.TIMES * size + self.AT_LEAST
-
-    def spend(self, size):
-        if size > self._left:
-            raise TooMuch(
-                f'all pickles together have more than {self._most:,} bytes')
-        self._left -= size
 
 
 class Ranges:
@@ -162,38 +113,6 @@ class LaterSeals:
         while self._seals and self._seals[-1][0] <= position:
             self._seals.pop()
         return self._seals[-1][1] if self._seals else None
-
-
-class Report:
-    """Everything that was found, for people and programs to read."""
-
-    def __init__(self, size):
-        self.size = size
-        self.end = scan.FIRST           # of what is part of the database
-        self.tail = None
-        self.transactions = 0
-        self.records = 0
-        self.objects = 0
-        self.without_data = 0           # objects deleted, or never created
-        self.first_tid = self.last_tid = None
-        self.seals = Counter()          # verdicts
-        self.wrapped = Counter()        # current records, by their marks
-        self.opaque = 0                 # of them, those that nobody can read
-        self.walked = 0
-        self.blobs = None               # Counter, if they were checked
-        self.index = None               # words, if it was checked
-        self.problems = []
-        self.counts = Counter()         # problems, by kind
-
-    def add(self, kind, reason, position=None, tid=None, oid=None):
-        self.counts[kind] += 1
-        if self.counts[kind] <= MOST_LISTED:
-            self.problems.append(Problem(kind, reason, position, tid, oid))
-
-    @property
-    def damages(self):
-        return sum(count for kind, count in self.counts.items()
-                   if kind not in WARNINGS)
 
 
 def verify(source, blob_files=None, stored=None, tell=lambda *_: None):
@@ -427,15 +346,9 @@ class Verification:
 
     def content(self, holder):
         """Marks and pickles, see `unwrap`."""
-        self.allow(holder.length)
+        self.budget.spend(holder.length)
         return unwrap(self.source.read(
-            holder.position + scan.RECORD_HEADER, holder.length), self.allow)
-
-    def allow(self, size):
-        """So many bytes will be looked at; TooMuch if they may not."""
-        if size > LARGEST:
-            raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
-        self.budget.spend(size)
+            holder.position + scan.RECORD_HEADER, holder.length), self.budget)
 
     # Pickles
 
@@ -472,9 +385,9 @@ class Verification:
                 record.position, record.tid, record.oid)
             return
         except (ValueError, zlib.error) as error:
-            reason = f'{error}'[:LONGEST_REASON]
+            said = f'{error}'[:LONGEST_REASON]
             self.report.add(
-                PICKLE, f'its pickle cannot be read ({reason})',
+                PICKLE, f'its pickle cannot be read ({said})',
                 record.position, record.tid, record.oid)
             return
         self.report.walked += 1
@@ -590,46 +503,3 @@ class Verification:
         self.report.add(
             INDEX, f'the index does not belong to the data: {reason}',
             self.stored.position, oid=oid)
-
-
-def unwrap(data, allow):
-    """What storage wrappers did to a record: (their marks, the pickles).
-
-    The pickles are None if only the wrapper knows how to read them.  Each
-    wrapper is taken off once: a record can be made that is compressed for ever.
-    `allow(size)` is asked before so many bytes are made.
-    """
-    marks = ''
-    while data[:1] == b'.' != data:  # no pickle begins with STOP
-        mark = data[:2].decode('latin-1')
-        if mark in marks:
-            raise ValueError(f'it is wrapped as {mark} twice')
-        marks += mark
-        if mark == '.z':
-            data = decompress(data[2:], allow)
-        elif mark == '.h':
-            allow(len(data) // 2)
-            data = binascii.unhexlify(data[2:])
-        else:
-            return marks, None
-    return marks, data
-
-
-def decompress(data, allow):
-    """What zlib made of a record, piece by piece: it does not say how much
-    there is."""
-    stream = zlib.decompressobj()
-    pieces = []
-    size = 0
-    while not stream.eof:
-        step = max(4 * len(data), PIECE)
-        piece = stream.decompress(data, step)
-        if not piece and not stream.eof:
-            raise ValueError('it is compressed, and not complete')
-        size += len(piece)
-        if size > LARGEST:
-            raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
-        allow(len(piece))
-        pieces.append(piece)
-        data = stream.unconsumed_tail
-    return b''.join(pieces)

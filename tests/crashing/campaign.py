@@ -24,6 +24,7 @@ from . import powercut
 from .ledger import Ledger
 from .ledger import Standing
 from .site import Site
+from .tearing import ALL_MODELS
 from .tearing import MODELS
 
 # One image in so many is opened a second time, and by stock FileStorage.
@@ -110,8 +111,8 @@ class Cut(typing.NamedTuple):
     disk: powercut.Disk
 
 
-def cuts(recording):
-    standing, disk = Standing(), powercut.Disk()
+def cuts(recording, torn_renames=False):
+    standing, disk = Standing(), powercut.Disk(torn_renames)
     log = recording.log
     for position, event in enumerate(log):
         if position >= recording.start and _is_worth_it(log, position):
@@ -124,7 +125,7 @@ def cuts(recording):
 def _is_worth_it(log, position):
     return (isinstance(log[position], (
                 events.Synced, events.SyncFailed, events.SyncedDirectory,
-                events.Finishing, events.Revoked))
+                events.Finishing, events.Revoked, events.BlobsGone))
             or isinstance(log[position - 1], (
                 events.Acknowledged, events.PackDone)))
 
@@ -140,8 +141,9 @@ class Case(typing.NamedTuple):
 
 
 def cases(recording, model, number):
-    """At most that many."""
-    queue = [_cases_of(cut, model, number) for cut in cuts(recording)]
+    """At most that many.  The model is one of `tearing.ALL_MODELS`."""
+    queue = [_cases_of(cut, model, number) for cut in _spread(number, list(
+        cuts(recording, ALL_MODELS[model].torn_renames)))]
     known, found = set(), 0
     while queue:
         for source in queue[:]:
@@ -155,8 +157,14 @@ def cases(recording, model, number):
                 return
 
 
+def _spread(number, items):
+    """At most that many of them, from all over."""
+    number = min(number, len(items))
+    return [items[place * len(items) // number] for place in range(number)]
+
+
 def _cases_of(cut, model, number):
-    space = images.Space(cut.disk, MODELS[model])
+    space = images.Space(cut.disk, ALL_MODELS[model])
     source = random.Random(f'{SEED} {model} {cut.position}')
     for choice in images.choices(space.options, number, source):
         yield Case(space.image(choice), cut.standing,
@@ -173,13 +181,13 @@ def _new_case(source, known):
 
 # Verdicts
 
-def trial(recording, judge, images):
-    """(model, case, problems) of about so many images, over all models."""
+def trial(recording, judge, images, models=MODELS):
+    """(model, case, problems) of about so many images, over these models."""
     left = images
-    for models, model in zip(range(len(MODELS), 0, -1), reversed(MODELS)):
+    for shares, model in zip(range(len(models), 0, -1), reversed(models)):
         # The coarsest first: what it cannot give, the finer ones do.
         for case, problems in verdicts(
-                judge, cases(recording, model, -(-left // models))):
+                judge, cases(recording, model, -(-left // shares))):
             yield model, case, problems
             left -= 1
 

@@ -72,6 +72,12 @@ class SyncedDirectory(typing.NamedTuple):
     began: int
 
 
+class Passed(typing.NamedTuple):
+    """Time has passed: it is now so late."""
+
+    at: float
+
+
 class Settled(typing.NamedTuple):
     """So much time passed that the system wrote everything by itself."""
 
@@ -104,6 +110,14 @@ class Kept(typing.NamedTuple):
     """These are durable, whatever the policy."""
 
     tids: frozenset
+    #: Their blobs are, too.
+    with_blobs: bool = True
+
+
+class BlobsGone(typing.NamedTuple):
+    """A crash took these away that nobody had promised: (oid, tid)."""
+
+    keys: frozenset
 
 
 class PackBegun(typing.NamedTuple):

@@ -7,6 +7,7 @@ they are few, else the corners (all lost, all kept, each one lost, each one
 alone kept), and then a sample, the same in each run.
 """
 
+import collections
 import itertools
 import math
 import os
@@ -20,11 +21,13 @@ class Image(typing.NamedTuple):
 
     directories: frozenset  # paths
     files: frozenset        # (path, content)
+    #: (path, other path): two of these are names of one file.
+    links: frozenset = frozenset()
 
     @classmethod
     def read(cls, source):
         """The image of a directory, without what is not recorded."""
-        directories, files = set(), set()
+        directories, files, names = set(), set(), _Names()
         for parent, their_directories, their_files in os.walk(source):
             for name in their_directories:
                 path = os.path.join(parent, name)
@@ -32,18 +35,38 @@ class Image(typing.NamedTuple):
             for name in their_files:
                 path = os.path.join(parent, name)
                 if not path.endswith(IGNORED):
+                    inside = os.path.relpath(path, source)
                     with open(path, 'rb') as file:
-                        files.add(
-                            (os.path.relpath(path, source), file.read()))
-        return cls(frozenset(directories), frozenset(files))
+                        files.add((inside, file.read()))
+                    names.add(inside, os.stat(path).st_ino)
+        return cls(frozenset(directories), frozenset(files), names.links())
 
     def write(self, target):
         os.mkdir(target)
         for path in sorted(self.directories):
             os.mkdir(os.path.join(target, path))
+        links = dict(self.links)
         for path, content in self.files:
-            with open(os.path.join(target, path), 'wb') as file:
-                file.write(content)
+            if path not in links:
+                with open(os.path.join(target, path), 'wb') as file:
+                    file.write(content)
+        for path, other in self.links:
+            os.link(os.path.join(target, other), os.path.join(target, path))
+
+
+class _Names:
+    """Which paths are names of one file?"""
+
+    def __init__(self):
+        self._paths = collections.defaultdict(list)  # by file
+
+    def add(self, path, file):
+        self._paths[file].append(path)
+
+    def links(self):
+        return frozenset(
+            (path, others[0]) for others in map(sorted, self._paths.values())
+            for path in others[1:])
 
 
 class Space:
@@ -57,7 +80,7 @@ class Space:
         for number in sorted(disk.names.numbers()):
             file = disk.files[number]
             if file.changes:
-                torn = model(file)
+                torn = model.tear(file)
                 self._torn.append((number, torn))
                 self.options += torn.options
             else:
@@ -71,19 +94,22 @@ class Space:
         for number, torn in self._torn:
             contents[number] = torn.content(
                 list(itertools.islice(choice, len(torn.options))))
-        directories, files = set(), set()
+        directories, files, names = set(), set(), _Names()
         self._walk(self._names.with_changes(kept), contents, self._names.ROOT,
-                   '', directories, files)
-        return Image(frozenset(directories), frozenset(files))
+                   '', directories, files, names)
+        return Image(frozenset(directories), frozenset(files), names.links())
 
-    def _walk(self, tree, contents, directory, path, directories, files):
+    def _walk(self, tree, contents, directory, path, directories, files,
+              names):
         for name, number in tree[directory].items():
             inside = os.path.join(path, name)
             if number < 0:
                 directories.add(inside)
-                self._walk(tree, contents, number, inside, directories, files)
+                self._walk(tree, contents, number, inside, directories, files,
+                           names)
             else:
                 files.add((inside, contents[number]))
+                names.add(inside, number)
 
 
 def choices(options, limit, random):

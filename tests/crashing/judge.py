@@ -2,7 +2,8 @@
 
 A problem is a kind and words.  The kinds:
 
-refused     it does not open
+refused     it does not open; read-only, it does not say in words why
+wrote       to open it read-only changed something
 lost        something is missing that was promised to be kept
 silent      something that was acknowledged is missing, and the storage does
             not say that this may be
@@ -13,23 +14,32 @@ reverted    a pack that returned is taken back
 damaged     something is shown that was not stored so
 phantom     lastTransaction is the tid of a transaction that is not there
 unreadable  something is shown, and cannot be read
-blob        a blob is missing, or is not what was stored
+blob        a blob is missing, or is not what was stored, and was promised to
+            be kept or is not said to be in doubt
 disagrees   opened once more (with the index that the first opening left), or
-            with stock FileStorage, it does not show the same
+            read-only before that, or with stock FileStorage, it does not show
+            the same
 """
 
 import contextlib
+import functools
 import os
+import shutil
+import tempfile
 import typing
 
 from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import tid_repr
 from ZODB.utils import z64
 
+from fsyncstorage.recovery import DamagedFile
+
 from .ledger import REVERTED_PACK
 
 REFUSED = 'refused'
+WROTE = 'wrote'
 LOST = 'lost'
 SILENT = 'silent'
 EMPTIED = 'emptied'
@@ -42,9 +52,12 @@ UNREADABLE = 'unreadable'
 BLOB = 'blob'
 DISAGREES = 'disagrees'
 
+# They say in words what is wrong.
+CLEAR = FileNotFoundError, DamagedFile, FileStorageFormatError
+
 KINDS = (
-    REFUSED, LOST, SILENT, EMPTIED, HOLE, INVENTED, REVERTED, DAMAGED, PHANTOM,
-    UNREADABLE, BLOB, DISAGREES)
+    REFUSED, WROTE, LOST, SILENT, EMPTIED, HOLE, INVENTED, REVERTED, DAMAGED,
+    PHANTOM, UNREADABLE, BLOB, DISAGREES)
 
 
 class Problem(typing.NamedTuple):
@@ -79,12 +92,20 @@ class Judge:
     def verdict(self, directory, standing, thorough=False):
         """The problems of what is in a directory.
 
-        `thorough` opens it also a second time, and with stock FileStorage.
+        `thorough` opens it also a second time, and with stock FileStorage;
+        and read-only, before all else.
         """
         try:
+            if thorough and self._policy != 'stock':
+                read_only = self._look_read_only(directory)
+            else:
+                read_only = None
             seen = self._open_and_look(self._make, directory)
             problems = self.compare(seen, standing)
             if thorough and not problems:
+                if read_only is not None and read_only != seen:
+                    problems.append(Problem(
+                        DISAGREES, 'read-only, it did not show the same'))
                 for make in self._make, FileStorage:
                     again = self._open_and_look(make, directory)
                     if again[:-1] != seen[:-1]:
@@ -92,7 +113,24 @@ class Judge:
                             DISAGREES, f'{make} does not show the same'))
             return problems
         except _Failed as failed:
-            return [failed.problem]
+            return self._when_it_fails(failed, directory, standing)
+
+    def _when_it_fails(self, failed, directory, standing):
+        return [failed.problem]
+
+    def _look_read_only(self, directory):
+        """What is seen; None if it is refused, in words."""
+        before = _everything_in(directory)
+        try:
+            return self._open_and_look(
+                functools.partial(self._make, read_only=True), directory)
+        except _Failed as failed:
+            if not isinstance(failed.__cause__, CLEAR):
+                raise
+            return None
+        finally:
+            if _everything_in(directory) != before:
+                raise _Failed(Problem(WROTE, 'though it was read-only'))
 
     # Looking
 
@@ -155,19 +193,19 @@ class Judge:
         current, revisions, blobs = _expected(kept)
         yield from _differences(DAMAGED, current, seen.current)
         yield from _differences(DAMAGED, revisions, seen.revisions)
+        excused = standing.gone_blobs | self._blobs_not_promised(
+            blobs, seen, standing)
         yield from _differences(
-            BLOB, self._owed_blobs(blobs, standing),
-            self._owed_blobs(seen.blobs, standing))
+            BLOB, _without(blobs, excused), _without(seen.blobs, excused))
         if seen.last_tid != (tids[-1] if tids else z64):
             yield Problem(PHANTOM, tid_repr(seen.last_tid))
 
-    def _owed_blobs(self, blobs, standing):
-        """`none` promises those that were there before the last close, pack
-        or checkpoint; all others, those of every transaction that is there."""
-        if self._policy != 'none':
-            return blobs
-        return {key: content for key, content in blobs.items()
-                if key[1] in standing.kept}
+    def _blobs_not_promised(self, blobs, seen, standing):
+        """Under `none` a blob may be gone, or torn, if that is said."""
+        if self._policy != 'none' or not seen.may_have_lost:
+            return set()
+        return {(oid, tid) for oid, tid in blobs
+                if tid not in standing.kept_blobs}
 
     def _order(self, kept, tids, standing):
         for expected, tid in zip(kept, tids):
@@ -203,6 +241,35 @@ class Judge:
                 yield Problem(DAMAGED, f'transaction {tid_repr(tid)}')
 
 
+class ForgivingJudge(Judge):
+    """For what is weaker than POSIX: it may refuse to open, if that names a
+    file which has all that was promised."""
+
+    def _when_it_fails(self, failed, directory, standing):
+        words = str(failed.__cause__)
+        if (isinstance(failed.__cause__, DamagedFile)
+                and any(name in words and self._has_all(name, standing)
+                        for name in _everything_in(directory))):
+            return []
+        return [failed.problem]
+
+    def _has_all(self, name, standing):
+        """Would all be well if this file were Data.fs?"""
+        if not os.path.isfile(name):
+            return False
+        directory = os.path.dirname(name)
+        with tempfile.TemporaryDirectory(dir=directory) as other:
+            shutil.copy(name, os.path.join(other, 'Data.fs'))
+            if self._blobs_stored:
+                shutil.copytree(os.path.join(directory, 'blobs'),
+                                os.path.join(other, 'blobs'))
+            try:
+                seen = self._open_and_look(self._make, other)
+            except _Failed:
+                return False
+        return not self.compare(seen, standing)
+
+
 def _expected(kept):
     """What is shown of these transactions."""
     current, revisions, blobs = {}, {}, {}
@@ -216,6 +283,23 @@ def _expected(kept):
         for oid, content in their_blobs.items():
             blobs[oid, tid] = content
     return current, revisions, blobs
+
+
+def _everything_in(directory):
+    """path -> content, None for a directory."""
+    found = {}
+    for parent, directories, files in os.walk(directory):
+        found.update((os.path.join(parent, name), None)
+                     for name in directories)
+        for name in files:
+            path = os.path.join(parent, name)
+            with open(path, 'rb') as file:
+                found[path] = file.read()
+    return found
+
+
+def _without(items, keys):
+    return {key: value for key, value in items.items() if key not in keys}
 
 
 def _differences(kind, expected, seen):

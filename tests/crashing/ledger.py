@@ -8,6 +8,7 @@ old transactions is its own affair, and is taken from it when it returns.)
 the power went.
 """
 
+import copy
 import typing
 
 from fsyncstorage import durability
@@ -65,6 +66,9 @@ class Standing:
         self.acknowledged = {}  # tid -> time
         self.published = set()
         self.kept = set()
+        self.kept_blobs = set()     # tids of their transactions
+        self.gone_blobs = set()     # (oid, tid)
+        self.now = 0.0
         self.packs_begun = []
         self.packs_done = []
 
@@ -81,8 +85,15 @@ class Standing:
                 self.published.add(tid)
             case events.Acknowledged(tid, at):
                 self.acknowledged[tid] = at
-            case events.Kept(tids):
+                self.now = max(self.now, self.finishing[tid])
+            case events.Passed(at):
+                self.now = at
+            case events.Kept(tids, with_blobs):
                 self.kept.update(tids)
+                if with_blobs:
+                    self.kept_blobs.update(tids)
+            case events.BlobsGone(keys):
+                self.gone_blobs.update(keys)
             case events.PackBegun(number):
                 self.packs_begun.append(number)
             case events.PackDone(number):
@@ -98,20 +109,24 @@ class Standing:
                 yield events.Published(tid)
             if tid in self.acknowledged:
                 yield events.Acknowledged(tid, self.acknowledged[tid])
-        yield events.Kept(frozenset(self.kept))
+        yield events.Kept(frozenset(self.kept), with_blobs=False)
+        yield events.Kept(frozenset(self.kept_blobs))
+        yield events.BlobsGone(frozenset(self.gone_blobs))
+        yield events.Passed(self.now)
         yield from map(events.PackBegun, self.packs_begun)
         yield from map(events.PackDone, self.packs_done)
 
     def copy(self):
         other = Standing()
         for name, value in vars(self).items():
-            setattr(other, name, value.copy())
+            setattr(other, name, copy.copy(value))
         return other
 
     def obligations(self):
         """Two standings that agree in this judge every image alike."""
         return (tuple(self.finishing), len(self.acknowledged),
-                len(self.published), len(self.kept),
+                len(self.published), len(self.kept), len(self.kept_blobs),
+                len(self.gone_blobs), self.now,
                 len(self.packs_begun), len(self.packs_done))
 
     def owed(self, policy):
@@ -123,14 +138,10 @@ class Standing:
         return self.kept
 
     def at_stake(self, tids):
-        """Seconds from the oldest of these that was acknowledged, if there is
-        one, to the newest that was acknowledged at all."""
+        """Seconds since the oldest of these was acknowledged."""
         lost = [self.acknowledged[tid] for tid in tids
                 if tid in self.acknowledged]
-        if not lost:
-            return 0.0
-        newest = next(reversed(self.acknowledged))
-        return self.finishing[newest] - min(lost)
+        return self.now - min(lost) if lost else 0.0
 
     def histories(self, ledger):
         """What the file may contain, up to where it was cut off."""

@@ -16,10 +16,20 @@ The model, as bad as POSIX allows within reason:
   page is written again.  When the cache is dropped, the file shows which; its
   size stays what it was.
 - A sector that was synced stays whole while its neighbour is written.
+
+Two more, which are weaker than POSIX, are not part of it, and are asked for:
+
+- `torn_renames`: a rename within one directory is not atomic either.  That the
+  old name goes, that the target loses what it named before, and that it names
+  the new file, are on the disk or not each by itself.
+- What a block of a file contained before the file had it (`File.stale`): what
+  the same file had there before it was cut back, or a data file that is gone.
 """
 
 import collections
 import copy
+
+from ZODB._compat import FILESTORAGE_MAGIC
 
 from . import events
 
@@ -40,18 +50,20 @@ class Names:
 
     ROOT = 0
 
-    def __init__(self):
+    def __init__(self, torn_renames=False):
+        self._torn_renames = torn_renames
         self.now = {self.ROOT: {}}      # number -> {name: number}
         self.durable = {self.ROOT: {}}
         self.pending = []
         self._unused = -1  # numbers of directories: not those of files
 
     def copy(self):
-        other = Names()
+        other = Names(self._torn_renames)
         for name in 'now', 'durable':
             setattr(other, name, {number: dict(names) for number, names
                                   in getattr(self, name).items()})
         other.pending = self.pending[:]
+        other._unused = self._unused
         return other
 
     def look_up(self, path):
@@ -77,6 +89,25 @@ class Names:
         for directory, names in by_directory.items():
             _apply(self.now, directory, names)
             self.pending.append(Change(index, directory, names))
+
+    def rename(self, index, source, target):
+        number = self.number(source)
+        if self._torn_renames:
+            self.change(index, (source, None))
+            if self.has(target):
+                self.change(index, (target, None))
+            self.change(index, (target, number))
+        else:
+            self.change(index, (source, None), (target, number))
+
+    def has(self, path):
+        directory, name = self.look_up(path)
+        return name in self.now[directory]
+
+    def names_of(self, number):
+        """How many names it has now."""
+        return sum(list(names.values()).count(number)
+                   for names in self.now.values())
 
     def make_directory(self, index, path):
         self.now[self._unused] = {}
@@ -132,6 +163,8 @@ class File:
         self.durable = durable
         self.changes = []   # Wrote and Truncated
         self.size = len(durable)    # after all of them
+        #: What pages behind the durable end contained before: page -> bytes.
+        self.stale = {}
         #: After a failed sync, while the changes before it are undecided:
         #: page (or SIZE) -> number of changes that it surely shows.
         self.floors = {}
@@ -152,6 +185,14 @@ class File:
             first, _ = self._dirty.get(page, (index, None))
             self._dirty[page] = first, index
         self.size = size_after(self.size, event)
+
+    def grew_over(self, freed, size):
+        """It had that size before the last change: what was in the pages that
+        it got since?"""
+        for page in range(pages_of(size), pages_of(self.size)):
+            found = freed[page * PAGE:(page + 1) * PAGE]
+            if found:
+                self.stale[page] = bytes(found).ljust(PAGE, b'\0')
 
     def _pages(self, event):
         """What it makes dirty."""
@@ -211,6 +252,10 @@ def size_after(size, event):
     return max(size, event.position + len(event.data))
 
 
+def pages_of(size):
+    return -(-size // PAGE)
+
+
 def extent(size, event):
     """From where to where an event changes a file of that size."""
     if isinstance(event, events.Truncated):
@@ -232,13 +277,16 @@ def replay(content, event):
 class Disk:
     """The names and files, after some of the events of a log."""
 
-    def __init__(self):
-        self.names = Names()
+    def __init__(self, torn_renames=False):
+        self.names = Names(torn_renames)
         self.files = collections.defaultdict(File)
+        #: What data files contained that are gone, or were cut back.
+        self._freed = bytearray()
 
     def copy(self):
         other = Disk()
         other.names = self.names.copy()
+        other._freed = self._freed[:]
         other.files.update(
             (number, file.copy()) for number, file in self.files.items())
         return other
@@ -250,8 +298,8 @@ class Disk:
             self.files[number] = File(bytes(file.content()))
 
     @classmethod
-    def after_all(cls, log):
-        disk = cls()
+    def after_all(cls, log, **model):
+        disk = cls(**model)
         for index, event in enumerate(log):
             disk.after(index, event)
         return disk
@@ -266,14 +314,15 @@ class Disk:
             case events.Linked(source, target):
                 self.names.change(index, (target, self.names.number(source)))
             case events.Renamed(source, target):
-                number = self.names.number(source)
-                self.names.change(index, (source, None), (target, number))
+                self._before_removal(target)
+                self.names.rename(index, source, target)
             case events.Removed(path):
+                self._before_removal(path)
                 self.names.change(index, (path, None))
             case events.SyncedDirectory(path, began):
                 self.names.synced(path, began)
             case events.Wrote(file) | events.Truncated(file):
-                self.files[file].change(index, event)
+                self._change(self.files[file], index, event)
             case events.Synced(file, began):
                 self.files[file].synced(began)
             case events.SyncFailed(file, began):
@@ -282,3 +331,20 @@ class Disk:
                 self.files[file].reread(content)
             case events.Settled():
                 self.everything_is_written()
+
+    def _change(self, file, index, event):
+        size = file.size
+        if size_after(size, event) < size:
+            self._free(file.content())
+        file.change(index, event)
+        file.grew_over(self._freed, size)
+
+    def _before_removal(self, path):
+        if self.names.has(path):
+            number = self.names.number(path)
+            if number > 0 and self.names.names_of(number) == 1:
+                self._free(self.files[number].content())
+
+    def _free(self, content):
+        if content.startswith(FILESTORAGE_MAGIC):
+            self._freed[:len(content)] = content

@@ -7,6 +7,11 @@ other, so that the log has their true order.  A sync excludes nothing.
 What the recorder meets for the first time (a blob file that the application
 wrote itself) is logged as written just then, and unsynced.
 
+The process of the storage may be killed before any of its operations: from
+then on each of them raises Killed, and has no effect, and nothing is logged,
+until another process is there.  What was not synced stays so, for the other
+one, too.
+
 `RecordingDisk` is the storage's Disk with each operation recorded.
 """
 
@@ -22,16 +27,24 @@ from fsyncstorage import datafile
 from . import events
 from . import powercut
 from . import tearing
+from .clock import Clock
 
 # Emptied whenever they are opened: what they contain is never read.
 IGNORED = '.fs.lock', '.fs.tmp'
 
 
+class Killed(OSError):
+    """The process is dead.  (An OSError, for nobody who lives meets it.)"""
+
+
 class Recorder:
 
-    def __init__(self, directory):
+    def __init__(self, directory, clock=None):
         self.directory = os.path.realpath(directory)
         self.log = []
+        self.clock = Clock() if clock is None else clock
+        #: Operations until the process is killed; None: it is not.
+        self.operations_left = None
         #: Called when a sync has begun, with the number of the file (None for
         #: a directory); may raise its error.
         self.on_sync = lambda file: None
@@ -47,18 +60,47 @@ class Recorder:
     def _record_what_is_there(self):
         """All of it is durable."""
         self._numbers[_identity(os.stat(self.directory))] = next(self._unused)
+        names = {}  # number -> the first one
         for parent, directories, files in os.walk(self.directory):
             for name in sorted(directories + files):
                 path = os.path.join(parent, name)
                 number = self._number_of(path)
                 if name in files and number is not None:
-                    self.mark(events.Synced(number, len(self.log)))
+                    if number in names:
+                        self.mark(events.Linked(
+                            names[number], self._relative(path)))
+                    else:
+                        names[number] = self._relative(path)
+                        self.mark(events.Synced(number, len(self.log)))
             self.mark(events.SyncedDirectory(
                 self._relative(parent), len(self.log)))
 
     def mark(self, event):
         with self._lock:
-            self.log.append(event)
+            if not self.is_dead:
+                self.log.append(event)
+
+    # The death of the process
+
+    @property
+    def is_dead(self):
+        return self.operations_left == 0
+
+    def _another_operation(self):
+        with self._lock:
+            if self.is_dead:
+                raise Killed('the process is dead')
+            if self.operations_left is not None:
+                self.operations_left -= 1
+                if self.is_dead:
+                    raise Killed('the process is killed')
+
+    def look_around(self):
+        """Log what somebody wrote, and nothing was done to yet."""
+        with self._lock:
+            for parent, _, files in os.walk(self.directory):
+                for name in sorted(files):
+                    self._number_of(os.path.join(parent, name))
 
     # Names and numbers
 
@@ -122,10 +164,13 @@ class Recorder:
     @contextlib.contextmanager
     def opening(self, path, truncates):
         with self._lock:
-            new = not os.path.exists(path)
-            yield
             if self._relative(path) is None:
+                yield
                 return
+            new = not os.path.exists(path)
+            if new or truncates:
+                self._another_operation()
+            yield
             if new:
                 self._create(path)
             elif truncates:
@@ -136,16 +181,20 @@ class Recorder:
     @contextlib.contextmanager
     def writing(self, fd, data, position):
         with self._lock:
-            yield
             number = self._file(fd)
+            if number is not None:
+                self._another_operation()
+            yield
             if number is not None:
                 self.log.append(events.Wrote(number, position, bytes(data)))
 
     @contextlib.contextmanager
     def truncating(self, fd, size):
         with self._lock:
-            yield
             number = self._file(fd)
+            if number is not None:
+                self._another_operation()
+            yield
             if number is not None:
                 self.log.append(events.Truncated(number, size))
 
@@ -164,12 +213,16 @@ class Recorder:
 
     @contextlib.contextmanager
     def _sync(self, number):
+        self._another_operation()
         try:
             self.on_sync(number)
             yield
         except OSError as error:
             self.sync_error = error
             raise
+        if self.clock.sync_takes:
+            self.clock.now += self.clock.sync_takes
+            self.mark(events.Passed(self.clock.now))
 
     def drop_cache(self, fd):
         """Let the file show what the disk has of what syncs did not keep."""
@@ -191,12 +244,14 @@ class Recorder:
     def making_directory(self, path):
         """Its parents may be made, too."""
         with self._lock:
+            self._another_operation()
             yield
             self._number_of(path)
 
     @contextlib.contextmanager
     def linking(self, source, target):
         with self._lock:
+            self._another_operation()
             self._number_of(source)
             yield
             self.log.append(events.Linked(
@@ -204,7 +259,12 @@ class Recorder:
 
     @contextlib.contextmanager
     def renaming(self, source, target):
+        """Of one name of a file to another one of it, nothing happens."""
         with self._lock:
+            self._another_operation()
+            if os.path.exists(target) and os.path.samefile(source, target):
+                yield
+                return
             self._number_of(source)
             self._number_of(os.path.dirname(target))
             with self._forgotten_when_gone(target):
@@ -218,6 +278,8 @@ class Recorder:
             known = (os.path.exists(path)
                      and self._relative(path) is not None
                      and _identity(os.stat(path)) in self._numbers)
+            if known:
+                self._another_operation()
             with self._forgotten_when_gone(path):
                 yield
             if known:

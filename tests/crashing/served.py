@@ -28,8 +28,8 @@ from fsyncstorage.timing.zeo import wire as zeowire
 
 from ..support import PATIENCE
 from ..support import Thread
+from .contents import record_of
 from .ledger import Transaction
-from .site import record_of
 from .workloads import Workload
 
 CLIENTS = 5

@@ -7,16 +7,14 @@ same in each run.
 
 import base64
 import contextlib
-import io
 import os
-import pickle
-import random
 import threading
 from unittest import mock
 
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
-from ZODB.tests.MinPO import MinPO
+from ZODB.FileStorage.FileStorage import FileStorageQuotaError
+from ZODB.POSException import POSKeyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
@@ -25,12 +23,18 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import datafile
 from fsyncstorage import flusher
+from fsyncstorage.commitlock import Occupied
 from fsyncstorage.errors import OutcomeUnknown
 
 from ..support import PATIENCE
 from ..support import Thread
 from . import events
 from . import past_seam
+from .clock import Clock
+from .contents import content_of
+from .contents import record
+from .contents import record_of
+from .contents import references_of
 from .ledger import UNDECIDED_PACK
 from .ledger import Ledger
 from .ledger import Pack
@@ -45,16 +49,6 @@ NEXT_TID = 1 << 20  # a bit more than 10 ms
 
 def _nothing():
     pass
-
-
-class Clock:
-    """In the place of the module `time`: it goes on only when told."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
 
 
 class Attempt:
@@ -88,27 +82,33 @@ class Site(contextlib.ExitStack):
         super().__init__()
         self.path = os.path.join(directory, 'Data.fs')
         self.storage = None
-        self.recorder = Recorder(directory)
+        self.clock = Clock()
+        self.recorder = Recorder(directory, self.clock)
         self.ledger = Ledger() if ledger is None else ledger.copy()
         self.standing = Standing()
-        self.clock = Clock()
         self._make = make
-        self._disk = disk(self.recorder)
+        self.disk = disk(self.recorder)
         self._options = (
             {'blob_dir': os.path.join(directory, 'blobs')} if blobs else {})
         self.last_tid = max(self.ledger.transactions, default=FIRST_TID)
         self._serials = {}
         for event in standing.marks() if standing is not None else ():
             self.mark(event)
+        self.clock.now = self.standing.now
 
     def mark(self, event):
-        self.recorder.mark(event)
-        self.standing.after(event)
+        if not self.recorder.is_dead:
+            self.recorder.mark(event)
+            self.standing.after(event)
 
     def __enter__(self):
         super().__enter__()
-        self.enter_context(mock.patch.object(datafile, 'disk', self._disk))
+        self.enter_context(mock.patch.object(datafile, 'disk', self.disk))
         self.enter_context(mock.patch.object(flusher, 'time', self.clock))
+        # The thread of the flusher has no clock of its own: see `time_passed`.
+        self._until_background_sync = flusher.Flusher._until_background_sync
+        self.enter_context(mock.patch.object(
+            flusher.Flusher, '_until_background_sync', lambda flusher: None))
         self.enter_context(past_seam.recorded(self.recorder))
         self.callback(self._release)
         return self
@@ -122,9 +122,10 @@ class Site(contextlib.ExitStack):
     def open(self, **options):
         failed, self.recorder.sync_error = self.recorder.sync_error, None
         self.storage = self._make(self.path, **self._options, **options)
-        self._settle()
-        self._adopt_blobs(failed)
-        self._kept(self.standing.acknowledged)
+        self._settle(failed)
+        # A blob that was there when the power went is on the disk, but one of
+        # a process that died may not be.
+        self._kept(self.standing.acknowledged, with_blobs=False)
 
     def close(self):
         storage, self.storage = self.storage, None
@@ -132,7 +133,60 @@ class Site(contextlib.ExitStack):
         if self.recorder.sync_error is None:
             self._kept(self.standing.acknowledged)
 
-    def _settle(self):
+    def die(self):
+        """As by `kill -9`: the files stay as they are, unsynced."""
+        self.recorder.operations_left = 0
+        self.recorder.look_around()
+        storage, self.storage = self.storage, None
+        if storage is not None:
+            storage._release()
+
+    def resurrect(self, **options):
+        """Another process opens it: nothing that was acknowledged is gone."""
+        self.recorder.operations_left = None
+        acknowledged = set(self.standing.acknowledged)
+        self.open(**options)
+        lost = acknowledged - self.standing.acknowledged.keys()
+        assert not lost, f'{lost} are gone, though only the process died'
+
+    def time_passed(self, seconds=0.0):
+        """The background sync begins when it is due.
+
+        The thread that should begin it would wait for it in real time.
+        """
+        end = self.clock.now + seconds
+        while True:
+            due = self._seconds_until_background_sync()
+            if due is None or self.clock.now + due > end:
+                break
+            self.clock.now += due
+            self.mark(events.Passed(self.clock.now))
+            self._sync_in_the_background()
+        if seconds:
+            self.clock.now = max(self.clock.now, end)
+            self.mark(events.Passed(self.clock.now))
+
+    def settle(self):
+        """Return when nothing that was appended waits for a sync."""
+        while self.storage._flusher.pipeline.queue:
+            self.storage._flusher.drain()
+
+    def _seconds_until_background_sync(self):
+        """None: it is not due for now, or something is synced already."""
+        of_storage = getattr(self.storage, '_flusher', None)
+        if of_storage is not None and not of_storage._one_sync.locked():
+            return self._until_background_sync(of_storage)
+
+    def _sync_in_the_background(self):
+        of_storage, me = self.storage._flusher, object()
+        with of_storage.mutex:
+            if of_storage._leader is not None:
+                return
+            of_storage._leader = me
+        of_storage._lead_a_batch(me)
+        of_storage._step_down(me)
+
+    def _settle(self, failed):
         """What the storage shows when it is opened, is promised from now."""
         shown = [(transaction.tid, {record.oid: record.data
                                     for record in transaction})
@@ -143,6 +197,7 @@ class Site(contextlib.ExitStack):
                 if history.state is UNDECIDED_PACK:
                     self.mark(events.PackDone(history.pack))
                 self._settle_for(kept)
+                self._settle_for_blobs(kept, failed)
                 break
 
     def _settle_for(self, history):
@@ -158,34 +213,28 @@ class Site(contextlib.ExitStack):
             else:
                 self.mark(events.Revoked(tid))
 
-    def _adopt_blobs(self, failed):
-        """What a power cut has left of blobs that were not promised (`none`)
-        is what there is from now on.
+    def _settle_for_blobs(self, history, failed):
+        """What blobs there are that nobody promised (`none`), is seen now.
 
         After a sync that failed nobody knows what that is.
         """
         durability = getattr(self.storage, 'durability', None)  # not of stock
         if durability is None or durability.policy.name != 'none':
             return
-        for tid, transaction in self.ledger.transactions.items():
-            if transaction.blobs and tid not in self.standing.kept:
-                self.ledger.transactions[tid] = self._with_what_is_left(
-                    transaction, failed)
-        for pack in self.ledger.packs:
-            pack.kept = pack.kept and [
-                transaction if transaction.tid in self.standing.kept
-                else self._with_what_is_left(transaction, failed)
-                for transaction in pack.kept]
+        keys = {(oid, transaction.tid): content
+                for transaction in history
+                if transaction.tid not in self.standing.kept_blobs
+                for oid, content in transaction.blobs.items()}
+        self.mark(events.BlobsGone(frozenset(
+            key for key, content in keys.items()
+            if failed or self._blob(*key) != content)))
 
-    def _with_what_is_left(self, transaction, failed):
-        blobs = {}
-        for oid in () if failed else transaction.blobs:
-            with contextlib.suppress(FileNotFoundError):
-                path = self.storage.fshelper.getBlobFilename(
-                    oid, transaction.tid)
-                with open(path, 'rb') as file:
-                    blobs[oid] = file.read()
-        return transaction._replace(blobs=blobs)
+    def _blob(self, oid, tid):
+        try:
+            with open(self.storage.loadBlob(oid, tid), 'rb') as file:
+                return file.read()
+        except POSKeyError:
+            return None
 
     def pack(self, before_copying=_nothing, while_syncing=_nothing,
              after_swapping=_nothing):
@@ -260,28 +309,35 @@ class Site(contextlib.ExitStack):
         return self.last_tid
 
     def begin(self, tid=None, extension=b''):
+        self.time_passed()  # first: others may commit meanwhile
         attempt = Attempt(
             tid or self.next_tid(), TransactionMetaData(extension=extension))
         self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 
+    def _begin_at_once(self):
+        """Raises Occupied when another transaction is under way."""
+        attempt = Attempt(self.next_tid(), TransactionMetaData())
+        self.storage.tpc_begin(attempt.metadata, attempt.tid, wait=False)
+        return attempt
+
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
         oid = p64(number)
-        data = record_of(_content(attempt.tid, oid, size), references)
+        data = record_of(content_of(attempt.tid, oid, size), references)
         attempt.content.records[oid] = data
         self.storage.store(
             oid, self._serials.get(oid, z64), data, '', attempt.metadata)
 
     def store_blob(self, attempt, number, size):
         oid = p64(number)
-        data = _record(Blob, None)
-        content = _content(attempt.tid, oid, size)
+        data = record(Blob, None)
+        content = content_of(attempt.tid, oid, size)
         attempt.content.records[oid] = data
         attempt.content.blobs[oid] = content
         path = os.path.join(
             self.storage.temporaryDirectory(), f'{u64(attempt.tid)}-{number}')
-        with open(path, 'wb') as file:
+        with datafile.open_new(path) as file:
             file.write(content)
         self.storage.storeBlob(oid, self._serials.get(oid, z64), data, path,
                                '', attempt.metadata)
@@ -301,7 +357,8 @@ class Site(contextlib.ExitStack):
     def _store_again(self, attempt, oid, transaction):
         records, blobs = attempt.content.records, attempt.content.blobs
         records[oid] = transaction.records[oid] if transaction else None
-        if transaction and oid in transaction.blobs:
+        if (transaction and oid in transaction.blobs
+                and (oid, transaction.tid) not in self.standing.gone_blobs):
             blobs[oid] = transaction.blobs[oid]
 
     def vote(self, attempt):
@@ -323,7 +380,9 @@ class Site(contextlib.ExitStack):
 
     def commit_later(self, sizes):
         """Return when it is appended."""
-        attempt = self.voted(sizes)
+        self._finish_later(self.voted(sizes))
+
+    def _finish_later(self, attempt):
         self.finishing(attempt.content)
 
         def done(tid, error):
@@ -341,13 +400,52 @@ class Site(contextlib.ExitStack):
     def published(self, tid):
         self.mark(events.Published(tid))
 
-    def _kept(self, tids):
-        self.mark(events.Kept(frozenset(tids)))
+    def _kept(self, tids, with_blobs=True):
+        self.mark(events.Kept(frozenset(tids), with_blobs))
 
     def acknowledged(self, tid):
         self.mark(events.Acknowledged(tid, self.clock.now))
 
     # Whole transactions
+
+    @contextlib.contextmanager
+    def committing_at_syncs(self, sizes, most=200):
+        """While this lasts, a commit of these is appended at the beginning of
+        each sync, unless another transaction is under way.
+
+        At most so many: each may need a sync, which begins another one.
+        """
+        others, left = self.recorder.on_sync, iter(range(most))
+
+        def on_sync(file):
+            others(file)
+            if next(left, None) is None:
+                return
+            with contextlib.suppress(Occupied):
+                attempt = self._begin_at_once()
+                self._store_all(attempt, sizes)
+                self._finish_later(attempt)
+
+        self.recorder.on_sync = on_sync
+        try:
+            yield
+        finally:
+            self.recorder.on_sync = others
+
+    def commit_if_it_fits(self, sizes, blobs=()):
+        """Return its tid; None if it was refused, and aborted."""
+        attempt = self.begin()
+        try:
+            for number in blobs:
+                self.store_blob(attempt, number, sizes[number])
+            self._store_all(attempt, {
+                number: size for number, size in sizes.items()
+                if number not in blobs})
+        except (OSError, FileStorageQuotaError):
+            self.abort(attempt)
+            return None
+        self.finish(attempt)
+        return attempt.tid
 
     def commit(self, sizes, references=(), **of_begin):
         """Store objects, {number: size}; return the tid.
@@ -359,10 +457,13 @@ class Site(contextlib.ExitStack):
 
     def voted(self, sizes, references=(), **of_begin):
         attempt = self.begin(**of_begin)
+        self._store_all(attempt, sizes, references)
+        return attempt
+
+    def _store_all(self, attempt, sizes, references=()):
         for number, size in sizes.items():
             self.store(attempt, number, size, () if number else references)
         self.vote(attempt)
-        return attempt
 
     def commit_blobs(self, sizes):
         attempt = self.begin()
@@ -419,24 +520,3 @@ def _of_packed_file(file, log):
 def _after_swap(file, log):
     return any(isinstance(event, events.Renamed)
                and event.target == 'Data.fs' for event in log)
-
-
-def _content(tid, oid, size):
-    return random.Random(tid + oid).randbytes(size)
-
-
-def record_of(content, references=()):
-    """Of an object that has this, and refers to others."""
-    return _record(MinPO, ([p64(other) for other in references], content))
-
-
-def _record(of_class, state):
-    return pickle.dumps(of_class, 3) + pickle.dumps(state, 3)
-
-
-def references_of(data):
-    """The oids that a record refers to."""
-    file = io.BytesIO(data)
-    pickle.load(file)
-    state = pickle.load(file)
-    return state[0] if state else []

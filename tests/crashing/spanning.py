@@ -3,8 +3,8 @@
 Each thread commits transactions that read holders (history) and write one.
 Some of these stop on the way until the power has gone, or is back, and go on
 then: they have seen what may be lost.  What they read is held against the
-files, too, whether they commit or not.  The counts are of transactions, but for
-`cuts`, and for the commits that the files showed (`judged`).
+files, too, whether they commit or not.  The counts are of transactions, but
+for `cuts`, and for the commits that the files showed (`judged`).
 
     python -m tests.crashing.spanning POLICY SECONDS [undoomed]
 """

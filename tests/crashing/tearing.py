@@ -11,9 +11,18 @@ Blocks, of 512 or 4096 bytes
     Each block that was changed shows what it contained at some moment since
     the last sync, independent of all others; and so does the size.  A block
     that did not get there, in a file whose size did, reads as zeros.
+StaleBlocks
+    It reads as what the disk had there before: what a data file had in this
+    place that is gone or was cut back, or else random bytes.  A file gets new
+    blocks by whole pages, and what it does not write of them is zeros.
+
+`MODELS` are what a power cut is taken to do; `STALE` and `TORN_RENAMES` go
+beyond it.
 """
 
 import functools
+import random
+import typing
 
 from . import events
 from . import powercut
@@ -81,7 +90,7 @@ class Blocks:
             touched = range(start // self._block_size,
                             -(-end // self._block_size))
             for number in touched:
-                versions.setdefault(number, [self._block(content, number)])
+                versions.setdefault(number, [self._before(content, number)])
             powercut.replay(content, event)
             for number in touched:
                 page = number * self._block_size // powercut.PAGE
@@ -90,6 +99,10 @@ class Blocks:
             self._note(sizes, len(content), sure=count
                        <= self._file.floors.get(self._file.SIZE, 0))
         return sizes, versions
+
+    def _before(self, content, number):
+        """What a block shows to which nothing of the changes got."""
+        return self._block(content, number)
 
     @staticmethod
     def _note(versions, version, sure):
@@ -117,8 +130,34 @@ class Blocks:
         return bytes(content[:size])
 
 
+class StaleBlocks(Blocks):
+
+    def _before(self, content, number):
+        page, offset = divmod(number * self._block_size, powercut.PAGE)
+        if page < powercut.pages_of(len(self._durable)):
+            return self._block(content, number)
+        found = self._file.stale.get(page)
+        if found is None:
+            return random.Random(number).randbytes(self._block_size)
+        return found[offset:offset + self._block_size]
+
+
+class Model(typing.NamedTuple):
+
+    tear: typing.Callable   # a file
+    torn_renames: bool = False
+
+
 MODELS = {
-    'byte prefix': Prefix,
-    '512-byte blocks': functools.partial(Blocks, 512),
-    '4-KiB blocks': functools.partial(Blocks, 4096),
+    'byte prefix': Model(Prefix),
+    '512-byte blocks': Model(functools.partial(Blocks, 512)),
+    '4-KiB blocks': Model(functools.partial(Blocks, 4096)),
 }
+STALE = {
+    'stale sectors': Model(functools.partial(StaleBlocks, 512)),
+    'stale pages': Model(functools.partial(StaleBlocks, 4096)),
+}
+TORN_RENAMES = {
+    'halves of renames': Model(functools.partial(Blocks, 4096), True),
+}
+ALL_MODELS = MODELS | STALE | TORN_RENAMES

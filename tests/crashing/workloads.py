@@ -13,13 +13,14 @@ from fsyncstorage import scan
 from fsyncstorage.errors import DiskError
 
 SECTOR = 512
+PAGE = 4096
 
 
 class Workload:
 
     blobs = False
     #: How many images are judged.
-    images = 330
+    images = 200
 
     def prepare(self, site):
         site.open()
@@ -78,21 +79,49 @@ class Retry(Workload):
 
     def prepare(self, site):
         super().prepare(site)
-        before = self._end(site)
+        before = _end(site)
         site.commit({9: 10})
-        with_ten_bytes = self._end(site) - before
-        free = -(self._end(site) + with_ten_bytes + scan.HEADER) % SECTOR
+        with_ten_bytes = _end(site) - before
+        free = -(_end(site) + with_ten_bytes + scan.HEADER) % SECTOR
         site.commit({9: 10 + free})
-        assert (self._end(site) + scan.HEADER) % SECTOR == 0
-
-    def _end(self, site):
-        return os.path.getsize(site.path)
+        assert (_end(site) + scan.HEADER) % SECTOR == 0
 
     def run(self, site):
         attempt = site.voted({1: 600})
         site.abort(attempt)
         site.commit({1: 600, 4: 300},
                     tid=attempt.tid if self._same_tid else None)
+
+
+def _end(site):
+    return os.path.getsize(site.path)
+
+
+class SamePlaces(Workload):
+    """A pack, and then transactions in places where others were before it.
+
+    Each begins and ends with a page, so that what the disk had there may be a
+    whole one, in the very place that its seal names.
+    """
+
+    def prepare(self, site):
+        site.open(pack_keep_old=False)
+        site.commit({0: 20}, references=[1, 2, 3])
+        before = _end(site)
+        site.commit({2: 500})
+        self._size = 500 + PAGE - (_end(site) - before)  # of a whole page
+        site.commit({3: 500 + -(2 * _end(site) - before) % PAGE})
+        for _ in range(8):
+            site.commit({1: self._size})
+        assert _end(site) % PAGE == 0
+
+    def run(self, site):
+        site.pack()
+        assert _end(site) % PAGE == 0
+        site.commit({1: self._size})
+        for _ in range(3):
+            site.commit_later({1: self._size})
+        site.commit({1: self._size})
 
 
 class Unsealable(Workload):
@@ -231,6 +260,160 @@ class Checkpoints(Workload):
         site.commit({1: 30})
 
 
+class BlobCheckpoints(Workload):
+    """Indexes are written while blobs are stored."""
+
+    blobs = True
+
+    def run(self, site):
+        site.commit_blobs({1: 600, 2: 20})
+        site.checkpoint(while_syncing=lambda: site.commit_later({3: 40}))
+        site.commit_blobs({1: 30, 4: 5000})
+        site.commit({3: 700})
+        site.checkpoint()
+        site.commit_blobs({2: 90})
+
+
+class SlowSyncs(Workload):
+    """Each sync takes its time, in which others commit; one has blobs, and so
+    needs many syncs.
+
+    Its site has a storage whose interval is `INTERVAL`, in seconds, and whose
+    policy promises no sync with a commit.
+    """
+
+    blobs = True
+    INTERVAL = 0.4
+    SYNC = 0.036
+    BLOBS = 25
+    images = 90
+
+    def run(self, site):
+        site.PACE = 0.01
+        site.clock.sync_takes = self.SYNC
+        with site.committing_at_syncs({1: 30}):
+            for step in (
+                lambda: site.commit({2: 100}),
+                lambda: site.commit_blobs(
+                    dict.fromkeys(range(10, 10 + self.BLOBS), 20)),
+                lambda: site.time_passed(0.3),
+                lambda: site.commit({2: 100}),
+                lambda: site.commit_blobs({3: 20}),
+                lambda: site.time_passed(1.0),
+            ):
+                step()
+                site.settle()
+        site.clock.sync_takes = 0.0
+
+
+class Large(Workload):
+    """Transactions that are spilled to a file, and take several writes."""
+
+    images = 30
+
+    def run(self, site):
+        site.commit({1: 900_000, 2: 700_000})
+        site.abort(site.voted({3: 1_300_000}))
+        site.commit({3: 1_200_000, 1: 10})
+
+
+class Quota(Workload):
+    """Some commits are more than the quota allows."""
+
+    images = 60
+
+    def prepare(self, site):
+        site.open(quota=4000)
+        site.commit({0: 20, 1: 100}, references=[1])
+
+    def run(self, site):
+        site.commit_if_it_fits({1: 900})
+        site.commit_if_it_fits({2: 5000, 1: 20})
+        site.commit_if_it_fits({1: 600})
+        site.commit_if_it_fits({2: 3000})
+        site.close()
+        site.open(quota=4000)
+        site.commit_if_it_fits({1: 400})
+
+
+class DiskFull(Workload):
+    """The disk is full after so many bytes, and is emptied in the end.
+
+    Its site has a FullDisk.
+    """
+
+    blobs = True
+    images = 60
+
+    def __init__(self, room):
+        self._room = room
+
+    def prepare(self, site):
+        site.open()
+        site.commit({0: 20, 1: 100, 2: 600}, references=[1, 2, 3])
+        site.commit_blobs({3: 50})
+        site.commit({1: 200, 2: 700})
+
+    def run(self, site):
+        site.disk.room = self._room
+        site.commit_if_it_fits({1: 300})
+        site.commit_if_it_fits({2: 9000})
+        site.commit_if_it_fits({3: 400, 1: 10}, blobs=[3])
+        site.commit_if_it_fits({1: 30})
+        with contextlib.suppress(OSError):
+            site.pack()
+        site.commit_if_it_fits({1: 20})
+        site.close()
+        site.open()
+        site.commit_if_it_fits({2: 40})
+        site.disk.room = None
+        site.commit({2: 3000})
+        site.pack()
+
+
+class Killed(Workload):
+    """The process is killed before one of its operations on files; another
+    one opens what it left, and goes on."""
+
+    def __init__(self, workload, operations):
+        self._workload = workload
+        self._operations = operations   # before that one
+        self.blobs = workload.blobs
+
+    def prepare(self, site):
+        self._workload.prepare(site)
+        site.recorder.operations_left = self._operations
+        with contextlib.suppress(OSError, DiskError):
+            self._workload.run(site)
+        site.die()
+
+    def run(self, site):
+        site.resurrect()
+        site.commit({1: 40})
+        site.close()
+        site.open()
+        site.commit({2: 900, 7: 5000})
+
+
+class PackAfterCrash(Workload):
+    """Over what a power cut left: open, commit, and pack."""
+
+    def __init__(self, blobs):
+        self.blobs = blobs
+
+    def prepare(self, site):
+        pass
+
+    def run(self, site):
+        site.open()
+        if self.blobs:
+            site.commit_blobs({3: 70})
+            site.commit_blobs({3: 90})
+        site.commit({0: 30, 3: 40}, references=[3])
+        site.pack()
+        site.commit({2: 900, 7: 5000})
+
+
 class Recovery(Workload):
     """Over what a power cut left: open, and go on."""
 
@@ -241,6 +424,21 @@ class Recovery(Workload):
         site.open()
         site.commit({1: 40})
         site.commit({2: 900, 7: 5000})
+
+
+class RecoveryOnFullDisk(Recovery):
+    """First there is no room to keep a torn tail; then there is."""
+
+    def run(self, site):
+        site.disk.room = 0
+        try:
+            site.open()
+        except OSError as error:
+            assert site.path in str(error), f'in words? {error}'
+        else:
+            site.close()
+        site.disk.room = None
+        super().run(site)
 
 
 class FailingSync(Workload):

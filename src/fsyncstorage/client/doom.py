@@ -76,7 +76,6 @@ class Doom:
         # Else an instance begins where it began before.
         adapter.invalidate(last_tid, ())
         with adapter._lock, self._lock:
-            self._start_of.clear()
             for instance in adapter._instances:
                 self._doom(instance)
                 self._start_of[instance] = instance._start

@@ -86,6 +86,7 @@ class FsyncClient(ClientStorage):
 
     @property
     def has_db(self):
+        """Is there one whose transactions may have begun?"""
         return self._db is not None
 
     def notify_connected(self, connection, info):

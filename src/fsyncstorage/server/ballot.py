@@ -10,11 +10,14 @@ client has to resolve conflicts; else the committer's.  `abandoned` may always
 be set.
 """
 
+import time
 
 from ZEO.StorageServer import CommitLog
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
+from ZODB.TimeStamp import TimeStamp
 
 from .. import datafile
 
@@ -28,6 +31,10 @@ IN_MEMORY_OF_ALL = 64 << 20
 MOST_OF_A_BLOB = 1 << 20
 # Up to this size it takes no time worth a thread.
 SMALL = 1 << 15
+# A client may give its transaction an id: so many seconds ahead of the clock.
+# Every later one must be greater: after one of the far future, clocks mean
+# nothing any more, and after the last there is none.
+MOST_AHEAD = 24 * 3600
 
 
 class Ballot:
@@ -109,6 +116,8 @@ class Ballot:
         the client has to resolve; if there are any, nothing was voted.  A
         storage of ours can be asked not to wait for its lock: `Occupied`.
         """
+        if self._begin:
+            _refuse_far_future(self._begin[0])
         self._reset()
         not_to_wait = {} if wait else {'wait': False}
         storage.tpc_begin(self.transaction, *self._begin, **not_to_wait)
@@ -192,3 +201,13 @@ class Ballot:
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
             datafile.remove_if_there(file_name)
+
+
+def _refuse_far_future(tid):
+    limit = TimeStamp(*time.gmtime(time.time() + MOST_AHEAD)[:6]).raw()
+    if tid is not None and tid > limit:
+        raise StorageTransactionError(
+            f'the transaction id {tid.hex()} is more than'
+            f' {MOST_AHEAD // 3600} hours ahead of the clock of this server;'
+            ' every later commit would need a greater one. (A database that'
+            ' has such ids can be copied by the process that has it open)')

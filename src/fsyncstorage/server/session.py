@@ -39,11 +39,16 @@ from . import quiet
 from .ballot import Ballot
 from .blobstream import BlobStreams
 
+
+def _named_as_stock(record):
+    record.name = 'ZEO.StorageServer'
+    return True
+
+
 # What sessions say is shown under stock's name, where operators look for it;
 # but stock's own logger stays as it is.
 logger = quiet.get_logger('ZEO.StorageServer.session')
-logger.addFilter(lambda record: setattr(
-    record, 'name', 'ZEO.StorageServer') or True)
+logger.addFilter(_named_as_stock)
 
 # Entries of a history, and transactions of a list of these, that are given.
 MOST_LISTED = 10000
@@ -53,7 +58,7 @@ MOST_ITERATORS = 100
 
 BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
 
-STATUSES = (' ', 'p', 'u')
+STATUSES = (' ', 'p')
 
 
 class Later(Delay):
