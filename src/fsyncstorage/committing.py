@@ -94,8 +94,8 @@ class CommitMachinery(FileStorage):
     _closed_because = 'is closed'
     _sealed = False  # the transaction in progress
     _distrusts_records = False
-    #: Not given: tids of the far future, and oids behind which there are none.
-    _refuses_far_ids = True
+    #: Oids that were not given, behind which there are none.
+    _refuses_last_oids = True
     #: What was written from here on was cut back.  Until something behind it
     #: is durable, a power cut can show parts of it.
     _cut_back_to = -1
@@ -192,7 +192,7 @@ class CommitMachinery(FileStorage):
         if transaction is self._transaction:
             check_oid(oid)
             if (oid > HIGHEST_OID and oid > self._oid
-                    and self._refuses_far_ids):
+                    and self._refuses_last_oids):
                 raise StorageError(
                     f'the oid {oid.hex()} was not given by this storage, and'
                     f' is above {HIGHEST_OID.hex()}: behind it, no new oids'

@@ -114,7 +114,7 @@ class _Target(FsyncStorage):
     transactions in between, each time.
     """
 
-    _refuses_far_ids = False  # what is in the file was accepted once
+    _refuses_last_oids = False  # what is in the file was accepted once
 
     def _txn_find(self, tid, stop_at_pack):
         return tid

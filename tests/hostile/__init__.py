@@ -7,8 +7,8 @@ at most, how long the honest client waited at most, and whether a connection, a
 thread or a file was left when they had gone.
 
 The enemies have one processor less than the machine has (siege.PROCESSES): a
-load is bounded, and what is measured is what the server does to the others.  On
-a machine that is busy with something else, the times say nothing.
+load is bounded, and what is measured is what the server does to the others.
+On a machine that is busy with something else, the times say nothing.
 
 The tests have a short form (tests/test_hostile.py), without the times.
 """
