@@ -30,10 +30,10 @@ from .tls import Secured
 
 logger = logging.getLogger(__name__)
 
-# Connections that may wait to be accepted, if the system allows as many: where
-# there is no room for one, its client's system tries again a second later.  To
-# let so many in, and send them away, takes about a second.
-BACKLOG = 4096
+# Connections that may wait to be accepted: where there is no room for one, its
+# client's system tries again a second later.  More would only wait longer: to
+# let so many in, and send them away, takes half a second.
+BACKLOG = 1024
 # Connections that are let in before others have their turn: uvloop takes one.
 AT_ONCE = 32
 #: Seconds for the last replies to leave when the server closes.
