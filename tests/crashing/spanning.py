@@ -305,9 +305,10 @@ def main(policy, seconds, doom=''):
     with without_doom() if doom else contextlib.nullcontext():
         counts, problems = run_for(policy, float(seconds))
     print(f'{policy}: {words(counts)}; {len(problems)} problems')
+    first = {each.partition(' (')[0]: each for each in reversed(problems)}
     for problem, count in collections.Counter(
             each.partition(' (')[0] for each in problems).most_common():
-        print(f'{count} times: {problem}')
+        print(f'{count} times, for example: {first[problem]}')
 
 
 if __name__ == '__main__':

@@ -139,6 +139,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.connected = True
         server = self.session.server
+        server.coming.discard(self)
         server.connections.add(self)
         self._patience = self.loop.call_later(PATIENCE, self.abort)
         liveness.watch(transport)
@@ -150,6 +151,8 @@ class Connection(asyncio.Protocol):
             self.abort()
         else:
             self._write(frame(self._announcement))
+        if server.said_farewell:
+            self.abort()
 
     def data_received(self, data):
         self._traffic.received += len(data)

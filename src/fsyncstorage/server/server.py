@@ -6,6 +6,7 @@ It takes the arguments of ZEO's StorageServer, and stands in its place.
 import logging
 import os
 import socket
+import weakref
 
 import ZODB.event
 from ZEO.asyncio.server import Acceptor
@@ -106,6 +107,8 @@ class Server(StorageServer):
         #: A random name of this server, as long as it lives.
         self.instance = os.urandom(16)
         self.connections = set()
+        #: Accepted, and not among the connections yet.
+        self.coming = weakref.WeakSet()
         self.services = {}
         self.traffic = Traffic()
         self.door = Door()
@@ -132,6 +135,7 @@ class Server(StorageServer):
         session = Session(self, self.read_only)
         session.connection = Connection(
             loop, addr, session, msgpack, self.traffic)
+        self.coming.add(session.connection)
         return session.connection
 
     def open_channel(self, connection, hello):
@@ -155,7 +159,11 @@ class Server(StorageServer):
     def _forget(self, connection):
         self.connections.discard(connection)
         self.door.leave(connection)
-        if self.said_farewell and not self.connections:
+        if self.said_farewell:
+            self._stop_behind_the_last()
+
+    def _stop_behind_the_last(self):
+        if not self.connections and not self.coming:
             self.acceptor.event_loop.stop()
 
     # What storages tell, from any thread (stock's StorageServerDB)
@@ -221,8 +229,7 @@ class Server(StorageServer):
         self.said_farewell = True
         self.mailbox.deliver()
         loop.call_later(FAREWELL, loop.stop)
-        if not self.connections:
-            loop.stop()
         for connection in list(self.connections):
             connection.close()
         self.door.close(self.connections)
+        self._stop_behind_the_last()
