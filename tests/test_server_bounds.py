@@ -712,18 +712,18 @@ class Writers(BoundsTestCase):
     def test_open_transactions(self):
         """All that they keep in memory together."""
         self.patch(ballot, 'IN_MEMORY_OF_ALL', 100000)
-        before = ballot.Ballot.kept_by_all
+        before = ballot.kept.bytes
         clients = [self.client() for _ in range(5)]
         for client in clients:
             client.begin()
             client.store(5, b'x' * 90000)
             client.ping()
-            self.assertLess(ballot.Ballot.kept_by_all, before + 100000)
+            self.assertLess(ballot.kept.bytes, before + 100000)
         for client in clients[1:]:
             client.abort()
         clients[0].call('vote', 7)
         clients[0].finish()
-        self.assertEqual(ballot.Ballot.kept_by_all, before)
+        self.assertEqual(ballot.kept.bytes, before)
 
     def test_the_record_of_a_blob(self):
         client = self.client()

@@ -70,18 +70,50 @@ class Reader:
         self._memo = {}
 
     def load(self):
-        data, opcodes = self._data, self.opcodes
         try:
-            for _ in range(self._most_steps):
-                opcode = data[self._position]
-                self._position += 1
-                if opcode == 0x2e:  # STOP
-                    return self._result()
-                opcodes[opcode](self)
+            return self._run()
         except KeyError as error:
             raise Unreadable(f'opcode or memo number {error}') from None
         except (IndexError, ValueError, struct.error) as error:
             raise Unreadable(str(error)) from None
+
+    def _run(self):
+        """Carry out the opcodes.
+
+        Those that nearly every message has are carried out here: a call for
+        each would cost more than what they do.  What is announced and does
+        not come leads behind the end, where there is no opcode.
+        """
+        data, opcodes, stack = self._data, self.opcodes, self._stack
+        at = 0
+        for _ in range(self._most_steps):
+            opcode = data[at]
+            at += 1
+            if opcode == 0x43:  # SHORT_BINBYTES
+                end = at + 1 + data[at]
+                stack.append(data[at + 1:end])
+                at = end
+            elif opcode == 0x4b:  # BININT1
+                stack.append(data[at])
+                at += 1
+            elif opcode == 0x58:  # BINUNICODE
+                length, = _LENGTH.unpack_from(data, at)
+                if length > LONGEST_TEXT:
+                    raise Unreadable(f'a text of {length} bytes')
+                end = at + 4 + length
+                stack.append(data[at + 4:end].decode())
+                at = end
+            elif opcode == 0x42:  # BINBYTES
+                length, = _LENGTH.unpack_from(data, at)
+                end = at + 4 + length
+                stack.append(data[at + 4:end])
+                at = end
+            elif opcode == 0x2e:  # STOP
+                return self._result()
+            else:
+                self._position = at
+                opcodes[opcode](self)
+                at = self._position
         raise Unreadable(f'more than {self._most_steps} opcodes')
 
     def _result(self):
@@ -143,9 +175,6 @@ class Reader:
     def _binint(self):
         self._stack.append(self._take_number(_SIGNED))
 
-    def _binint1(self):
-        self._stack.append(self._take_byte())
-
     def _binint2(self):
         self._stack.append(self._take_number(_SHORT))
 
@@ -158,18 +187,6 @@ class Reader:
 
     def _binfloat(self):
         self._stack.append(self._take_number(_FLOAT))
-
-    def _binunicode(self):
-        length = self._take_number(_LENGTH)
-        if length > LONGEST_TEXT:
-            raise Unreadable(f'a text of {length} bytes')
-        self._stack.append(self._take(length).decode())
-
-    def _short_binbytes(self):
-        self._stack.append(self._take(self._take_byte()))
-
-    def _binbytes(self):
-        self._stack.append(self._take(self._take_number(_LENGTH)))
 
     def _empty_tuple(self):
         self._stack.append(())
@@ -244,14 +261,13 @@ class Reader:
     def _long_binget(self):
         self._stack.append(self._memo[self._take_number(_LENGTH)])
 
-    #: What a tuple of numbers, texts and bytes is made of.
+    #: What a tuple of numbers, texts and bytes is made of, beside those above.
     simple_opcodes = {
         0x80: _proto, 0x28: _mark, 0x4e: _none, 0x88: _newtrue,
-        0x89: _newfalse, 0x4a: _binint, 0x4b: _binint1, 0x4d: _binint2,
-        0x8a: _long1, 0x58: _binunicode, 0x43: _short_binbytes,
-        0x42: _binbytes, 0x29: _empty_tuple, 0x74: _tuple, 0x85: _tuple1,
-        0x86: _tuple2, 0x87: _tuple3, 0x71: _binput, 0x72: _long_binput,
-        0x68: _binget, 0x6a: _long_binget,
+        0x89: _newfalse, 0x4a: _binint, 0x4d: _binint2, 0x8a: _long1,
+        0x29: _empty_tuple, 0x74: _tuple, 0x85: _tuple1, 0x86: _tuple2,
+        0x87: _tuple3, 0x71: _binput, 0x72: _long_binput, 0x68: _binget,
+        0x6a: _long_binget,
     }
     opcodes: dict[int, Callable[[Any], None]] = {
         **simple_opcodes,
