@@ -32,9 +32,11 @@ LARGE_SIZE = 16 << 20
 
 # Bytes of memory that the server may take for all of them: what they do not
 # read, their long frames, their open transactions, two answers for each reader
-# thread, and what connections cost.
+# thread (each is there twice while it becomes a frame), and what connections
+# cost.
 BOUND = (accounts.MOST_OF_ALL + frames.ROOM + ballot.IN_MEMORY_OF_ALL
-         + workers.AT_HAND * DEFAULT_READER_THREADS * LARGE_SIZE + (64 << 20))
+         + workers.AT_HAND * DEFAULT_READER_THREADS * 2 * LARGE_SIZE
+         + (64 << 20))
 
 _LENGTH = struct.Struct('>I')
 

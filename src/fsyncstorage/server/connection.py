@@ -60,7 +60,7 @@ LONG_FRAME = 1 << 30
 MOST_BEFORE = 1 << 16
 # Calls of `register` that it has: stock clients try another one where they may
 # not write.
-MOST_TRIES = 8
+MOST_TRIES = 2
 # Frames of one client that are taken before others have their turn, and
 # seconds: a frame may take a few milliseconds to decode.
 TURN = 64
@@ -157,8 +157,19 @@ class Connection(asyncio.Protocol):
     def data_received(self, data):
         self._traffic.received += len(data)
         self._received += len(data)
+        if self._receive != self._handshake and self._says_too_much():
+            # Not even kept: it may be one of many.
+            self._disconnect(f'{self._received} bytes, and not registered')
+            return
         self._buffer += data
         self._process(len(data))
+
+    def _says_too_much(self):
+        return not self._registered and self._received > MOST_BEFORE
+
+    def _disconnect(self, reason):
+        logger.error('%s: disconnected: %s', self.session.log_label, reason)
+        self.abort()
 
     def _process(self, came=0):
         """Answer what has come, as far as the answers are taken."""
@@ -167,22 +178,16 @@ class Connection(asyncio.Protocol):
         taken, more = 0, False
         try:
             taken, more = self._take_frames()
-            self._check_newcomer()
+            if self._says_too_much() and self._successor is None:
+                raise ValueError(f'{self._received} bytes, and not registered')
         except Exception as error:
-            logger.error('%s: disconnected: %s: %s', self.session.log_label,
-                         type(error).__name__, error)
-            self.abort()
+            self._disconnect(f'{type(error).__name__}: {error}')
         finally:
             self._uncork()
         if self._successor is not None:
             self._hand_over(self._successor)
         elif not self.closed:
             self._go_on_reading(taken, came, more)
-
-    def _check_newcomer(self):
-        if not self._registered and self._received > MOST_BEFORE and (
-                self._successor is None):
-            raise ValueError(f'{self._received} bytes, and not registered')
 
     def _take_frames(self):
         """Return how many were taken, and whether the turn ended before all

@@ -3,6 +3,7 @@
 It takes the arguments of ZEO's StorageServer, and stands in its place.
 """
 
+import asyncio
 import logging
 import os
 import socket
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 BACKLOG = 1024
 # Connections that are let in before others have their turn: uvloop takes one.
 AT_ONCE = 32
+# Turns of the loop that those who are being accepted have when it closes.
+TO_ACCEPT = 10
 #: Seconds for the last replies to leave when the server closes.
 FAREWELL = 1
 
@@ -91,9 +94,22 @@ class _Acceptor(Acceptor):
         """Serve, until somebody stops the loop."""
         self.event_loop.run_forever()
         if self.storage_server.said_farewell:
-            self.event_loop.close()
+            self.close_loop()
 
-    def stop_listening(self):
+    def stop_listening(self, turns=TO_ACCEPT):
+        """First let those in who are being accepted, in tasks: asyncio would
+        leave their sockets open, for their server is closed."""
+        if turns and asyncio.all_tasks(self.event_loop):
+            self.event_loop.call_soon(self.stop_listening, turns - 1)
+        else:
+            self._close_listening()
+
+    def close_loop(self):
+        self._close_listening()
+        self.event_loop.close()
+
+    def _close_listening(self):
+        """However often it is called."""
         self.server.close()
         listening, self._listening = self._listening, ()
         for each in listening:
@@ -163,8 +179,10 @@ class Server(StorageServer):
             self._stop_behind_the_last()
 
     def _stop_behind_the_last(self):
-        if not self.connections and not self.coming:
-            self.acceptor.event_loop.stop()
+        """Who is being accepted, in a task, is closed when it is made."""
+        loop = self.acceptor.event_loop
+        if not (self.connections or self.coming or asyncio.all_tasks(loop)):
+            loop.stop()
 
     # What storages tell, from any thread (stock's StorageServerDB)
 
@@ -218,7 +236,7 @@ class Server(StorageServer):
         else:
             loop.call_soon(self._say_farewell, loop)
             loop.run_forever()
-            loop.close()
+            acceptor.close_loop()
 
     def stop(self):
         """Return from `loop`, and then close.  For signal handlers."""
