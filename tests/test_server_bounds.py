@@ -635,7 +635,7 @@ class Floods(BoundsTestCase):
             client.call('iterator_start', None, None) for _ in range(3))
         client.call('iterator_next', first)
         client.call('iterator_start', None, None)
-        with self.assertRaisesRegex(Refused, 'is not open'):
+        with self.assertRaisesRegex(Refused, 'KeyError'):
             client.call('iterator_next', second)
         tid = client.call('iterator_next', third)[0]
         client.call('iterator_record_start', third, tid)

@@ -310,6 +310,14 @@ class Connection(asyncio.Protocol):
             self._call_the_waiting()
         finally:
             self.session.notify_disconnected()
+            if not self._registered and self._successor is None:
+                self._keep_nothing()
+
+    def _keep_nothing(self):
+        """Of one that was not even a client: there may be thousands in a
+        second, and each is part of cycles that are collected much later."""
+        vars(self).clear()
+        self.closed = True
 
     def _end_patience(self):
         self._patience.cancel()

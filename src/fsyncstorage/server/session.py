@@ -27,7 +27,6 @@ from ZEO.StorageServer import _addr_label
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
-from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 
@@ -279,11 +278,8 @@ class Session(ZEOStorage):
         return self._slow(self._next_of, super().iterator_record_next, iid)
 
     def _next_of(self, method, iid):
-        if iid not in self._iterators:
-            raise StorageError(
-                f'the iterator {iid} is not open: a client has'
-                f' {MOST_ITERATORS}, which it used last')
-        self._iterators[iid] = self._iterators.pop(iid)  # the last one
+        # The last one; and as in stock, one that is not open is a KeyError.
+        self._iterators[iid] = self._iterators.pop(iid)
         return method(iid)
 
     def iterator_gc(self, iids):
