@@ -129,10 +129,10 @@ class Server(StorageServer):
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()
+        self.room = None  # for long frames; its loop is there with the first
         self._closing = False
         self.said_farewell = False
         super().__init__(addr, storages, Acceptor=_Acceptor, **options)
-        self.room = Room(self.acceptor.event_loop)
         self.mailbox = Mailbox(self.acceptor.event_loop)
         self.services = {
             name: Service(
@@ -148,6 +148,10 @@ class Server(StorageServer):
     # Connections
 
     def new_connection(self, loop, addr, msgpack):
+        """The first may come before all of the server is there: it is read
+        when it is."""
+        if self.room is None:
+            self.room = Room(loop)
         session = Session(self, self.read_only)
         session.connection = Connection(
             loop, addr, session, msgpack, self.traffic)
