@@ -458,8 +458,8 @@ class TheDoor(ChannelTestCase):
                 ('MOST_SILENT', self.newcomer),
                 ('MOST_SPEAKING', self.speaking)):
             with self.subTest(most):
+                self.setUp()
                 self.patch(door, most, 4)
-                self.left.clear()
                 first = come('good')
                 many = [come('bad') for _ in range(10)]
                 self.assertEqual(self.left, many[:7])
