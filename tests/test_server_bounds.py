@@ -479,13 +479,16 @@ class TheDoor(ChannelTestCase):
         self.assertEqual(self.door._left, door.descriptors())
 
     def test_descriptors(self):
+        """Silent ones make way, for others and for who registers."""
         self.door._left = 10
         stays = self.newcomer('good')
         self.door.stay(stays, 5)
         newcomers = [self.newcomer('bad') for _ in range(6)]
         self.assertEqual(self.left, newcomers[:1])
+        self.door.stay(newcomers[-1], 5)
+        self.assertEqual(self.left, newcomers[:-1])
         with self.assertRaises(door.Full):
-            self.door.stay(newcomers[-1], 5)
+            self.door.stay(stays, 6)
         for one in stays, *newcomers, *newcomers:
             self.door.leave(one)
         self.assertEqual(self.door._left, 10)

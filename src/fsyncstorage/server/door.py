@@ -82,7 +82,10 @@ class Door:
     def stay(self, connection, needs, successor=None):
         """It is no newcomer any more, or its successor is not: from now on it
         may need this many descriptors; or Full."""
-        if needs - self._needs.get(connection, 0) > self._left:
+        more = needs - self._needs.get(connection, 0)
+        while more > self._left and self._silent:
+            self._send_away(self._silent)
+        if more > self._left:
             raise Full
         self.leave(connection)
         self._take(successor or connection, needs)
