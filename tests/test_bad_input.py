@@ -8,7 +8,6 @@ import unittest
 
 import zc.lockfile
 from ZODB.BaseStorage import TransactionRecord
-from ZODB.blob import BlobStorage
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
@@ -20,8 +19,8 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import committing
 from fsyncstorage import durability
+from fsyncstorage.storage import records
 
 from .support import TestCase
 from .support import begin
@@ -142,12 +141,6 @@ class Files(TestCase):
                 zc.lockfile.LockFile(self.path('Data.fs.lock')).close()
         commit(self.open(), {1: b'x'})
 
-    def test_a_blobstorage_around_it(self):
-        storage = self.open()
-        with self.assertRaisesRegex(TypeError, 'Use the blob-dir'):
-            BlobStorage(self.path('blobs'), storage)
-        self.assertTrue(self.open().supportsUndo())
-
 
 class Calls(TestCase):
 
@@ -256,6 +249,24 @@ class Calls(TestCase):
         with self.assertRaises(StorageTransactionError):
             self.storage.tpc_finish(None)
         self.assertEqual(self.storage.load(oid(2))[0], b'x')
+
+    def test_a_record_after_the_vote(self):
+        """It would be in the index, and not in the file."""
+        storage, first = self.storage, self.first
+        transaction = vote(storage, {1: b'second'}, {1: first})
+        for call in (
+            lambda: storage.store(oid(2), b'\0' * 8, b'x', '', transaction),
+            lambda: storage.deleteObject(oid(1), first, transaction),
+            lambda: storage.restore(
+                oid(2), first, b'x', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'was voted'):
+                call()
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'second')
+        with self.assertRaises(POSKeyError):
+            storage.load(oid(2))
 
     def test_begin_twice(self):
         transaction = begin(self.storage)
@@ -371,7 +382,7 @@ class HighOids(TestCase):
     def test_oids_that_are_given_go_on(self):
         transaction = begin(self.storage)
         self.storage.store(
-            committing.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
+            records.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
         self.storage.store(
             self.storage.new_oid(), b'\0' * 8, b'y', '', transaction)
         self.storage.tpc_vote(transaction)

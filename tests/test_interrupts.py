@@ -14,10 +14,10 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage import AsyncFinish
-from fsyncstorage import committing
 from fsyncstorage import durability
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 
 from .support import TestCase
 from .support import Thread
@@ -154,9 +154,9 @@ class FailingSyncs(TestCase):
         transaction = vote(storage, {1: b'x'})
         advance = storage._advance
 
-        def stop_first(commit):
+        def stop_first(under_way, commit):
             storage._flusher.stop_writing('of a test')
-            advance(commit)
+            advance(under_way, commit)
 
         storage._advance = stop_first
         with self.assertRaisesRegex(OutcomeUnknown, 'of a test'):
@@ -341,8 +341,8 @@ class Misuse(TestCase):
 
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8,
-                      bytes(committing.SPOOL_IN_MEMORY + 1), '', transaction)
-        spool = storage._tfile
+                      bytes(SPOOL_IN_MEMORY + 1), '', transaction)
+        spool = storage._begun._spool
         closed = []
 
         class Failing:
@@ -353,7 +353,7 @@ class Misuse(TestCase):
                 closed.append(spool.close())
                 raise OSError(28, 'No space left on device')
 
-        storage._spool_to(Failing())
+        storage._begun._spool = Failing()
         storage.tpc_abort(transaction)
         self.assertEqual(closed, [None])
         commit(storage, {1: b'y'})
