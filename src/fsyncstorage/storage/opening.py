@@ -13,7 +13,6 @@ Left to others: what becomes of the tail (recovery), leftovers of a crash
 
 import logging
 import os
-import time
 import typing
 
 import zc.lockfile
