@@ -73,7 +73,8 @@ class History:
         """A digest of each file; of FileStorage, which leaves blobs and other
         files that it does not need, of the data file alone."""
         for parent, directories, names in os.walk(self.directory):
-            directories.sort()
+            directories[:] = sorted(
+                name for name in directories if name != 'tmp')
             for name in sorted(names):
                 path = os.path.join(parent, name)
                 if path == self.path or (

@@ -30,6 +30,7 @@ from ZODB.utils import mktemp
 
 from .. import blobrecord
 from .. import conflicts
+from .. import datafile
 from ..errors import Unpublished
 from ..reading import View
 from ..reading import check_oid
@@ -258,10 +259,14 @@ class Records:
         if self.blob_dir is None:
             self._refuse_blob(data)
         elif self.is_blob_record(data):
+            source = BlobStorageMixin.loadBlob(self, record.oid, serial)
             path = mktemp(dir=self.fshelper.temp_dir)
-            shutil.copyfile(
-                BlobStorageMixin.loadBlob(self, record.oid, serial), path)
-            self._place_blob(under_way, record.oid, under_way.tid, path)
+            try:
+                shutil.copyfile(source, path)
+                self._place_blob(under_way, record.oid, under_way.tid, path)
+            except BaseException:
+                datafile.remove_if_there(path)
+                raise
 
     def _refuse_undo_in_a_pack(self):
         """An undo points to data that the pack may be about to leave out."""
