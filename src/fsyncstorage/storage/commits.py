@@ -99,7 +99,7 @@ class Commits(Records):
             raise
 
     #: A wrapper's own `tpc_begin` has no such mark.
-    tpc_begin.need_not_wait = True
+    tpc_begin.need_not_wait = True  # type: ignore[attr-defined]
 
     def _new_transaction(self, metadata, tid, status):
         self._refuse_when_stopped()

@@ -130,7 +130,7 @@ class FsyncStorage(
                     'durability two-sync needs the built-in packer: another'
                     ' one may copy transactions whose status is not written'
                     ' yet')
-            self.packer = packer
+            self.packer = packer  # type: ignore[method-assign]
         opening.check_arguments(read_only, create, stop)
         opening.refuse_what_is_no_file(file_name)
         self._is_read_only = bool(read_only)
