@@ -114,6 +114,38 @@ class Files(TestCase):
         with self.assertRaisesRegex(PermissionError, 'Data.fs'):
             self.open()
 
+    def test_a_link_to_nothing(self):
+        """The file is made where it points, as by FileStorage."""
+        os.symlink('elsewhere.fs', self.path())
+        commit(self.open(), {1: b'x'})
+        self.assertTrue(os.path.islink(self.path()))
+        self.assertGreater(os.path.getsize(self.path('elsewhere.fs')), 4)
+
+    def test_create_begins_anew(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        storage.close()
+        self.assertEqual(len(self.open(create=True)), 0)
+
+    def test_arguments_that_contradict_each_other(self):
+        self.open().close()
+        for text, options in (
+            ('create a read-only', {'create': True, 'read_only': True}),
+            ('time-travel only', {'stop': b'\x7f' * 8}),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                self.open(**options)
+        self.assertEqual(len(self.open(read_only=True, stop=b'\x7f' * 8)), 0)
+
+    def test_a_file_up_to_some_time(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        second = commit(storage, {2: b'x'})
+        storage.close()
+        before = self.open(read_only=True, stop=second)
+        self.assertEqual(len(before), 1)
+        self.assertEqual(len(list(before.iterator())), 1)
+
     def test_two_storages_on_one_file(self):
         storage = self.open()
         tid = commit(storage, {1: b'x'})

@@ -183,6 +183,8 @@ class ClientHooks(unittest.TestCase):
 class State(TestCase):
 
     def test_nothing_of_stock_stays_open(self):
+        with open(self.path('Data.fs.tmp'), 'w'):
+            pass  # a process of stock was killed
         storage = self.open()
         self.assertFalse(os.path.exists(self.path('Data.fs.tmp')))
         self.assertEqual(storage._file.__class__.__module__,
