@@ -155,14 +155,14 @@ class View:
         return data
 
     def load_back(self, oid, position):
-        """The data of the record there, and the tid under which they were
-        written: its own, or that of the record to which it points back."""
-        tid, _, data, back = self._read(position, oid)
+        """The data to which a back pointer leads, and the tid under which they
+        were written."""
+        data = b''
         while not data:
-            if not back:
+            if not position:
                 raise POSKeyError(oid)
-            position = _earlier(oid, back, position)
             tid, _, data, back = self._read(position, oid)
+            position = back and _earlier(oid, back, position)
         return data, tid
 
     def record(self, oid, position):

@@ -270,7 +270,7 @@ class FsyncStorage(
     # Readers
 
     def _current(self):
-        """The view of who asks for the current state."""
+        """The view for a caller that asks for the current state."""
         if self._publisher.busy_thread is not None:
             self._publisher.pass_gate()
         return self._view

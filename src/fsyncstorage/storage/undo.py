@@ -7,7 +7,7 @@ conflict, its record is new data; where not, the transaction cannot be undone.
 
 Everything is looked up in a `View` of what is appended, and in the transaction
 that is under way, which may have undone others before.  Nothing is changed
-here: who calls gets all of the records, or an error.
+here: the caller gets all of the records, or an error.
 
 Left to others: writing the records and copying blobs (records).
 """
@@ -100,14 +100,10 @@ def _current(view, under_way, oid, current, position):
     try:
         undone, _ = view.load_back(oid, position)
         if not data:
-            data, _ = view.load_back(oid, back) if back else _nothing(oid)
+            data, _ = view.load_back(oid, back)
     except POSKeyError:
         raise UndoError('_loadBack() failed', oid) from None
     return tid, data, undone == data
-
-
-def _nothing(oid):
-    raise POSKeyError(oid)
 
 
 def _merged(view, oid, previous, resolve, tids, data):
