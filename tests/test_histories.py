@@ -27,7 +27,25 @@ class Histories(unittest.TestCase):
         class Player:
 
             def __init__(self, *transcript):
-                self.play = lambda seed: list(transcript)
+                self.begin = lambda seed: None
+                self.transcript = lambda: list(transcript)
 
-        with self.assertRaisesRegex(Difference, '(?s)history 7.*-b.*[+]c'):
-            compare(7, Player('a', 'c'), Player('a', 'b'))
+        for ours, others, shown in (
+            (('a', 'c'), ('a', 'b'), 'history 7.*-b.*[+]c'),
+            (('a',), ('a', 'b'), '-b.*[+]None'),
+            (('a', 'b'), ('a',), '-None.*[+]b'),
+        ):
+            with self.assertRaisesRegex(Difference, f'(?s){shown}'):
+                compare(7, Player(*ours), Player(*others))
+
+    def test_a_history_that_comes_to_no_end(self):
+        class Player:
+
+            def begin(self, seed):
+                pass
+
+            def transcript(self):
+                return None
+
+        with self.assertRaisesRegex(Difference, 'no end'):
+            compare(7, Player(), Player())

@@ -25,8 +25,11 @@ class Player:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, 'PYTHONPATH': str(source)})
 
-    def play(self, seed):
+    def begin(self, seed):
         print(seed, file=self._process.stdin, flush=True)
+
+    def transcript(self):
+        """Of what was begun; None if it came to no end."""
         return json.loads(self._process.stdout.readline())
 
     def close(self):
@@ -55,7 +58,9 @@ def pair(old=None):
 
 def compare(seed, ours, other):
     """How many answers were the same; Difference."""
-    mine, theirs = ours.play(seed), other.play(seed)
+    for player in ours, other:
+        player.begin(seed)
+    mine, theirs = ours.transcript(), other.transcript()
     if mine is None or theirs is None:
         raise Difference(f'history {seed} came to no end')
     for number, (one, another) in enumerate(
