@@ -18,11 +18,6 @@ class Histories(unittest.TestCase):
     def test_some(self):
         self.check(range(30))
 
-    def test_many(self):
-        self.check(range(30, 1000))
-
-    test_many.level = 2
-
     def test_a_difference_is_found(self):
         class Player:
 
@@ -49,3 +44,12 @@ class Histories(unittest.TestCase):
 
         with self.assertRaisesRegex(Difference, 'no end'):
             compare(7, Player(), Player())
+
+
+class ManyHistories(unittest.TestCase):
+
+    level = 2
+    check = Histories.check
+
+    def test_many(self):
+        self.check(range(30, 1000))

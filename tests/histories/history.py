@@ -11,6 +11,7 @@ import pickle
 import random
 import re
 import time
+from base64 import encodebytes
 from unittest import mock
 
 from ZODB.blob import Blob
@@ -101,12 +102,13 @@ class History:
         self.storage = self.make(self.path, **self.options)
 
     def begin_with_a_root(self):
-        """FileStorage cannot read back over a file of empty transactions."""
+        """It is never undone: FileStorage does not see an empty transaction
+        that is the first one."""
         transaction = TransactionMetaData()
         self.storage.tpc_begin(transaction)
         self.storage.store(z64, z64, zodb_pickle(MinPO()), '', transaction)
         self.storage.tpc_vote(transaction)
-        self.storage.tpc_finish(transaction)
+        self.first = encodebytes(self.storage.tpc_finish(transaction)).rstrip()
 
     def step(self):
         one = self.random.choices(
@@ -270,7 +272,8 @@ class History:
         return data, tid
 
     def undo_some(self, transaction):
-        log = self.storage.undoLog(0, 6)
+        log = [each for each in self.storage.undoLog(0, 6)
+               if each['id'] != self.first]
         for _ in range(self.random.choice((1, 1, 2))):
             if log:
                 entry = self.random.choice(log)
