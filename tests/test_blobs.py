@@ -556,7 +556,7 @@ class Opening(TestCase):
             os.remove(self.path())
             os.remove(self.path('Data.fs.index'))
 
-    def test_the_copy_of_a_blob_that_is_gone(self):
+    def test_the_copy_of_a_blob_that_fails(self):
         """An undo that fails leaves no file."""
         storage = self.open(blob_dir=self.path('blobs'))
         tids = []
@@ -569,9 +569,12 @@ class Opening(TestCase):
                 self.path('upload'), '', transaction)
             storage.tpc_vote(transaction)
             tids.append(storage.tpc_finish(transaction))
-        os.remove(storage.loadBlob(oid(1), tids[0]))
-        transaction = begin(storage)
-        with self.assertRaisesRegex(POSKeyError, 'No blob file'):
-            storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
-        storage.tpc_abort(transaction)
-        self.assertEqual(os.listdir(storage.temporaryDirectory()), [])
+        full = mock.patch('shutil.copyfile', side_effect=OSError(28, 'Full'))
+        gone = mock.patch.object(
+            storage.fshelper, 'getBlobFilename', lambda *key: '/nowhere')
+        for failure, error in (full, OSError), (gone, POSKeyError):
+            transaction = begin(storage)
+            with failure, self.assertRaises(error):
+                storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
+            storage.tpc_abort(transaction)
+            self.assertEqual(os.listdir(storage.temporaryDirectory()), [])

@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 import threading
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
@@ -116,6 +117,33 @@ class EveryLine(TestCase):
         except POSKeyError:
             found = False
         self.assertEqual(found, in_file)
+
+
+class Blobs(TestCase):
+
+    def test_an_abort_after_the_append_takes_nothing_back(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                self.interrupted_after_its_append(self.open(
+                    policy, durability=policy,
+                    blob_dir=self.path(policy + '-blobs')))
+
+    def interrupted_after_its_append(self, storage):
+        with open(self.path('upload'), 'wb') as file:
+            file.write(b'content')
+        transaction = begin(storage)
+        storage.storeBlob(oid(1), b'\0' * 8, b'blob', self.path('upload'), '',
+                          transaction)
+        storage.tpc_vote(transaction)
+        tid = storage._tid
+        storage._begun.close = mock.Mock(side_effect=[KeyboardInterrupt, None])
+        with self.assertRaises(KeyboardInterrupt):
+            storage.tpc_finish(transaction)
+        storage.tpc_abort(transaction)
+        commit(storage, {2: b'x'})
+        self.assertEqual(storage.load(oid(1)), (b'blob', tid))
+        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'content')
 
 
 class FailingSyncs(TestCase):
