@@ -98,10 +98,11 @@ def open_file(path, create, read_only):
     """The data file; made, if there is none."""
     if create and os.path.lexists(path):
         datafile.disk.remove(path)
-    if read_only:
-        return datafile.open_existing(path, read_only=True)
     # Never emptied: a name that is there means a file that is needed.
-    return datafile.DataFile(path, os.O_RDWR | os.O_CREAT)
+    file = datafile.DataFile(
+        path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
+    file.name = os.path.abspath(path)
+    return file
 
 
 def check_magic(file, read_only):

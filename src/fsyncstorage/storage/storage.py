@@ -161,7 +161,7 @@ class FsyncStorage(
         BaseStorage.__init__(self, file_name)
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
-        self._file = opening.open_file(self._file_name, create, read_only)
+        self._file = opening.open_file(file_name, create, read_only)
         opening.check_magic(self._file, read_only)
         if stop is None:
             found = opening.read(
