@@ -66,6 +66,8 @@ class Commits(Records):
     _closed_because = 'is closed'
     #: The transaction that has the commit lock.
     _begun = None
+    #: How many transactions had no room for a seal.
+    _unsealable = 0
     #: What was written from here on was cut back.  Until something behind it
     #: is durable, a power cut can show parts of it.
     _cut_back_to = -1

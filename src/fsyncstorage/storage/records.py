@@ -53,6 +53,7 @@ NO_BLOBS = (
 
 class Records:
 
+    _pack_is_in_progress = False
     _distrusts_records = False
     #: Oids that were not given, behind which there are none.
     _refuses_last_oids = True
