@@ -8,7 +8,6 @@ import unittest
 
 import zc.lockfile
 from ZODB.BaseStorage import TransactionRecord
-from ZODB.blob import BlobStorage
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
@@ -20,8 +19,8 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import committing
 from fsyncstorage import durability
+from fsyncstorage.storage import records
 
 from .support import TestCase
 from .support import begin
@@ -115,6 +114,38 @@ class Files(TestCase):
         with self.assertRaisesRegex(PermissionError, 'Data.fs'):
             self.open()
 
+    def test_a_link_to_nothing(self):
+        """The file is made where it points, as by FileStorage."""
+        os.symlink('elsewhere.fs', self.path())
+        commit(self.open(), {1: b'x'})
+        self.assertTrue(os.path.islink(self.path()))
+        self.assertGreater(os.path.getsize(self.path('elsewhere.fs')), 4)
+
+    def test_create_begins_anew(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        storage.close()
+        self.assertEqual(len(self.open(create=True)), 0)
+
+    def test_arguments_that_contradict_each_other(self):
+        self.open().close()
+        for text, options in (
+            ('create a read-only', {'create': True, 'read_only': True}),
+            ('time-travel only', {'stop': b'\x7f' * 8}),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                self.open(**options)
+        self.assertEqual(len(self.open(read_only=True, stop=b'\x7f' * 8)), 0)
+
+    def test_a_file_up_to_some_time(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        second = commit(storage, {2: b'x'})
+        storage.close()
+        before = self.open(read_only=True, stop=second)
+        self.assertEqual(len(before), 1)
+        self.assertEqual(len(list(before.iterator())), 1)
+
     def test_two_storages_on_one_file(self):
         storage = self.open()
         tid = commit(storage, {1: b'x'})
@@ -141,12 +172,6 @@ class Files(TestCase):
                 delattr(disk, name)
                 zc.lockfile.LockFile(self.path('Data.fs.lock')).close()
         commit(self.open(), {1: b'x'})
-
-    def test_a_blobstorage_around_it(self):
-        storage = self.open()
-        with self.assertRaisesRegex(TypeError, 'Use the blob-dir'):
-            BlobStorage(self.path('blobs'), storage)
-        self.assertTrue(self.open().supportsUndo())
 
 
 class Calls(TestCase):
@@ -256,6 +281,24 @@ class Calls(TestCase):
         with self.assertRaises(StorageTransactionError):
             self.storage.tpc_finish(None)
         self.assertEqual(self.storage.load(oid(2))[0], b'x')
+
+    def test_a_record_after_the_vote(self):
+        """It would be in the index, and not in the file."""
+        storage, first = self.storage, self.first
+        transaction = vote(storage, {1: b'second'}, {1: first})
+        for call in (
+            lambda: storage.store(oid(2), b'\0' * 8, b'x', '', transaction),
+            lambda: storage.deleteObject(oid(1), first, transaction),
+            lambda: storage.restore(
+                oid(2), first, b'x', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'was voted'):
+                call()
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'second')
+        with self.assertRaises(POSKeyError):
+            storage.load(oid(2))
 
     def test_begin_twice(self):
         transaction = begin(self.storage)
@@ -371,7 +414,7 @@ class HighOids(TestCase):
     def test_oids_that_are_given_go_on(self):
         transaction = begin(self.storage)
         self.storage.store(
-            committing.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
+            records.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
         self.storage.store(
             self.storage.new_oid(), b'\0' * 8, b'y', '', transaction)
         self.storage.tpc_vote(transaction)

@@ -4,10 +4,13 @@ import errno
 import os
 import shutil
 import time
+import zlib
 from unittest import mock
 
 import ZODB
 from ZODB.blob import Blob
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import Unsupported
 
 from fsyncstorage import blobs
 from fsyncstorage import datafile
@@ -501,3 +504,77 @@ class Blobs(TestCase):
                  for name in names if name.endswith('.blob')]
         self.assertEqual(len(found), 1)
 
+
+RECORD = b'\x80\x03cZODB.blob\nBlob\nq\x01.\x80\x03N.'
+
+
+class WithoutADirectory(TestCase):
+    """What a BlobStorage around the storage would bring (see records)."""
+
+    def test_a_blob_is_refused(self):
+        storage = self.open()
+        for record in RECORD, b'.h' + RECORD.hex().encode(), \
+                b'.z' + zlib.compress(RECORD):
+            transaction = begin(storage)
+            with self.assertRaisesRegex(Unsupported, 'Use the blob-dir'):
+                storage.store(oid(1), b'\0' * 8, record, '', transaction)
+            with self.assertRaisesRegex(Unsupported, 'Use the blob-dir'):
+                storage.storeBlob(oid(1), b'\0' * 8, b'some record', 'path',
+                                  '', transaction)
+            storage.tpc_abort(transaction)
+        commit(storage, {1: b'about ZODB.blob'})
+
+    def test_the_undo_of_a_blob_is_refused(self):
+        """Its record is there: of a copy, or of a directory that is not."""
+        storage = self.open()
+        for record in RECORD, RECORD + b' ':
+            transaction = begin(storage)
+            storage.restore(oid(1), storage._tid, record, '', None,
+                            transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+        transaction = begin(storage)
+        with self.assertRaisesRegex(Unsupported, 'Use the blob-dir'):
+            storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
+        storage.tpc_abort(transaction)
+
+    def test_with_a_directory_it_is_not(self):
+        storage = self.open(blob_dir=self.path('blobs'))
+        commit(storage, {1: RECORD})
+
+
+class Opening(TestCase):
+
+    def test_a_directory_stays_where_the_data_file_is_new(self):
+        os.mkdir(self.path('blobs'))
+        with open(self.path('blobs/something'), 'w'):
+            pass
+        for options, stays in ({}, True), ({'create': True}, False):
+            self.open(blob_dir=self.path('blobs'), **options).close()
+            self.assertEqual(
+                os.path.exists(self.path('blobs/something')), stays)
+            os.remove(self.path())
+            os.remove(self.path('Data.fs.index'))
+
+    def test_the_copy_of_a_blob_that_fails(self):
+        """An undo that fails leaves no file."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        tids = []
+        for number in range(2):
+            transaction = begin(storage)
+            with open(self.path('upload'), 'wb') as file:
+                file.write(b'content')
+            storage.storeBlob(
+                oid(1), tids[-1] if tids else b'\0' * 8, RECORD,
+                self.path('upload'), '', transaction)
+            storage.tpc_vote(transaction)
+            tids.append(storage.tpc_finish(transaction))
+        full = mock.patch('shutil.copyfile', side_effect=OSError(28, 'Full'))
+        gone = mock.patch.object(
+            storage.fshelper, 'getBlobFilename', lambda *key: '/nowhere')
+        for failure, error in (full, OSError), (gone, POSKeyError):
+            transaction = begin(storage)
+            with failure, self.assertRaises(error):
+                storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
+            storage.tpc_abort(transaction)
+            self.assertEqual(os.listdir(storage.temporaryDirectory()), [])

@@ -18,6 +18,7 @@ from fsyncstorage.recovery import DamagedFile
 from . import sealing
 from .support import TestCase
 from .support import Thread
+from .support import begin
 from .support import commit
 from .support import oid
 from .support import until
@@ -252,6 +253,48 @@ class IndexFile(TestCase):
         os.remove(self.path('Data.fs.index'))
         FileStorage(self.path()).close()
         self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_one_of_stock_after_an_object_that_was_stored_twice(self):
+        """In one transaction, as ZEO does with the record of a blob."""
+        storage = self.open()
+        self.fill(storage)
+        transaction = begin(storage)
+        for data in b'x', b'y':
+            storage.store(oid(99), b'\0' * 8, data, '', transaction)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        index_was = entries(storage._index)
+        end = storage.getSize()
+        storage.close()
+        self.written_by_stock(end, index_was)
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_one_of_stock_that_contradicts_the_data(self):
+        for what, change in (
+            ('another place', lambda index, end: (index, end)),
+            ('an end in the middle', lambda index, end: (index, end - 9)),
+            ('an end behind the file', lambda index, end: (index, end + 99)),
+        ):
+            with self.subTest(what):
+                storage = self.open(what)
+                commit(storage, {1: b'x'})
+                last = commit(storage, {2: b'x'})
+                index, end = dict(storage._index), storage.getSize()
+                storage.close()
+                wrong = {**index, oid(2): index[oid(1)]}
+                self.written_by_stock(*reversed(change(wrong, end)), what)
+                with self.assertLogs('ZODB.FileStorage', 'WARNING') as log:
+                    storage = self.open(what)
+                self.assertIn('Ignoring index', log.output[0])
+                self.assertEqual(dict(storage._index), index)
+                self.assertEqual(storage.lastTransaction(), last)
+                storage.close()
+
+    def written_by_stock(self, position, entries, name='Data.fs'):
+        stock = fsIndex()
+        for key, place in entries.items():
+            stock[key] = place
+        stock.save(position, self.path(name + '.index'))
 
     def test_stock_uses_ours(self):
         storage = self.open()

@@ -5,9 +5,12 @@ import os
 import xml.etree.ElementTree
 
 import ZConfig
+import ZODB
 import ZODB.config
 import zodburi
 from ZEO.runzeo import ZEOOptions
+from ZODB.blob import Blob
+from ZODB.POSException import Unsupported
 
 from .support import TestCase
 
@@ -71,11 +74,17 @@ class Sections(TestCase):
         self.assertEqual(os.listdir(self.directory), [])
 
     def test_a_blobstorage_around_it_is_refused(self):
+        """As soon as it would keep a blob."""
         text = '%import fsyncstorage\n<blobstorage>\nblob-dir {}/b\n{}\n' \
             '</blobstorage>'.format(self.directory, SECTION.format(
                 directory=self.directory, keys=''))
-        with self.assertRaisesRegex(TypeError, 'Use the blob-dir'):
-            ZODB.config.storageFromString(text)
+        db = ZODB.DB(ZODB.config.storageFromString(text))
+        self.addCleanup(db.close)
+        with self.assertRaisesRegex(Unsupported, 'Use the blob-dir'):
+            with db.transaction() as connection:
+                connection.root()['blob'] = Blob(b'content')
+        with db.transaction() as connection:
+            connection.root()['all else'] = True
 
     def write(self, text):
         with open(self.path('site.conf'), 'w') as file:

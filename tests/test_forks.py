@@ -9,7 +9,7 @@ import traceback
 import warnings
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import committing
+from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 
 from .support import TestCase
 from .support import Thread
@@ -176,13 +176,15 @@ class Forks(TestCase):
         storage.storeBlob(oid(5), b'\0' * 8, b'blob', self.path('upload'), '',
                           transaction)
         # What was not written yet to the file of a large transaction.
-        large = bytes(committing.SPOOL_IN_MEMORY + 1)
+        large = bytes(SPOOL_IN_MEMORY + 1)
         storage.store(oid(6), b'\0' * 8, large, '', transaction)
         storage.store(oid(7), b'\0' * 8, b'buffered', '', transaction)
 
+        spool = storage._begun._spool
+
         def child():
             storage.tpc_abort(transaction)
-            storage._tfile.flush()
+            spool.flush()
             storage.close()
 
         self.assertIsNone(in_a_child(child))

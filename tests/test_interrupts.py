@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 import threading
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
@@ -14,10 +15,10 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage import AsyncFinish
-from fsyncstorage import committing
 from fsyncstorage import durability
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 
 from .support import TestCase
 from .support import Thread
@@ -118,6 +119,33 @@ class EveryLine(TestCase):
         self.assertEqual(found, in_file)
 
 
+class Blobs(TestCase):
+
+    def test_an_abort_after_the_append_takes_nothing_back(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                self.interrupted_after_its_append(self.open(
+                    policy, durability=policy,
+                    blob_dir=self.path(policy + '-blobs')))
+
+    def interrupted_after_its_append(self, storage):
+        with open(self.path('upload'), 'wb') as file:
+            file.write(b'content')
+        transaction = begin(storage)
+        storage.storeBlob(oid(1), b'\0' * 8, b'blob', self.path('upload'), '',
+                          transaction)
+        storage.tpc_vote(transaction)
+        tid = storage._tid
+        storage._begun.close = mock.Mock(side_effect=[KeyboardInterrupt, None])
+        with self.assertRaises(KeyboardInterrupt):
+            storage.tpc_finish(transaction)
+        storage.tpc_abort(transaction)
+        commit(storage, {2: b'x'})
+        self.assertEqual(storage.load(oid(1)), (b'blob', tid))
+        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'content')
+
+
 class FailingSyncs(TestCase):
 
     def test_an_interrupt_does_not_hide_the_failure(self):
@@ -154,9 +182,9 @@ class FailingSyncs(TestCase):
         transaction = vote(storage, {1: b'x'})
         advance = storage._advance
 
-        def stop_first(commit):
+        def stop_first(under_way, commit):
             storage._flusher.stop_writing('of a test')
-            advance(commit)
+            advance(under_way, commit)
 
         storage._advance = stop_first
         with self.assertRaisesRegex(OutcomeUnknown, 'of a test'):
@@ -341,8 +369,8 @@ class Misuse(TestCase):
 
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8,
-                      bytes(committing.SPOOL_IN_MEMORY + 1), '', transaction)
-        spool = storage._tfile
+                      bytes(SPOOL_IN_MEMORY + 1), '', transaction)
+        spool = storage._begun._spool
         closed = []
 
         class Failing:
@@ -353,7 +381,7 @@ class Misuse(TestCase):
                 closed.append(spool.close())
                 raise OSError(28, 'No space left on device')
 
-        storage._spool_to(Failing())
+        storage._begun._spool = Failing()
         storage.tpc_abort(transaction)
         self.assertEqual(closed, [None])
         commit(storage, {1: b'y'})

@@ -159,7 +159,6 @@ class I2_CommitLock(InvariantCase):
                         begun.wait(0.3)
 
                 storage._commit_lock = Lock()
-                storage._commit_lock_release = storage._commit_lock.release
                 getattr(storage, how_it_ends)(first)
                 threads[0].result()
                 self.assertIs(storage.tpc_transaction(), second)

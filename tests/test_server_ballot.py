@@ -10,10 +10,10 @@ from ZODB.POSException import ReadConflictError
 from ZODB.utils import p64
 from ZODB.utils import z64
 
-from fsyncstorage import committing
 from fsyncstorage.errors import Occupied
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.storage import records
 
 from .serving import counter
 from .serving import record
@@ -67,7 +67,7 @@ class Ballots(TestCase):
     def test_light_is_what_is_in_memory(self):
         tid = commit(self.storage, {1: b'a'})
         with mock.patch.object(
-                committing, 'pread_cached', side_effect=BlockingIOError):
+                records, 'pread_cached', side_effect=BlockingIOError):
             self.assertFalse(self.is_light(('store', oid(1), tid, b'x')))
             self.assertTrue(self.is_light(('store', oid(9), z64, b'x')))
 

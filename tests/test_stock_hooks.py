@@ -1,6 +1,6 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage.py, reading.py, packing.py, packedblobs.py, client/link.py and
+storage/, reading.py, packing.py, packedblobs.py, client/link.py and
 client/doom.py say at the place what they use.
 """
 
@@ -10,7 +10,6 @@ import tempfile
 import unittest
 
 import zc.lockfile
-import ZODB.blob
 from ZEO.asyncio.base import ZEOBaseProtocol
 from ZEO.asyncio.client import ClientIO
 from ZEO.asyncio.client import ClientRunner
@@ -20,17 +19,21 @@ from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
+from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.ConflictResolution import tryToResolveConflict
 from ZODB.Connection import Connection
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage import fspack
-from ZODB.FileStorage.FileStorage import FileIterator
-from ZODB.FileStorage.FileStorage import TempFormatter
+from ZODB.FileStorage.FileStorage import TransactionRecord
+from ZODB.FileStorage.format import FileStorageFormatter
+from ZODB.FileStorage.format import TxnHeader
 from ZODB.MappingStorage import MappingStorage
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.mvccadapter import MVCCAdapterInstance
 from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import p64
 
+from fsyncstorage import FsyncStorage
 from fsyncstorage import seal
 
 from .support import TestCase
@@ -44,42 +47,49 @@ def names(function):
 
 class Hooks(unittest.TestCase):
 
-    def test_hooks_are_called(self):
-        self.assertIn('_restore_index', names(FileStorage.__init__))
-        self.assertIn('_save_index', names(FileStorage.__init__))
-        for method in BaseStorage.tpc_begin, BaseStorage.tpc_abort:
-            self.assertIn('_clear_temp', names(method))
-        self.assertIn('_abort', names(BaseStorage.tpc_abort))
+    def test_what_stock_gives_is_what_we_build_on(self):
+        """FileStorage stands on these bases, and so do we."""
+        bases = {FileStorageFormatter, BlobStorageMixin,
+                 ConflictResolvingStorage, BaseStorage}
+        self.assertEqual(set(FileStorage.__bases__), bases)
+        self.assertLessEqual(bases, set(FsyncStorage.__mro__))
+        self.assertNotIn(FileStorage, FsyncStorage.__mro__)
 
-    def test_the_file_is_used_after_the_hook(self):
-        """_restore_index puts ours in its place, before the scan."""
-        lines = inspect.getsource(FileStorage.__init__).splitlines()
-        hook = next(n for n, line in enumerate(lines)
-                    if '_restore_index()' in line)
-        for n, line in enumerate(lines):
-            if 'self._file, ' in line:
-                self.assertGreater(n, hook)
+    def test_nothing_of_stock_commits(self):
+        """What these have of a transaction, we have in an object."""
+        for name in ('tpc_begin', 'tpc_vote', 'tpc_finish', 'tpc_abort',
+                     'storeBlob', 'restoreBlob', 'getSize', 'history'):
+            self.assertTrue(
+                getattr(FsyncStorage, name).__module__.startswith(
+                    'fsyncstorage.'), name)
 
-    def test_the_commit_machinery_uses_what_we_keep(self):
-        self.assertTrue({'_index_get', '_read_data_header', '_tfile', '_pos',
-                         '_thl', '_tindex', 'tryToResolveConflict'}
-                        <= names(FileStorage.store))
-        self.assertTrue({'_tfmt', '_tfile', '_file'}
-                        <= names(FileStorage._undoDataInfo))
+    def test_what_a_base_makes(self):
+        self.assertLessEqual(
+            {'_lock', '_commit_lock', '_ts', '_tid', '_oid'},
+            names(BaseStorage.__init__))
+        self.assertLessEqual({'_is_read_only', '_lock', '_oid'},
+                             names(BaseStorage.new_oid))
+        self.assertIn('_oid', names(BaseStorage.set_max_oid))
+        self.assertIn('_transaction', names(BaseStorage.tpc_transaction))
+        self.assertIn('fshelper', names(BlobStorageMixin._blob_init_no_blobs))
+
+    def test_a_conflict_is_resolved_with_these(self):
+        self.assertLessEqual(
+            {'_crs_untransform_record_data', '_crs_transform_record_data',
+             'loadSerial'}, names(tryToResolveConflict))
+
+    def test_a_reader_of_headers(self):
+        """reading.py lets it read through a buffer of its own."""
+        self.assertLessEqual(
+            {'_file', 'user', 'descr', 'ext'},
+            names(FileStorageFormatter._read_txn_header)
+            | set(TxnHeader.__slots__))
+
+    def test_a_record_of_an_iterator(self):
         self.assertEqual(
-            list(inspect.signature(TempFormatter).parameters), ['afile'])
-
-    def test_a_salvage_says_where_data_are(self):
-        self.assertTrue({'_txn_find', '_data_find', '_tindex'}
-                        <= names(FileStorage.restore))
-
-    def test_a_blobstorage_asks_what_it_wraps(self):
-        self.assertIn('supportsUndo', names(ZODB.blob.BlobStorage.__init__))
-
-    def test_a_blob_directory_that_is_only_read(self):
-        """What _blob_init does, but for the writing."""
-        self.assertEqual(names(BlobStorageMixin._blob_init), {
-            'FilesystemHelper', 'fshelper', 'create', 'dirty_oids'})
+            list(inspect.signature(TransactionRecord).parameters),
+            ['tid', 'status', 'user', 'desc', 'ext', 'pos', 'tend', 'file',
+             'tpos'])
 
     def test_a_lock_file(self):
         """Who closes `_fp` frees no lock that another process shares."""
@@ -92,12 +102,6 @@ class Hooks(unittest.TestCase):
             os.close(copy)
             lock._fp = None
             lock.close()
-
-    def test_the_iterator(self):
-        self.assertTrue({'_file', '_file_name', '_file_size', '_pos'}
-                        <= names(FileIterator._skip_to_start)
-                        | names(FileIterator._scan_forward)
-                        | names(FileIterator.__next__))
 
     def test_the_packer(self):
         packer = fspack.FileStoragePacker
@@ -179,6 +183,8 @@ class ClientHooks(unittest.TestCase):
 class State(TestCase):
 
     def test_nothing_of_stock_stays_open(self):
+        with open(self.path('Data.fs.tmp'), 'w'):
+            pass  # a process of stock was killed
         storage = self.open()
         self.assertFalse(os.path.exists(self.path('Data.fs.tmp')))
         self.assertEqual(storage._file.__class__.__module__,
@@ -186,5 +192,5 @@ class State(TestCase):
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
         self.assertEqual(
-            storage._tindex, {oid(1): 4 + 23 + seal.room(b'')})
+            storage._begun.places, {oid(1): 4 + 23 + seal.room(b'')})
         storage.tpc_abort(transaction)

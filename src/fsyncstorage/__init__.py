@@ -1,6 +1,6 @@
 """A FileStorage for ZODB with tunable durability."""
 
-from .committing import AsyncFinish
+from .storage import AsyncFinish
 from .storage import FsyncStorage
 
 __all__ = ['AsyncFinish', 'FsyncStorage']

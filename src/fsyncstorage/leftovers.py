@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 #: The name of a file that is being received by a server begins so.
 UPLOAD = 'upload-'
 
-_SUFFIXES = '.pack', '.pack.index', '.index.index_tmp'
+# The last one is of stock FileStorage.
 #: An opening for writing removes what has such a name beside the data file.
-GONE_AFTER_OPEN = *_SUFFIXES, '.tmp'
+GONE_AFTER_OPEN = '.pack', '.pack.index', '.index.index_tmp', '.tmp'
 # Stock FileStorage empties the first, zc.lockfile writes into the second.
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
 
@@ -49,7 +49,7 @@ def refuse_second_names(path):
 def remove(storage):
     """The lock is held, and nothing is under way."""
     path = storage._file_name
-    for suffix in _SUFFIXES:
+    for suffix in GONE_AFTER_OPEN:
         if os.path.lexists(path + suffix):
             _refuse_uncounted(path + suffix, path)
             if not _ends_later(path + suffix, storage):

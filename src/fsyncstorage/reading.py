@@ -11,11 +11,12 @@ Left to others: which view is the current one, and the gate (the storage).
 
 import errno
 import itertools
+import logging
 import os
 import struct
 from base64 import encodebytes
 
-from ZODB.FileStorage.FileStorage import FileIterator
+from ZODB.FileStorage.FileStorage import TransactionRecord
 from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import CorruptedDataError
@@ -28,6 +29,8 @@ from ZODB.utils import u64
 from . import extension
 from . import seal
 from .scan import FIRST
+
+logger = logging.getLogger(__name__)
 
 _data_header = struct.Struct(DATA_HDR)
 _number = struct.Struct('>Q')
@@ -60,6 +63,17 @@ def check_oid(oid):
         raise TypeError(f'an oid is 8 bytes, not {oid!r}')
     if len(oid) != 8:
         raise ValueError(f'an oid is 8 bytes, not {len(oid)}: {oid!r}')
+
+
+def read_header(file, position, oid=None):
+    """The header of the record there, as in `DATA_HDR`; if an oid is given,
+    it must be of that object."""
+    descriptor = file.descriptor
+    buffer = os.pread(descriptor.number, DATA_HDR_LEN, position)
+    if len(buffer) < DATA_HDR_LEN or (
+            oid is not None and not buffer.startswith(oid)):
+        raise CorruptedDataError(oid, buffer, position)
+    return _data_header.unpack(buffer)
 
 
 def _earlier(oid, target, position):
@@ -139,6 +153,22 @@ class View:
             position = _earlier(oid, back, position)
             _, _, data, back = self._read(position, oid)
         return data
+
+    def load_back(self, oid, position):
+        """The data to which a back pointer leads, and the tid under which they
+        were written."""
+        data = b''
+        while not data:
+            if not position:
+                raise POSKeyError(oid)
+            tid, _, data, back = self._read(position, oid)
+            position = back and _earlier(oid, back, position)
+        return data, tid
+
+    def record(self, oid, position):
+        """tid, data or b'', back pointer of the record there."""
+        tid, _, data, back = self._read(position, oid)
+        return tid, data, back
 
     def _missing(self, oid):
         check_oid(oid)
@@ -314,12 +344,12 @@ class _Transactions(_Unsealing):
         }
 
 
-class ViewIterator(_Unsealing, FileIterator):
-    """Stock's iterator over the transactions of a view, and no others.
+class ViewIterator(_Unsealing):
+    """The transactions of a view, and no others, as stock's FileIterator
+    gives them.
 
     It reads the open file of the view, not the file of that name: after a
-    pack that is another one.  Therefore it does not call the constructor of
-    its base, and sets the attributes that stock's (ZODB 6.4) works with.
+    pack that is another one.
     """
 
     def __init__(self, view, start=None, stop=None, position=FIRST):
@@ -327,17 +357,72 @@ class ViewIterator(_Unsealing, FileIterator):
             if tid is not None:
                 check_oid(tid)
         self._file = view.file.reader()
-        self._file_name = view.file.name
-        self._file_size = view.end
-        self._pos = position
-        self._start = start
+        self._name = view.file.name
+        self._end = view.end
+        self._position = position
         self._stop = stop
-        if start and view.end > FIRST:
-            self._skip_to_start(start)
+        if start:
+            self._skip_to(start)
+
+    def __iter__(self):
+        return self
 
     def __next__(self):
-        if self._pos >= self._file_size:
-            # Behind it, somebody may be writing.
-            self.close()
-            raise StopIteration
-        return super().__next__()
+        while self._position < self._end and not self._file.closed:
+            position = self._position
+            header = self._read_txn_header(position)
+            end = position + header.tlen
+            if self._stop is not None and header.tid > self._stop:
+                break
+            if (header.status not in ' pu' or header.tlen < header.headerlen()
+                    or end + 8 > self._end
+                    or self._read_num(end) != header.tlen):
+                logger.warning(
+                    '%s: the transaction at %d is damaged: an iteration ends'
+                    ' before it', self._name, position)
+                break
+            self._position = end + 8
+            if header.status != 'u':  # undone, by a release of long ago
+                return TransactionRecord(
+                    header.tid, header.status, header.user, header.descr,
+                    header.ext, position + header.headerlen(), end,
+                    self._file, position)
+        self.close()
+        raise StopIteration
+
+    def __len__(self):
+        """As in stock: for code that asks each sequence for its length."""
+        return 0
+
+    def iterator(self):
+        """It can be copied from, like a storage."""
+        return self
+
+    def close(self):
+        self._file.close()
+
+    def _skip_to(self, start):
+        """To the first transaction that is not before that tid.
+
+        Sought from the end that is nearer to it; the tids rise.
+        """
+        if self._position >= self._end:
+            return
+        first, last = self._tid_at(self._position), self._tid_before(self._end)
+        if last < start:
+            self._position = self._end
+        elif u64(start) - u64(first) < u64(last) - u64(start):
+            while self._tid_at(self._position) < start:
+                self._position += self._read_num(self._position + 8) + 8
+        else:
+            begin, self._position = self._position, self._end
+            while (self._position > begin
+                    and self._tid_before(self._position) >= start):
+                self._position -= self._read_num(self._position - 8) + 8
+
+    def _tid_at(self, position):
+        return p64(self._read_num(position))
+
+    def _tid_before(self, end):
+        """Of the transaction that ends there."""
+        return self._tid_at(end - 8 - self._read_num(end - 8))

@@ -110,21 +110,17 @@ def salvage(verification, path, tell=lambda *_: None):
 class _Target(FsyncStorage):
     """A storage whose `restore` takes for `prev_txn` where the data are.
 
-    Stock's asks these two hooks for the place, and they would read all the
-    transactions in between, each time.
+    To look for it would read all the transactions in between, each time.
     """
 
     _refuses_last_oids = False  # what is in the file was accepted once
 
-    def _txn_find(self, tid, stop_at_pack):
-        return tid
-
-    def _data_find(self, position, oid, data):
-        return position
+    def _place_of_same(self, place, oid, data):
+        return place or 0
 
     def place(self, oid):
         """Of the record that was restored last for it."""
-        return self._tindex[oid]
+        return self._begun.places[oid]
 
     def make_durable(self):
         """Closing does that, too, and does not say when it fails."""

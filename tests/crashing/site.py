@@ -23,7 +23,7 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import datafile
 from fsyncstorage import flusher
-from fsyncstorage.commitlock import Occupied
+from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import OutcomeUnknown
 
 from ..support import PATIENCE

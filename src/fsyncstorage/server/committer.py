@@ -32,9 +32,9 @@ import time
 
 from ZODB.utils import maxtid
 
-from ..committing import AsyncFinish
 from ..errors import Occupied
 from ..errors import Unpublished
+from ..storage import AsyncFinish
 from .mailbox import attempt
 
 # Seconds: an order that took so long is not for the loop, ...

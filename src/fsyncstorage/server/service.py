@@ -25,7 +25,6 @@ import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
-from ..committing import CommitMachinery
 from ..durability import DEFAULT_READER_THREADS
 from . import quiet
 from .channel import Figures
@@ -91,7 +90,7 @@ class Service:
         self.own_publishing = getattr(storage, 'own_publishing', None)
         # Unless a wrapper has a begin of its own.
         self.commits_in_loop = bool(self.own_publishing) and getattr(
-            storage.tpc_begin, '__func__', None) is CommitMachinery.tpc_begin
+            storage.tpc_begin, 'need_not_wait', False)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records()

@@ -1,0 +1,98 @@
+"""The inner names of a FileStorage that others know.
+
+FsyncStorage is no FileStorage, and keeps what programs read of one, or set.
+Most are simply ours, too: `_file`, `_lock`, `_commit_lock` (what a `packer` is
+given, see ZODB.FileStorage.interfaces), `_file_name`, `_index`, `_pos` (tools
+that look at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.
+The rest is here.  Each has its reason, and a test in tests/test_ecosystem.py.
+"""
+
+from persistent.TimeStamp import TimeStamp
+from ZODB.POSException import POSKeyError
+
+from .. import datafile
+from . import opening
+from . import undo
+
+_FILES = '', '.old', '.tmp', '.lock', '.index', '.pack'
+
+
+class Ecosystem:
+
+    # For stock's BaseStorage, which sets the first two, and for upstream's
+    # tests, which set `_ts` to let the clock be wrong and read `_tid`.
+
+    @property
+    def _tid(self):
+        return self._last_given
+
+    @_tid.setter
+    def _tid(self, tid):
+        self._last_given = tid
+
+    @property
+    def _ts(self):
+        return TimeStamp(self._last_given)
+
+    @_ts.setter
+    def _ts(self, stamp):
+        self._last_given = stamp.raw()
+
+    @property
+    def _transaction(self):
+        """For BaseStorage.tpc_transaction, and servers that know no other."""
+        under_way = self._begun
+        return None if under_way is None else under_way.metadata
+
+    # For upstream's tests, which save and read the index in between, and
+    # count how often it was saved.
+
+    @property
+    def _saved(self):
+        return 0 if self._is_read_only else self._checkpoints.written
+
+    def _save_index(self):
+        if not self._is_read_only:
+            self._checkpoints.write_or_warn()
+
+    def _restore_index(self):
+        known, _ = opening.trusted_index(self._file)
+        return tuple(known) if known.index else None
+
+    # For upstream's tests and tools that follow pointers in the file.
+
+    def _lookup_pos(self, oid):
+        position = self._index.get(oid, 0)
+        if not position:
+            raise POSKeyError(oid)
+        return position
+
+    def _txn_find(self, tid, stop_at_pack):
+        return undo.find_transaction(self._appended, tid, stop_at_pack)
+
+    def _data_find(self, position, oid, data):
+        return undo.find_data(self._appended, position, oid, data)
+
+    # For an external packer of before ZODB 3.10 (zc.FileStorage), there are
+    # `_lock_acquire` and the like, which BaseStorage makes.
+
+    # Public in FileStorage, though in no interface.
+
+    def lastTid(self, oid):
+        """As getTid; None for an object that is not there."""
+        try:
+            return self.getTid(oid)
+        except KeyError:
+            return None
+
+    def cleanup(self):
+        """Remove the files of the storage, which is closed (tests do it)."""
+        for suffix in _FILES:
+            datafile.remove_if_there(self._file_name + suffix)
+
+    def getExtensionMethods(self):
+        """For servers: with which methods ZEO's tests ask for others."""
+        return {'answer_to_the_ultimate_question': None}
+
+    def answer_to_the_ultimate_question(self):
+        return 42

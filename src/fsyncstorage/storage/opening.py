@@ -1,0 +1,261 @@
+"""What is in the file, its index and its blob directory when it is opened.
+
+1. Refuse what cannot be a data file, or would be a new one in the place of one
+   that was lost; finish the swap of a pack that was interrupted.
+2. Take the lock; open the file, or make it.
+3. Read the index, if it can be believed, and the data behind it; what a crash
+   has torn off is cut off (recovery).
+
+Left to others: what becomes of the tail (recovery), leftovers of a crash
+(leftovers), the format of an index (index), the layout of a blob directory
+(blobs), and the services of a storage that is open (storage).
+"""
+
+import logging
+import os
+import typing
+
+import zc.lockfile
+import ZODB.blob
+from persistent.TimeStamp import TimeStamp
+from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.FileStorage.FileStorage import FileStorageFormatError
+from ZODB.FileStorage.FileStorage import read_index
+from ZODB.fsIndex import fsIndex
+from ZODB.utils import newTid
+from ZODB.utils import z64
+
+from .. import blobs
+from .. import datafile
+from .. import index
+from .. import leftovers
+from .. import recovery
+from .. import scan
+from .. import swap
+from ..reading import ViewIterator
+from ..source import Source
+
+logger = logging.getLogger(__name__)
+# Monitoring looks for some lines where FileStorage has them.
+stock_logger = logging.getLogger('ZODB.FileStorage')
+
+# A clock that differs by more seconds than these is wrong.
+FAR_FUTURE = 30 * 60
+
+
+def check_arguments(read_only, create, stop):
+    if read_only and create:
+        raise ValueError("can't create a read-only file")
+    if stop is not None and not read_only:
+        raise ValueError('time-travel only supported in read-only mode')
+
+
+def refuse_what_is_no_file(path):
+    if os.path.isdir(path):
+        raise IsADirectoryError(
+            f'{path} is a directory; the path of a data file is'
+            ' needed, like Data.fs')
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f'{path} is no regular file')  # a pipe hangs
+
+
+def prepare(path, create, read_only, blob_dir):
+    """Before the lock is taken."""
+    if not read_only:
+        leftovers.refuse_second_names(path)
+    if not create:
+        if not read_only:
+            swap.finish_interrupted(path)
+        recovery.refuse_lost_file(path, blob_dir)
+
+
+def take_lock(path):
+    return zc.lockfile.LockFile(path + '.lock')
+
+
+def locked(path):
+    """Who has the file, in words."""
+    try:
+        with open(path + '.lock') as lock_file:
+            holder = f'process {int(lock_file.read())}'
+    except (OSError, ValueError):
+        holder = 'another process'
+    return (f'{path} is open for writing in {holder}. Only one may write:'
+            ' stop it, connect to it over ZEO, or open the file read-only')
+
+
+def close_without_unlocking(lock_file):
+    """The lock belongs to an open file that the parent shares: its `close`
+    would free the parent's lock."""
+    if lock_file is not None and lock_file._fp is not None:
+        lock_file._fp.close()
+        lock_file._fp = None
+
+
+# The data file
+
+def open_file(path, create, read_only):
+    """The data file; made, if there is none."""
+    if create and os.path.lexists(path):
+        datafile.disk.remove(path)
+    # Never emptied: a name that is there means a file that is needed.
+    file = datafile.DataFile(
+        path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
+    file.name = os.path.abspath(path)
+    return file
+
+
+def check_magic(file, read_only):
+    """Is it a data file?  A new one becomes one."""
+    magic = file.read(len(FILESTORAGE_MAGIC) + 1)
+    if recovery.is_torn_creation(magic):
+        if not read_only:
+            file.write_at(FILESTORAGE_MAGIC, 0)
+    elif not magic.startswith(FILESTORAGE_MAGIC):
+        raise FileStorageFormatError(
+            f'{file.name} is no FileStorage data file: it does not begin'
+            ' with its magic bytes; nothing was changed')
+
+
+class Content(typing.NamedTuple):
+    """What is in the file."""
+
+    index: fsIndex
+    end: int
+    tid: bytes
+    #: Up to here an index file knew it already.
+    known_to: int
+
+    @property
+    def last_oid(self):
+        try:
+            return self.index.maxKey()
+        except ValueError:  # it is empty
+            return z64
+
+
+def read(file, create, read_only, promised):
+    """Read all, and leave the file whole."""
+    if create:
+        datafile.remove_if_there(file.name + '.index')  # of another database
+    known, doubted = trusted_index(file)
+    found = recovery.recover(file, known, read_only, promised, doubted)
+    if read_only:
+        file.limit = found.end  # more may be coming
+    return Content(*found, known.end)
+
+
+def read_up_to(file, stop):
+    """As the file was before that tid; stock reads it."""
+    found = fsIndex()
+    end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
+    return Content(found, end, tid, scan.FIRST)
+
+
+def warn_of_the_future(path, tid):
+    """Transactions were written when the clock was wrong, or it is now."""
+    now = TimeStamp(newTid(None))
+    if TimeStamp(tid) > now:
+        seconds = TimeStamp(tid).timeTime() - now.timeTime()
+        stock_logger.log(
+            logging.CRITICAL if seconds > FAR_FUTURE else logging.WARNING,
+            '%s Database records %d seconds in the future', path, seconds)
+
+
+# The index
+
+def trusted_index(file):
+    """What the index file knows, if it can be believed; and the index, if it
+    is sound and contradicts the data."""
+    nothing = recovery.nothing_known()
+    path = file.name + '.index'
+    try:
+        loaded = index.load(path)
+    except FileNotFoundError:
+        return nothing, None
+    except index.Damaged as reason:
+        logger.warning('%s; all of the data will be scanned', reason)
+        return nothing, None
+    if loaded is None:
+        logger.warning(
+            '%s.index is of an old release; all of the data will be'
+            ' scanned', file.name)
+        return nothing, None
+    if loaded.fingerprint is None:
+        return _trusted_by_stock(file, loaded) or nothing, None
+    recovery.refuse_shortened(file, loaded)
+    # Not as an index of stock's, which is checked by its last records only.
+    if (loaded.position > file.size()
+            or loaded.fingerprint != index.fingerprint(
+                file, loaded.position)):
+        return nothing, loaded
+    if loaded.position == scan.FIRST:
+        return nothing, None
+    tid = index.last_tid(file, loaded.position)
+    return recovery.Recovered(loaded.index, loaded.position, tid), None
+
+
+def _trusted_by_stock(file, loaded):
+    """What an index without a checksum knows, if the last transaction that
+    changed anything is as it says: stock believes it then."""
+    source = Source.of_file(file.fileno())
+    try:
+        tid = _last_tid_if_known(source, loaded)
+    except (EOFError, scan.Damage):
+        tid = None
+    if tid is None:
+        if loaded.position > scan.FIRST:
+            stock_logger.warning('Ignoring index for %s', file.name)
+        return None
+    return recovery.Recovered(loaded.index, loaded.position, tid)
+
+
+def _last_tid_if_known(source, loaded):
+    """None: the index contradicts the file."""
+    end, tid = loaded.position, None
+    while end > scan.FIRST:
+        begin = end - 8 - int.from_bytes(_exactly(source, end - 8, 8), 'big')
+        if begin < scan.FIRST:
+            break
+        transaction = scan.read_transaction(source, begin)
+        if transaction.end != end:
+            break
+        tid = tid or transaction.tid
+        if transaction.records and transaction.status != b'u':
+            last = {each.oid: each.position for each in transaction.records}
+            known = all(loaded.index.get(oid, 0) == position
+                        for oid, position in last.items())
+            return tid if known else None
+        end = begin
+    return None
+
+
+def _exactly(source, position, length):
+    data = source.read(position, length)
+    if len(data) < length:
+        raise EOFError
+    return data
+
+
+# Blobs
+
+def blob_helper(path, create, read_only):
+    """The stock helper that knows where blob files are."""
+    if read_only:  # nothing is written there
+        return ZODB.blob.FilesystemHelper(path, blobs.layout_of(path))
+    if create and os.path.exists(path):
+        ZODB.blob.remove_committed_dir(path)
+    helper = ZODB.blob.FilesystemHelper(path, blobs.prepare(path))
+    helper.create()
+    return helper
+
+
+def sync_unsynced_blobs(unsynced, view, position, spare):
+    """Those of transactions from that position on.
+
+    The process before us may have been killed, and then they are there.
+    """
+    for transaction in ViewIterator(view, position=position):
+        for record in transaction:
+            unsynced.add_if_there(record.oid, record.tid)
+    unsynced.sync(spare)

@@ -1,0 +1,399 @@
+"""FsyncStorage: a FileStorage whose commits go through the pipeline.
+
+A sibling of FileStorage: it stands on the same bases of ZODB, and has the same
+files.  Here is what is called from outside: how it is opened and closed, what
+readers call, and maintenance.  A reader takes the current `View` and needs no
+lock.
+
+Left to others: commits (commits, records), look-ups (reading), what is found
+at open (opening, recovery), what a crash left (leftovers), the index file
+(checkpoints, index), packs (packing, swap), and what other programs know of
+the inside of a FileStorage (ecosystem).
+
+What is used of stock's inside was read from ZODB 6.4;
+tests/test_stock_hooks.py fails when it moves.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+import zc.lockfile
+from ZODB.BaseStorage import BaseStorage
+from ZODB.blob import BlobStorageMixin
+from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.FileStorage.format import FileStorageFormatter
+from ZODB.interfaces import IBlobStorageRestoreable
+from ZODB.interfaces import IExternalGC
+from ZODB.interfaces import IStorage
+from ZODB.interfaces import IStorageCurrentRecordIteration
+from ZODB.interfaces import IStorageIteration
+from ZODB.interfaces import IStorageRestoreable
+from ZODB.interfaces import IStorageUndoable
+from ZODB.POSException import POSKeyError
+from zope.interface import alsoProvides
+from zope.interface import implementer
+
+from .. import datafile
+from .. import durability as policies
+from .. import forks
+from .. import leftovers
+from .. import packing
+from ..checkpoints import Checkpoints
+from ..errors import WritingStopped
+from ..flusher import Flusher
+from ..pipeline import Point
+from ..publisher import Publisher
+from ..reading import CachedView
+from ..scan import FIRST
+from ..spare import Spare
+from ..unsynced import Mark
+from . import opening
+from .commits import Commits
+from .ecosystem import Ecosystem
+
+logger = logging.getLogger(__name__)
+
+
+@implementer(
+    IStorage,
+    IStorageRestoreable,
+    IStorageIteration,
+    IStorageUndoable,
+    IStorageCurrentRecordIteration,
+    IExternalGC,
+)
+class FsyncStorage(
+    Ecosystem,
+    Commits,
+    FileStorageFormatter,
+    BlobStorageMixin,
+    ConflictResolvingStorage,
+    BaseStorage,
+):
+
+    _file = None  # not open yet
+    _lock_file = None
+    # A read-only storage has none of these.
+    _flusher = _checkpoints = _spare = None
+    _closed = False
+    #: Commits that were acknowledged may be missing, after a crash under a
+    #: policy that does not promise them.
+    may_have_lost = False
+
+    def __init__(
+        self,
+        file_name: str,
+        create: bool = False,
+        read_only: bool = False,
+        stop: bytes | None = None,
+        quota: int | None = None,
+        pack_gc: bool = True,
+        pack_keep_old: bool = True,
+        packer: Callable | None = None,
+        blob_dir: str | None = None,
+        durability: str = policies.DEFAULT_POLICY,
+        sync_interval: str | float = policies.DEFAULT_SYNC_INTERVAL,
+        group_commit_delay: str | float = policies.DEFAULT_GROUP_COMMIT_DELAY,
+        checksums: bool = policies.DEFAULT_CHECKSUMS,
+        index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
+        reader_threads: int | str = policies.DEFAULT_READER_THREADS,
+    ) -> None:
+        """The arguments of FileStorage, and some of our own.
+
+        :param str durability: none, interval, group-commit, per-commit or
+            two-sync: when a commit is acknowledged, and so what a power cut
+            may take back.
+        :param sync_interval: for `interval`: how much may be lost; seconds,
+            or text like ``200ms``.
+        :param group_commit_delay: how long a commit waits for others to share
+            its sync: ``auto``, seconds, or text like ``2ms``.
+        :param bool checksums: seal each transaction, so that damage is found.
+            Without, a promise costs two syncs a commit.
+        :param index_checkpoint: after how many bytes an index is written, so
+            that a restart scans at most that much; a number or text like
+            ``64MB``.
+        :param int reader_threads: how many threads of the ZEO server read what
+            is not in memory.
+        """
+        index_checkpoint = policies.index_checkpoint(index_checkpoint)
+        self.reader_threads = policies.reader_threads(reader_threads)
+        self._checksums = bool(checksums)
+        self.durability = policies.Durability.of(
+            durability, sync_interval, group_commit_delay)
+        if packer is not None:
+            if self.durability.policy.status_last:
+                raise ValueError(
+                    'durability two-sync needs the built-in packer: another'
+                    ' one may copy transactions whose status is not written'
+                    ' yet')
+            self.packer = packer  # type: ignore[method-assign]
+        opening.check_arguments(read_only, create, stop)
+        opening.refuse_what_is_no_file(file_name)
+        self._is_read_only = bool(read_only)
+        self._quota = quota
+        self._pack_gc = pack_gc
+        self.pack_keep_old = pack_keep_old
+        self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
+        self._durable_directories: set[str] = set()
+        self._swapping = threading.Lock()
+        try:
+            opening.prepare(file_name, create, read_only, blob_dir)
+            self._open(file_name, create, stop, blob_dir)
+            self._begin_service(index_checkpoint)
+        except zc.lockfile.LockError as error:
+            self._release()
+            raise zc.lockfile.LockError(opening.locked(file_name)) from error
+        except BaseException:
+            self._release()
+            raise
+
+    # Opening and closing
+
+    def _open(self, file_name, create, stop, blob_dir):
+        """Take the lock, and read the file."""
+        read_only = self._is_read_only
+        if not read_only:
+            self._lock_file = opening.take_lock(file_name)
+        BaseStorage.__init__(self, file_name)
+        self._file_name = os.path.abspath(file_name)
+        self._home = os.path.dirname(self._file_name)
+        self._file = opening.open_file(file_name, create, read_only)
+        opening.check_magic(self._file, read_only)
+        if stop is None:
+            found = opening.read(
+                self._file, create, read_only,
+                self._checksums or self.durability.policy.promises)
+        else:
+            found = opening.read_up_to(self._file, stop)
+        self._index, self._pos = found.index, found.end
+        self._oid = found.last_oid
+        self._last_given = found.tid
+        self._index_position = found.known_to
+        opening.warn_of_the_future(file_name, found.tid)
+        if blob_dir:
+            self.fshelper = opening.blob_helper(blob_dir, create, read_only)
+            alsoProvides(self, IBlobStorageRestoreable)
+        else:
+            self._blob_init_no_blobs()
+
+    def _begin_service(self, index_checkpoint):
+        """The file is read: make it durable, then serve."""
+        opened = Point(self._pos, self._last_given)
+        self._publisher = Publisher(self._show)
+        self._show(opened)
+        self._unsynced = Mark(self._file_name, opened.tid)
+        self.may_have_lost = self._unsynced.found
+        if self._is_read_only:
+            return
+        self._file.sync()
+        leftovers.remove(self)
+        datafile.disk.sync_directory(self._home)
+        self._spare = Spare(self._home)
+        if self.blob_dir:
+            #: Of transactions that were acknowledged without them (`none`):
+            #: they are synced before the next sync of the data.
+            self._unsynced_blobs = self._no_blobs(removable=True)
+            if self._unsynced.found:  # the data were synced just now
+                opening.sync_unsynced_blobs(
+                    self._unsynced_blobs, self._view, self._index_position,
+                    self._spare)
+        if not self.durability.policy.promises:
+            self._unsynced.make()
+        self._checkpoints = Checkpoints(self, index_checkpoint)
+        self._flusher = Flusher(
+            self._file_name, opened, self.durability,
+            self._sync_batch, self._publisher.offer)
+        if self._index_position == FIRST:
+            self._checkpoints.write_or_warn()
+        self._checkpoints.start(self._index_position)
+        forks.give_up_in_a_fork(self)
+
+    def close(self):
+        """Drain, sync, save the index, release everything."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if self._flusher is not None:
+                self._publisher.owned_by(None)
+                self._publisher.offer(self._flusher)
+                self._flusher.drain()
+                self._flusher.sync_to(self._pos)
+                self._unsynced.remove(self._flusher.appended.tid)
+                self._checkpoints.write_or_warn()
+        except WritingStopped as error:
+            logger.error('%s is closed, but %s', self._file_name, error)
+        finally:
+            with self._swapping:  # a pack may be about to rename
+                self._release()
+
+    def _release(self):
+        """Leave no thread, file or lock behind, however far we came."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        if self._flusher is not None:
+            self._flusher.close()
+        if self._spare is not None:
+            self._spare.close()
+        if self._begun is not None:
+            self._begun.close()
+        for resource in self._file, self._lock_file:
+            if resource is not None:
+                resource.close()
+
+    def give_up(self):
+        """We are in the child of a fork: nothing here is ours.
+
+        Other threads of the parent may have held the locks, and none of these
+        threads is here: so each lock is made anew.  Descriptors are closed,
+        and nothing is written, unlocked or removed.
+        """
+        self._closed = True
+        self._closed_because = (
+            'was opened by another process, before a fork: open it in this'
+            ' one, and only when that one has closed it')
+        self._lock = threading.RLock()
+        self._commit_lock = threading.Lock()
+        self._publisher = Publisher(self._show)
+        self._flusher = self._checkpoints = self._spare = None
+        if self._begun is not None:
+            self._begun.abandon()
+            self._begun = None  # to abort it would remove its blobs
+        self._file.abandon(self._closed_because)
+        opening.close_without_unlocking(self._lock_file)
+
+    # Readers
+
+    def _current(self):
+        """The view for a caller that asks for the current state."""
+        if self._publisher.busy_thread is not None:
+            self._publisher.pass_gate()
+        return self._view
+
+    def lastTransaction(self):
+        return self._current().tid
+
+    def getSize(self):
+        return self._view.end
+
+    def load(self, oid, version=''):
+        assert not version
+        return self._current().load(oid)
+
+    def loadBefore(self, oid, tid):
+        view = self._view
+        if tid > view.next_tid:  # not as of something that is published
+            view = self._current()
+        return view.load_before(oid, tid)
+
+    def load_before_cached(self, oid, tid):
+        """loadBefore of what is in the page cache; else BlockingIOError."""
+        view = self._current()
+        return CachedView(view.file, view.index, view.end, view.tid
+                          ).load_before(oid, tid)
+
+    def loadSerial(self, oid, serial):
+        view = self._view
+        if serial > view.tid:
+            view = self._current()
+        return view.load_serial(oid, serial)
+
+    def getTid(self, oid):
+        return self._current().get_tid(oid)
+
+    def history(self, oid, size=1, filter=None):
+        return self._current().history(oid, size, filter)
+
+    def undoLog(self, first=0, last=-20, filter=None):
+        self._refuse_undo_in_a_pack()
+        if last < 0:
+            last = first - last  # a number of transactions
+        return self._current().undo_log(first, last, filter)
+
+    def iterator(self, start=None, stop=None):
+        return self._current().iterator(start, stop)
+
+    def lastInvalidations(self, count):
+        return self._current().last_invalidations(count)
+
+    def record_iternext(self, next=None):
+        return self._current().next_record(next)
+
+    def loadBlob(self, oid, serial):
+        if serial > self._view.tid and serial > self._current().tid:
+            raise POSKeyError(oid)  # its transaction is not published
+        return super().loadBlob(oid, serial)
+
+    def leaseBlob(self, oid, serial, seconds=60):
+        """The path of a blob file, for another program to open.
+
+        None: it is not there.  It stays until it is packed away, so it needs
+        no lease; a client's (fsyncstorage.client) does.
+        """
+        try:
+            return self.loadBlob(oid, serial)
+        except POSKeyError:
+            return None
+
+    # Maintenance
+
+    def pack(self, t, referencesf, gc=None):
+        self._refuse_when_stopped()
+        packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
+
+    @staticmethod
+    def packer(storage, referencesf, stop, gc):
+        return packing.copy_what_is_needed(storage, referencesf, stop, gc)
+
+    def hold_still(self):
+        """Take the commit lock, with nothing under way (for a pack)."""
+        self._commit_lock.acquire()
+        try:
+            self._flusher.drain()
+        except BaseException:
+            self._commit_lock.release()
+            raise
+
+    def replace_file(self, file, index, end):
+        """Serve from another file with the same current state.
+
+        The commit lock is held, and everything is drained and synced.
+        Readers that are under way go on with the old file; with the last of
+        them it is closed.
+        """
+        with self._lock:
+            self._file = file
+            self._index = index
+            self._pos = end
+            self._cut_back_to = -1  # that was in the old file
+            point = Point(end, self._view.tid)
+            self._flusher.rebase(point)
+            self._show(point)
+
+    def sync_home(self):
+        """Make the names beside the data file durable."""
+        self._spare.sync_directory(self._home)
+
+    def stats(self):
+        """Figures for monitoring, as a dictionary."""
+        return {
+            'durability': self.durability.policy.name,
+            'read_only': self._is_read_only,
+            'unsealable': self._unsealable,
+            **(self._flusher.stats() if self._flusher is not None else {}),
+        }
+
+    # What its bases do not know
+
+    def __len__(self):
+        return len(self._index)
+
+    def supportsUndo(self):
+        return True
+
+    def copyTransactionsFrom(self, other):
+        base = BlobStorageMixin if self.blob_dir else BaseStorage
+        base.copyTransactionsFrom(self, other)

@@ -1,0 +1,165 @@
+"""Which records undo a transaction.
+
+To undo a transaction, each object that it changed gets a record once more,
+with the data that it had before: mostly a pointer back to these.  If the
+object was changed since, it keeps that: where both can be resolved as a
+conflict, its record is new data; where not, the transaction cannot be undone.
+
+Everything is looked up in a `View` of what is appended, and in the transaction
+that is under way, which may have undone others before.  Nothing is changed
+here: the caller gets all of the records, or an error.
+
+Left to others: writing the records and copying blobs (records).
+"""
+
+import os
+import struct
+import typing
+
+from ZODB.FileStorage.format import DATA_HDR_LEN
+from ZODB.FileStorage.format import TRANS_HDR
+from ZODB.FileStorage.format import TRANS_HDR_LEN
+from ZODB.POSException import ConflictError
+from ZODB.POSException import MultipleUndoErrors
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import UndoError
+from ZODB.utils import u64
+
+from ..reading import read_header
+from ..scan import FIRST
+
+_header = struct.Struct(TRANS_HDR)
+
+
+class Record(typing.NamedTuple):
+    """One that undoes another."""
+
+    oid: bytes
+    previous: int   # where the current one is
+    data: bytes     # b'': what it points back to
+    back: int       # 0: its creation is undone
+
+
+def records(view, under_way, position, resolve):
+    """Those that undo the transaction at that position.
+
+    `resolve(oid, current tid, tid, earlier data, current data)` returns data,
+    or raises ConflictError.
+    """
+    tid, length, status, *fields = _read_header(view, position)
+    if status != b' ':
+        raise UndoError('non-undoable transaction')
+    result = []
+    failures = {}
+    end = position + length
+    position += TRANS_HDR_LEN + sum(fields)
+    while position < end:
+        oid, tid, previous, _, _, size = read_header(view.file, position)
+        failures.pop(oid, None)  # a later record of it may succeed
+        try:
+            data, back = _undone(
+                view, under_way, oid, position, tid, previous, resolve)
+        except UndoError as error:
+            failures[oid] = error
+        else:
+            result.append(
+                Record(oid, view.index.get(oid, 0), data, back))
+        position += DATA_HDR_LEN + (size or 8)
+    if position > end:
+        raise UndoError('non-undoable transaction')
+    if failures:
+        raise MultipleUndoErrors(list(failures.items()))
+    return result
+
+
+def _undone(view, under_way, oid, position, tid, previous, resolve):
+    """The data or the back pointer that undo the record at that position."""
+    current = under_way.places.get(oid, 0) or view.index.get(oid, 0)
+    if current != position:
+        current_tid, data, same = _current(view, under_way, oid, current,
+                                           position)
+        if not same:
+            if not previous:
+                raise UndoError(
+                    "Can't undo an add transaction followed by"
+                    ' conflicting transactions.', oid)
+            return _merged(view, oid, previous, resolve,
+                           (current_tid, tid), data), 0
+    return b'', previous
+
+
+def _current(view, under_way, oid, current, position):
+    """tid and data of the current record, and whether it has the same data as
+    the one at that position."""
+    if current == under_way.places.get(oid):
+        tid, data, back = under_way.record(current)
+    else:
+        tid, data, back = view.record(oid, current)
+    if back == position and not data:
+        return tid, data, True
+    try:
+        undone, _ = view.load_back(oid, position)
+        if not data:
+            data, _ = view.load_back(oid, back)
+    except POSKeyError:
+        raise UndoError('_loadBack() failed', oid) from None
+    return tid, data, undone == data
+
+
+def _merged(view, oid, previous, resolve, tids, data):
+    """What was there before, and what came since."""
+    try:
+        earlier, _ = view.load_back(oid, previous)
+    except POSKeyError:
+        raise UndoError('_loadBack() failed for %s', oid) from None
+    try:
+        return resolve(oid, *tids, earlier, data)
+    except ConflictError:
+        raise UndoError(
+            'Some data were modified by a later transaction', oid) from None
+
+
+# Where things are
+
+def find_transaction(view, tid, stop_at_pack):
+    """Where the transaction of that tid begins; what was packed cannot be
+    undone."""
+    position = view.end
+    while position > FIRST:
+        position -= 8 + u64(_read(view, position - 8, 8))
+        found, _, status, *_ = _read_header(view, position)
+        if found == tid:
+            return position
+        if stop_at_pack and status == b'p':
+            break
+    raise UndoError('Invalid transaction id')
+
+
+def find_data(view, position, oid, data):
+    """The record of the object in the transaction there, to point back to.
+
+    0 if it has none, or other data.  (Of several it is the last one, as for
+    readers.  What itself points back is trusted.)
+    """
+    _, length, _, *fields = _read_header(view, position)
+    end = position + length
+    position += TRANS_HDR_LEN + sum(fields)
+    found = size_found = 0
+    while position < end:
+        other, _, _, _, _, size = read_header(view.file, position)
+        if other == oid:
+            found, size_found = position, size
+        position += DATA_HDR_LEN + (size or 8)
+    if size_found and (size_found != len(data) or data != _read(
+            view, found + DATA_HDR_LEN, size_found)):
+        return 0
+    return found
+
+
+def _read_header(view, position):
+    return _header.unpack(_read(view, position, TRANS_HDR_LEN))
+
+
+def _read(view, position, length):
+    descriptor = view.file.descriptor
+    return os.pread(descriptor.number, length, position)
