@@ -10,11 +10,6 @@ All of them read the same objects, some in each transaction:
 
 A transaction's time includes its begin, when a storage may ask its server for
 news; an object's does not.  A prefetched object has none of its own.
-
-With a read latency the server is cold, too: the objects are on its disk alone
-before each cold stretch.  Each is far from all others there, and each client
-reads objects of its own: as from a large database, nothing that is read brings
-anything along for another read.
 """
 
 import time
@@ -22,7 +17,6 @@ import typing
 
 import transaction
 
-from .. import pagecache
 from .. import processes
 from .. import statistics
 from ..campaign import Race
@@ -30,9 +24,8 @@ from ..population import activate
 from ..population import ghosts
 from ..population import plant
 
-#: Read by each client, as far as they fill transactions; and when each is a
-#: read of the disk.
-OBJECTS, COLD_OBJECTS = 1002, 334
+#: Read by each client, as far as they fill transactions.
+OBJECTS = 1002
 
 ACCESSES = {
     'get': 'Connection.get',
@@ -53,24 +46,12 @@ def race(**settings):
 def measure(contestant, directory, *, clients, objects, access,
             **site_settings):
     """Time the reads of one contestant; the figures of it."""
-    cold_disk = site_settings.get('read_latency') is not None
-    figures = {}
     with contestant.running(directory, **site_settings) as site:
-        plant_groups = _plant_apart if cold_disk else _plant_one
-        groups = plant_groups(site, clients, objects)
-        for reader in _one_by_one, _prefetching:
-            if cold_disk:
-                pagecache.drop(site.data_file)
-            before = site.server.usage()
-            found = processes.run(site, [
-                reader(site, access, group, objects) for group in groups])
-            for how in found[0]:
-                figures.update(_figures(
-                    how, [stretches[how] for stretches in found], objects))
-            if cold_disk:
-                figures.update(_misses(
-                    before, site.server.usage(), found, objects))
-    return figures
+        planted = plant(site, read=max(OBJECTS, objects))
+        groups = [Group('read', planted['read'])] * clients
+        return {
+            **timed(site, one_by_one, access, groups, objects),
+            **timed(site, prefetching, access, groups, objects)}
 
 
 class Group(typing.NamedTuple):
@@ -80,27 +61,14 @@ class Group(typing.NamedTuple):
     oids: list
 
 
-def _plant_one(site, clients, objects):
-    """The same for all."""
-    planted = plant(site, read=max(OBJECTS, objects))
-    return [Group('read', planted['read'])] * clients
-
-
-def _plant_apart(site, clients, objects):
-    """One of its own for each."""
-    names = [f'of client {number}' for number in range(clients)]
-    planted = plant(site, apart=True, **dict.fromkeys(
-        names, max(COLD_OBJECTS, objects)))
-    return [Group(name, planted[name]) for name in names]
-
-
-def _misses(before, after, found, objects):
-    """How many reads of the disk an object took in the cold stretch."""
-    cold = next(iter(found[0]))
-    transactions = sum(
-        len(stretches[cold].transactions) for stretches in found)
-    return {f'{cold}_misses': (after['misses'] - before['misses'])
-                              / (transactions * objects)}
+def timed(site, reader, access, groups, objects):
+    """The figures of such readers, one for each group."""
+    found = processes.run(site, [
+        reader(site, access, group, objects) for group in groups])
+    figures = {}
+    for how in found[0]:
+        figures.update(_figures(how, [each[how] for each in found], objects))
+    return figures
 
 
 def _figures(how, stretches, objects):
@@ -117,7 +85,7 @@ def _figures(how, stretches, objects):
     return {f'{how}_{name}': value for name, value in figures.items()}
 
 
-def _one_by_one(site, access, group, objects):
+def one_by_one(site, access, group, objects):
 
     def job(start):
         with processes.database(site) as db:
@@ -136,7 +104,7 @@ def _one_by_one(site, access, group, objects):
     return job
 
 
-def _prefetching(site, access, group, objects):
+def prefetching(site, access, group, objects):
 
     def job(start):
         with processes.database(site) as db:
