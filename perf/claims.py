@@ -1,7 +1,8 @@
 """What the project claims, against what was measured.
 
 A claim is about a figure of one contestant in one race, or how many times it
-is that of another.
+is that of another: the ratio of the medians, with the interval that holds the
+true one as far as the rounds can tell.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ class Claim:
         return found and found['median']
 
     def spread(self, document):
-        """The same with its range, round by round."""
+        """The same with its range, round by round, and its interval."""
         own = self._values(
             document, self.settings, self.contestant, self.figure)
         if self.against is None:
@@ -68,8 +69,6 @@ class Claim:
         return measured >= self.at_least
 
     def put(self, value):
-        if value is None:
-            return '-'
         if self.against is None:
             return f'{milliseconds(value)} ms'
         return times(value)
@@ -82,23 +81,26 @@ class Claim:
 
 def show(claims, document, console):
     """Return whether all of them hold."""
+    if not claims:
+        return True
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('claim')
-    table.add_column('claimed', justify='right')
-    table.add_column('measured', justify='right')
-    table.add_column('in rounds', justify='right')
+    for heading in ('claimed', 'measured', 'interval', 'in rounds'):
+        table.add_column(heading, justify='right')
     table.add_column('holds')
     for claim in claims:
+        found = claim.spread(document) or {}
         table.add_row(
-            claim.words, claim.claimed(), claim.put(claim.measured(document)),
-            _range(claim, document),
+            claim.words, claim.claimed(),
+            claim.put(found['median']) if found else '-',
+            _range(claim, found.get('interval')),
+            _range(claim, [found.get('min'), found.get('max')]),
             'yes' if claim.holds(document) else 'NO')
     console.print(table)
     return all(claim.holds(document) for claim in claims)
 
 
-def _range(claim, document):
-    found = claim.spread(document)
-    if found is None or found['min'] is None:
+def _range(claim, ends):
+    if ends is None or None in ends:
         return ''
-    return f'{claim.put(found["min"])}-{claim.put(found["max"])}'
+    return '-'.join(map(claim.put, ends))

@@ -7,11 +7,13 @@ which both writes and reads were measured.
 
 from rich.text import Text
 
-from .. import history
-from .. import tables
-from ..document import figures
-from ..statistics import median
-from .phrases import title
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.document import figures
+from fsyncstorage.timing.statistics import median
+from fsyncstorage.timing.zeo import tables as zeotables
+from fsyncstorage.timing.zeo.phrases import title
+
+from . import history
 
 COLUMNS = ('write', 'cold', 'hot', 'steamin')
 
@@ -21,6 +23,12 @@ WIDTH, FIRST_WIDTH = 10, 8
 NOTHING = (None,) * len(COLUMNS)
 
 KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
+
+
+def show_zeo(document, console):
+    """Below the tables of `fsync-time zeo`."""
+    zeotables.show(document, console)
+    show(document, console)
 
 
 def show(document, console):
@@ -40,8 +48,6 @@ def show(document, console):
 
 def _historic(settings):
     """What was measured then under such settings, and by whom."""
-    if 'read_latency' in settings:  # no disk was read
-        return {}, ''
     if 'network_delay' in settings:
         return history.ZEO_2009_REMOTE, history.ZEO_2009_REMOTE_SOURCE
     return history.ZEO_2009, history.ZEO_2009_SOURCE
@@ -53,7 +59,7 @@ def _writes(document, settings):
     for race in tables.races_of(document, 'write'):
         theirs = document['races'][race]['settings']
         if all(theirs.get(name) == value for name, value in settings.items()
-               if name not in ('access', 'read_latency')):
+               if name != 'access'):
             found[theirs['clients']] = race
     return found
 

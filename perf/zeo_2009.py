@@ -1,42 +1,40 @@
-"""The campaign about ZEO: the table of 2009, on this machine.
+"""Commits and reads over ZEO: the table of 2009, on this machine.
 
-Runs `fsync-time zeo` with the rows and columns of the post, over unix sockets
-as it did: ZEO, ours, and RelStorage over PostgreSQL and SQLite where they are
-installed.  Writes `zeo_2009.json` (all samples) and `zeo_2009.txt` (the
-tables).  README.rst says how to read them.
+The rows and columns of the post, over unix sockets as it did: ZEO, ours, and
+RelStorage over PostgreSQL and SQLite where they are installed.  README.rst
+says how to read them.
 """
 
-import sys
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.zeo import writing
+from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
-import running
-from fsyncstorage.timing import document as documents
-from fsyncstorage.timing.zeo import tables as zeotables
+from . import table2009
+from .campaign import Campaign
+from .peers import relstorages
 
-PARAMETERS = [
-    'zeo', 'zeo', 'fsync-client', 'relstorage:postgresql', 'relstorage:sqlite',
-    '--workload', 'write',
-    '--workload', 'read',
-    '--clients', '1,2,4,8,16',
-    '--objects', '1,4,334',
-    '--seconds', '1',
-    '--socket',
-]
-ROUNDS = 3
+CLIENTS, QUICK_CLIENTS = (1, 2, 4, 8, 16), (1, 4)
+OBJECTS, QUICK_OBJECTS = (1, 4, 334), (4,)
+SECONDS, QUICK_SECONDS = 1.0, 0.5
 
 
-def show_claims(document, console):
-    """There is no claim, but that the table is whole."""
-    gaps = [
-        f'{contestant}: {figure} of {race["settings"]}'
-        for number, race in enumerate(document['races'])
-        for contestant in document['contestants']
-        for figure in race['compared']
-        if documents.result(document, number, contestant, figure) is None]
-    for gap in gaps:
-        console.print(f'was not measured: {gap}', soft_wrap=True)
-    return not gaps
+def races(quick, sync_seconds):
+    site = {'loop': loops.installed()[-1], 'pin': pinning.FREE, 'socket': True,
+            'sync_latency': 0.0}
+    clients, objects, seconds = (
+        (QUICK_CLIENTS, QUICK_OBJECTS, QUICK_SECONDS) if quick
+        else (CLIENTS, OBJECTS, SECONDS))
+    each = [{'clients': number, 'objects': amount, **site}
+            for amount in objects for number in clients]
+    return [*(writing.race(seconds=seconds, **settings) for settings in each),
+            *(reading.race(access='get', **settings) for settings in each)]
 
 
-if __name__ == '__main__':
-    sys.exit(running.campaign(
-        'zeo_2009', __doc__, PARAMETERS, ROUNDS, zeotables.show, show_claims))
+CAMPAIGNS = [Campaign(
+    'zeo_2009', 'commits and reads over ZEO: the table of 2009',
+    [CONTESTANTS['zeo'], CONTESTANTS['fsync-client'],
+     relstorages.POSTGRESQL, relstorages.SQLITE],
+    races, rounds=3, show=table2009.show_zeo, command='zeo',
+    added=relstorages.versions)]

@@ -67,7 +67,7 @@ def add_to(commands):
 
 def run(options):
     output = options.output or os.path.join(options.directory, 'report.html')
-    return write(options.directory, output, _show, pictures.QUESTIONS)
+    return write(options.directory, output, show, pictures.QUESTIONS)
 
 
 def write(directory, output, show, questions):
@@ -145,10 +145,10 @@ def _show_all(name, document, sheet, show, questions):
     show(name, document, sheet)
 
 
-def _show(name, document, console):
-    show = _SHOWS.get(document['command']) or _SHOWS_OF_SCRIPTS.get(
+def show(name, document, console):
+    its = _SHOWS.get(document['command']) or _SHOWS_OF_SCRIPTS.get(
         document['races'][0]['workload'], tables.show_figures)
-    show(document, console)
+    its(document, console)
 
 
 def _can_draw():
