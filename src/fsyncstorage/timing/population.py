@@ -33,8 +33,7 @@ def plant(site, apart=False, **numbers):
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
-    [oids] = processes.run(site, [job])
-    return oids
+    return processes.run(site, [job]).results[0]
 
 
 def _space():

@@ -17,15 +17,15 @@ import time
 
 import ZODB.event
 
-from .. import bond
 from .. import latency
 from .. import loops
+from .. import supervisor
 
 
 def main(options):
     """With the options of `served.running`; returns when the server ends."""
     os.chdir(options['directory'])
-    bond.follow(options['bond'])
+    supervisor.follow(options['bond'])
     loops.use(options['loop'])
     with latency.slowed(options['sync_latency']) as syncs, \
             _cold_reads(options['read_latency']) as misses:

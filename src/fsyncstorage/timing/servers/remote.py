@@ -15,8 +15,8 @@ import os
 import socket
 import time
 
-from .. import child
 from .. import statistics
+from .. import supervisor
 from . import tunnel
 
 #: Set aside for examples: nobody's machines have them.
@@ -85,8 +85,8 @@ def obstacle():
 def round_trip(delay):
     """Seconds from a client to the server and back, measured now."""
     try:
-        return child.run(_round_trip, delay)
-    except child.ChildFailed as error:
+        return supervisor.run(_round_trip, delay)
+    except supervisor.Failed as error:
         raise OSError(f'two networks cannot be made here: {error}') from error
 
 

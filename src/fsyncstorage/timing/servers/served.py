@@ -17,7 +17,7 @@ import subprocess
 import sys
 import typing
 
-from .. import bond
+from .. import supervisor
 from ..pinning import Pinning
 from . import remote
 
@@ -49,12 +49,16 @@ class Site:
 
 
 class Nobody:
-    """The server of storages that have none."""
+    """In the place of a server: there is none, or it is not ours to ask."""
 
     sentinels = ()
+    _usage = {}
+
+    def __init__(self, **usage):
+        self._usage = usage
 
     def usage(self):
-        return {}
+        return self._usage
 
 
 @contextlib.contextmanager
@@ -69,7 +73,7 @@ def running(program, directory, pin, network_delay=None, **options):
         pinning.start_server()
         network.enter_server()
         server = Server(directory, program, {
-            **options, 'directory': directory, 'bond': bond.number()})
+            **options, 'directory': directory, 'bond': supervisor.bond()})
         pinning.start_clients()
         network.enter_clients()
         try:

@@ -20,7 +20,7 @@ import socket
 import struct
 import time
 
-from .. import bond
+from .. import supervisor
 
 CONTROL = '/dev/net/tun'
 
@@ -89,7 +89,7 @@ def forwarding(one, other, delay):
 
 
 def _forward(one, other, delay):
-    bond.follow()
+    supervisor.follow()
     with contextlib.suppress(PermissionError):  # a container may not
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     opposite = {one: other, other: one}
