@@ -15,6 +15,7 @@ import os
 import tempfile
 import typing
 
+from . import quiet
 from . import supervisor
 
 
@@ -78,16 +79,19 @@ def run(races, steps, scratch, progress):
         race = races[step.race]
         with progress.step(step), _directory(scratch) as directory:
             work = functools.partial(race.measure, **race.settings)
+            watch = quiet.Watch()
             try:
                 figures = supervisor.run(
                     work, step.contestant, directory, meanwhile=progress.tick)
             except supervisor.Failed as error:
                 raise SampleFailed(_failure(step, race, error)) from error
+            others = watch.seen()
         yield {
             'race': step.race,
             'contestant': step.contestant.name,
             'round': step.round,
             'figures': figures,
+            'others': others,
         }
 
 

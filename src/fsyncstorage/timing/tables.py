@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import history
+from . import quiet
 from .document import figures
 from .document import ratio
 from .document import result
@@ -61,7 +62,8 @@ def show_machine(document, console):
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
-    console.print(Text(document['added'], 'bold'))
+    console.print(Text(
+        f'{document["added"]} {quiet.warning(document)}'.rstrip(), 'bold'))
     console.print()
 
 
