@@ -19,16 +19,14 @@ import collections
 import contextlib
 import ctypes
 import fcntl
-import multiprocessing
 import os
 import select
 import socket
 import struct
 import time
 
-from fsyncstorage.timing import bond
-from fsyncstorage.timing import child
 from fsyncstorage.timing import statistics
+from fsyncstorage.timing import supervisor
 
 CONTROL = '/dev/net/tun'
 
@@ -53,8 +51,6 @@ _IFF_UP = 0x1
 
 #: No packet is larger.
 _PACKET = 1 << 16
-
-_FORK = multiprocessing.get_context('fork')
 
 
 class Apart:
@@ -95,8 +91,8 @@ def obstacle():
 def round_trip(delay):
     """Seconds from a client to the server and back, measured now."""
     try:
-        return child.run(_round_trip, delay)
-    except child.ChildFailed as error:
+        return supervisor.run(_round_trip, delay)
+    except supervisor.Failed as error:
         raise OSError(f'two networks cannot be made here: {error}') from error
 
 
@@ -163,7 +159,8 @@ def _address(name, address):
 @contextlib.contextmanager
 def forwarding(one, other, delay):
     """Takes over both descriptors."""
-    process = _FORK.Process(target=_forward, args=(one, other, delay))
+    process = supervisor.FORK.Process(
+        target=_forward, args=(one, other, delay))
     process.start()
     for descriptor in one, other:
         os.close(descriptor)
@@ -175,7 +172,7 @@ def forwarding(one, other, delay):
 
 
 def _forward(one, other, delay):
-    bond.follow()
+    supervisor.follow()
     with contextlib.suppress(PermissionError):  # a container may not
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     opposite = {one: other, other: one}

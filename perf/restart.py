@@ -29,7 +29,7 @@ import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage import index
 from fsyncstorage import recovery
-from fsyncstorage.timing import child
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
 
@@ -95,13 +95,13 @@ def races(quick):
 def after_a_long_run(contestant, directory, *, objects, **settings):
     changes = random.randrange(MOST_CHANGES)
     killed(run, contestant, directory, objects, changes)
-    return child.run(restart, contestant, directory)
+    return supervisor.run(restart, contestant, directory)
 
 
 def after_a_short_run(contestant, directory, *, objects, **settings):
-    child.run(run, contestant, directory, objects, 0)
+    supervisor.run(run, contestant, directory, objects, 0)
     killed(run, contestant, directory, 0, SHORT_RUN)
-    return child.run(restart, contestant, directory)
+    return supervisor.run(restart, contestant, directory)
 
 
 def killed(function, *arguments):
@@ -111,8 +111,8 @@ def killed(function, *arguments):
         function(*arguments, die=True)
 
     try:
-        child.run(then_die)
-    except child.ChildFailed as error:
+        supervisor.run(then_die)
+    except supervisor.Failed as error:
         if f'exit code {-signal.SIGKILL}' not in str(error):
             raise
 

@@ -12,7 +12,6 @@ the system may keep some pages that it was told to drop, and clients also read
 where their objects are.
 """
 
-import contextlib
 import dataclasses
 import os
 
@@ -47,7 +46,7 @@ OBJECTS, QUICK_OBJECTS = 334, 20
 _SPACE = 'x' * (8 << 10)
 
 #: By what is timed, the figure that has its reads of the disk.
-_MISSES = {'cold': 'cold_misses', 'prefetch': 'prefetch_misses'}
+MISSES = {'cold': 'cold_misses', 'prefetch': 'prefetch_misses'}
 
 
 def cold(site):
@@ -66,7 +65,7 @@ def races(quick, sync_seconds):
 
 def race(**settings):
     return Race('read', settings, measure, (
-        *reading.race(**settings).compared, *_MISSES.values()))
+        *reading.race(**settings).compared, *MISSES.values()))
 
 
 def measure(contestant, directory, *, clients, objects, access, planted,
@@ -74,21 +73,21 @@ def measure(contestant, directory, *, clients, objects, access, planted,
     """Time the reads of one contestant; the figures of it."""
     figures = {}
     with contestant.running(directory, **site_settings) as site:
-        groups = plant(site, clients, planted)
-        for reader, missed in zip(
-                (reading.one_by_one, reading.prefetching), _MISSES.values()):
+        groups = [reading.Group(name, oids, access, objects)
+                  for name, oids in plant(site, clients, planted).items()]
+        for missed, ways in zip(
+                MISSES.values(), (reading.ONE_BY_ONE, reading.PREFETCH)):
             colddisk.drop(os.path.join(directory, DATA_FILE))
-            before = site.server.usage()
-            figures.update(
-                reading.timed(site, reader, access, groups, objects))
-            misses = site.server.usage()['misses'] - before['misses']
-            read = planted - planted % objects
-            figures[missed] = misses / (clients * read)
+            before = site.server.usage()['misses']
+            figures.update(reading.read(site, groups, ways))
+            misses = site.server.usage()['misses'] - before
+            figures[missed] = misses / (
+                clients * (planted - planted % objects))
     return figures
 
 
 def plant(site, clients, number):
-    """Groups of objects, one for each client.
+    """Oids of objects by group, one for each client.
 
     No two are on the same page of a data file: that has them in the order in
     which they are met, and what is between them.
@@ -105,11 +104,11 @@ def plant(site, clients, number):
                         spaced=[(one, PersistentMapping(filling=_SPACE))
                                 for one in objects],
                         all=objects)
-            return [reading.Group(group, [one._p_oid for one in objects])
-                    for group, objects in made.items()]
+            return {group: [one._p_oid for one in objects]
+                    for group, objects in made.items()}
 
-    [groups] = processes.run(site, [job])
-    return groups
+    [planted] = processes.run(site, [job]).results
+    return planted
 
 
 def show(document, console):
@@ -137,7 +136,7 @@ def _cell(document, race, contestant):
     def remarks():
         yield f'p50 {duration(figure("cold_p50_seconds"))}'
         yield f'p99 {duration(figure("cold_p99_seconds"))}'
-        for how, name in _MISSES.items():
+        for how, name in MISSES.items():
             yield f'{how}: {figure(name):.2f} disk reads an object'
 
     return tables.compared_cell(

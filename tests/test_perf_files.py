@@ -28,10 +28,10 @@ from persistent.mapping import PersistentMapping
 from rich.console import Console
 from webob import Request
 
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.files import app as filesapp
 from fsyncstorage.timing.files import command as files
@@ -285,7 +285,7 @@ class ContestantTests(WithoutSync):
     def measure(self, name):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:
             os.chmod(directory, 0o711)
-            return child.run(lambda: fileswork.measure(
+            return supervisor.run(lambda: fileswork.measure(
                 filesites.CONTESTANTS[name], directory, size=3000,
                 **SETTINGS))
 
@@ -333,13 +333,13 @@ class ContestantTests(WithoutSync):
                     return connection.getresponse().headers['Content-Type']
 
         # Ours would be hexadecimal, and longer.
-        self.assertRegex(child.run(ask), r'boundary=\d{20}$')
+        self.assertRegex(supervisor.run(ask), r'boundary=\d{20}$')
 
     @needs_nginx
     def test_nginx_that_does_not_start(self):
         with mock.patch.object(filesites, '_plain', return_value='/a;b c'), \
                 self.assertRaisesRegex(
-                    child.ChildFailed, r'died with exit code 1: .*\[emerg\]'):
+                    supervisor.Failed, r'died with exit code 1: .*\[emerg\]'):
             self.measure('nginx')
 
 

@@ -18,8 +18,8 @@ import socket
 import tempfile
 from unittest import mock
 
-from fsyncstorage.timing import child
 from fsyncstorage.timing import main
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.servers import postgresql
 from fsyncstorage.timing.servers import relstorages
 from fsyncstorage.timing.servers import served
@@ -61,7 +61,7 @@ class ProgramTests(Scratch):
                 os.kill(self.process_id(), 0)
                 return server.address, server.usage()
 
-        address, usage = child.run(work)
+        address, usage = supervisor.run(work)
         self.assertRegex(
             address, r'^host=127.0.0.1 port=\d+ user=zodb'
             r' password=[0-9a-f]{64} dbname=postgres$')
@@ -73,15 +73,15 @@ class ProgramTests(Scratch):
             with self.running(host=None) as server:
                 return server.address
 
-        self.assertRegex(child.run(work), f'^host={self.scratch}/')
+        self.assertRegex(supervisor.run(work), f'^host={self.scratch}/')
 
     def test_it_ends_when_who_needs_it_is_killed(self):
         def work():
             with self.running():
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        with self.assertRaisesRegex(child.ChildFailed, 'exit code -9'):
-            child.run(work)
+        with self.assertRaisesRegex(supervisor.Failed, 'exit code -9'):
+            supervisor.run(work)
         self.assertEnded()
 
     def test_it_ends_when_the_driver_is_killed(self):
@@ -94,7 +94,7 @@ class ProgramTests(Scratch):
                 server.sentinels[0].read()
 
         driver = multiprocessing.get_context('fork').Process(
-            target=child.run, args=(work,))
+            target=supervisor.run, args=(work,))
         driver.start()
         theirs.close()
         own.recv(1)
@@ -111,8 +111,8 @@ class ProgramTests(Scratch):
             with self.running() as server:
                 server.usage()
 
-        with self.assertRaises(child.ChildFailed) as caught:
-            child.run(work)
+        with self.assertRaises(supervisor.Failed) as caught:
+            supervisor.run(work)
         return str(caught.exception)
 
     def test_no_cluster_can_be_made(self):
@@ -147,8 +147,8 @@ class ProgramTests(Scratch):
     def assertNobodyLeft(self, work, exit_code):
         fakepostgres.write(self.programs, postgres=fakepostgres.WITH_CHILD)
         with self.assertRaisesRegex(
-                child.ChildFailed, f'died with exit code {exit_code}'):
-            child.run(work)
+                supervisor.Failed, f'died with exit code {exit_code}'):
+            supervisor.run(work)
         with open(os.path.join(self.scratch, 'lock')) as lock:
 
             def is_free():
@@ -189,7 +189,7 @@ class MissingTests(Scratch):
         self.assertIn('nothing is left', err)
 
     def test_the_others_take_part(self):
-        with mock.patch.object(child, 'run', side_effect=KeyboardInterrupt):
+        with mock.patch.object(supervisor, 'run', side_effect=KeyboardInterrupt):
             code, err = self.run_main('zeo', 'relstorage:sqlite')
         self.assertEqual(code, 130)
         self.assertIn('relstorage:sqlite is left out', err)
@@ -225,7 +225,7 @@ class RelStorageTests(Scratch):
                         dir=self.scratch) as directory:
                     os.chmod(self.scratch, 0o711)
                     os.chmod(directory, 0o711)
-                    yield child.run(lambda: function(
+                    yield supervisor.run(lambda: function(
                         contestant, directory, **SETTINGS, **settings))
 
     def test_writes(self):

@@ -23,11 +23,11 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.reading import CachedView
 from fsyncstorage.reading import View
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import pagecache
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.servers import remote
 from fsyncstorage.timing.servers import tunnel
 from fsyncstorage.timing.zeo import light
@@ -76,7 +76,7 @@ class ForwardingTests(unittest.TestCase):
                 [one.recv(10) for _ in range(50)], took)
 
     def test_packets_arrive_in_order_and_late(self):
-        there, back, took = child.run(self.work)
+        there, back, took = supervisor.run(self.work)
         self.assertEqual(there, [bytes([number]) for number in range(50)])
         self.assertEqual(back, [bytes([100 + number]) for number in range(50)])
         self.assertGreaterEqual(took, DELAY)
@@ -105,7 +105,7 @@ class NetworkTests(Scratch):
                         os._exit(0)
                     return address, file.read(len(sent))
 
-        self.assertEqual(child.run(work), (remote.CLIENTS, sent))
+        self.assertEqual(supervisor.run(work), (remote.CLIENTS, sent))
 
     def test_three_namespaces(self):
         def work():
@@ -116,7 +116,7 @@ class NetworkTests(Scratch):
                 return server, namespace()
 
         here, devices = namespace(), socket.if_nameindex()
-        self.assertEqual(len({here, *child.run(work)}), 3)
+        self.assertEqual(len({here, *supervisor.run(work)}), 3)
         self.assertEqual((namespace(), socket.if_nameindex()), (here, devices))
 
     def test_without_a_delay_all_is_here(self):
@@ -126,7 +126,7 @@ class NetworkTests(Scratch):
                 network.enter_clients()
                 return namespace()
 
-        self.assertEqual(child.run(work), namespace())
+        self.assertEqual(supervisor.run(work), namespace())
 
     def test_nothing_is_left_when_the_sample_is_killed(self):
         own, theirs = socket.socketpair()
@@ -138,8 +138,8 @@ class NetworkTests(Scratch):
             with remote.network(DELAY):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        with self.assertRaisesRegex(child.ChildFailed, 'exit code -9'):
-            child.run(work)
+        with self.assertRaisesRegex(supervisor.Failed, 'exit code -9'):
+            supervisor.run(work)
         theirs.close()
         # The process between the networks held the other end, too.
         self.assertEqual(own.recv(1), b'')
@@ -147,7 +147,7 @@ class NetworkTests(Scratch):
     def test_commits(self):
         for name in 'zeo', 'fsync-zeo':
             with tempfile.TemporaryDirectory(dir=self.scratch) as directory:
-                figures = child.run(lambda: light.measure(
+                figures = supervisor.run(lambda: light.measure(
                     sites.CONTESTANTS[name], directory, connections=2,
                     seconds=0, network_delay=DELAY, **SETTINGS))
             # A vote and a finish go there and back.
@@ -240,7 +240,7 @@ class StorageTests(Scratch):
                     mock.patch.object(reading, 'COLD_OBJECTS', 8), \
                     tempfile.TemporaryDirectory(
                         dir=self.scratch) as directory:
-                figures = child.run(lambda: reading.measure(
+                figures = supervisor.run(lambda: reading.measure(
                     sites.CONTESTANTS[name], directory, clients=2, objects=2,
                     access='ghosts', read_latency=DELAY, **SETTINGS))
                 # Each object is on pages of its own; of all that is dropped

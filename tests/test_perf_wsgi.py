@@ -15,9 +15,9 @@ from persistent.mapping import PersistentMapping
 from rich.console import Console
 from ZODB.FileStorage import FileStorage
 
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.wsgi import app as wsgiapp
@@ -45,7 +45,7 @@ class ApplicationTests(Scratch):
         super().setUp()
         site = served.Site(served.Nobody(), None, lambda: FileStorage(
             os.path.join(self.scratch, 'Data.fs')))
-        child.run(lambda: wsgiapp.plant(site, 2))
+        supervisor.run(lambda: wsgiapp.plant(site, 2))
         self.application = wsgiapp.Application(site)
         self.application.open()
         self.addCleanup(lambda: self.application._db.close())
@@ -131,7 +131,7 @@ class ServerTests(Scratch):
 
     def measure(self, name, **settings):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:
-            return child.run(lambda: wsgiload.measure(
+            return supervisor.run(lambda: wsgiload.measure(
                 wsgi.CONTESTANTS[name], directory, **settings, **SETTINGS))
 
     @unittest.skipUnless(INSTALLED, 'there is no web server')
@@ -152,7 +152,7 @@ class ServerTests(Scratch):
 
         with mock.patch.dict(wsgiservers.SERVERS, waitress=give_up), \
                 self.assertRaisesRegex(
-                    child.ChildFailed, 'waitress died with exit code 3'):
+                    supervisor.Failed, 'waitress died with exit code 3'):
             self.measure('zeo', server='waitress', processes=1, threads=1)
 
     def test_a_zeo_server_that_dies_before_it_is_open(self):
@@ -169,8 +169,8 @@ class ServerTests(Scratch):
         with mock.patch.dict(wsgiservers.SERVERS, waitress=serve), \
                 mock.patch.object(wsgiservers, '_GRACE', 0), \
                 self.assertRaisesRegex(
-                    child.ChildFailed, 'the server ended'):
-            child.run(work)
+                    supervisor.Failed, 'the server ended'):
+            supervisor.run(work)
 
     def test_a_database_that_cannot_be_opened(self):
         def give_up(self):
@@ -183,7 +183,7 @@ class ServerTests(Scratch):
         with mock.patch.dict(wsgiservers.SERVERS, waitress=serve), \
                 mock.patch.object(wsgiapp.Application, 'open', give_up), \
                 self.assertRaisesRegex(
-                    child.ChildFailed, 'cannot open the database.*no way'):
+                    supervisor.Failed, 'cannot open the database.*no way'):
             self.measure('zeo', server='waitress', processes=1, threads=1)
 
     @unittest.skipUnless('gunicorn' in INSTALLED, 'needs gunicorn')

@@ -22,13 +22,12 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
 from fsyncstorage import datafile
-from fsyncstorage.timing import bond
 from fsyncstorage.timing import campaign
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import command as commits
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.commits import loading
@@ -267,7 +266,7 @@ class CrewTests(unittest.TestCase):
 class ChildTests(unittest.TestCase):
 
     def setUp(self):
-        patch = mock.patch.object(child, '_TICK', 0.001)
+        patch = mock.patch.object(supervisor, '_TICK', 0.001)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -276,8 +275,8 @@ class ChildTests(unittest.TestCase):
             os.waitpid(-1, os.WNOHANG)
 
     def test_result(self):
-        self.assertNotEqual(child.run(os.getpid), os.getpid())
-        self.assertEqual(child.run(max, 3, 5), 5)
+        self.assertNotEqual(supervisor.run(os.getpid), os.getpid())
+        self.assertEqual(supervisor.run(max, 3, 5), 5)
         self.assertNoChildLeft()
 
     def test_error_is_one_line(self):
@@ -285,24 +284,24 @@ class ChildTests(unittest.TestCase):
             raise OSError('disk\nfull')
 
         with self.assertRaisesRegex(
-                child.ChildFailed,
+                supervisor.Failed,
                 r'^OSError: disk full \(test_timing.py, line \d+\)$'):
-            child.run(fail)
+            supervisor.run(fail)
         self.assertNoChildLeft()
 
     def test_death(self):
-        with self.assertRaisesRegex(child.ChildFailed, 'exit code 3'):
-            child.run(os._exit, 3)
+        with self.assertRaisesRegex(supervisor.Failed, 'exit code 3'):
+            supervisor.run(os._exit, 3)
         self.assertNoChildLeft()
 
     def test_interrupt_ends_the_child(self):
         with self.assertRaises(KeyboardInterrupt):
-            child.run(signal.pause, meanwhile=mock.Mock(
+            supervisor.run(signal.pause, meanwhile=mock.Mock(
                 side_effect=KeyboardInterrupt))
         self.assertNoChildLeft()
 
     def test_an_interrupt_during_the_fork_ends_the_child(self):
-        process = child._FORK.Process
+        process = supervisor.FORK.Process
         start = process.start
 
         def interrupted(self):
@@ -311,24 +310,24 @@ class ChildTests(unittest.TestCase):
 
         with mock.patch.object(process, 'start', interrupted), \
                 self.assertRaises(KeyboardInterrupt):
-            child.run(signal.pause)
+            supervisor.run(signal.pause)
         self.assertNoChildLeft()
 
     def test_an_interrupt_while_all_ends_waits_for_the_end(self):
-        end, ended = bond.Bond.end, []
+        end, ended = supervisor._end_all, []
 
-        def interrupted(self, seconds):
+        def interrupted(bond):
             os.kill(os.getpid(), signal.SIGINT)
-            ended.append(end(self, seconds))
+            ended.append(end(bond))
             return ended[0]
 
-        with mock.patch.object(bond.Bond, 'end', interrupted), \
+        with mock.patch.object(supervisor, '_end_all', interrupted), \
                 self.assertRaises(KeyboardInterrupt):
-            child.run(os.getpid)
+            supervisor.run(os.getpid)
         self.assertEqual(ended, [True])
 
     def test_what_comes_from_the_terminal_is_for_the_parent(self):
-        self.assertNotEqual(child.run(os.getpgrp), os.getpgrp())
+        self.assertNotEqual(supervisor.run(os.getpgrp), os.getpgrp())
 
     def test_nobody_outlives_the_child(self):
         own, theirs = socket.socketpair()
@@ -340,7 +339,7 @@ class ChildTests(unittest.TestCase):
             self.program = subprocess.Popen(
                 [sys.executable, '-c', 'input()'], stdin=theirs)
 
-        child.run(leave_a_program)
+        supervisor.run(leave_a_program)
         theirs.close()
         self.assertEqual(own.recv(1), b'')
 
@@ -353,7 +352,7 @@ def in_process(work, *arguments, meanwhile):
 class CommandTests(Command):
 
     def run_main(self, *arguments, in_child=in_process):
-        with mock.patch.object(child, 'run', in_child):
+        with mock.patch.object(supervisor, 'run', in_child):
             return super().run_main(*arguments)
 
     def commits(self, *arguments, **options):
@@ -372,7 +371,7 @@ class CommandTests(Command):
         path = self.json_file()
         code, out, err = self.commits(
             '--threads', '1,2', '--sync-latency', '0,1us', '--shared',
-            '--json', path, in_child=child.run)
+            '--json', path, in_child=supervisor.run)
         self.assertEqual((code, err), (0, ''))
         self.assertScratchRemoved()
         document = documents.load(path)
@@ -511,7 +510,7 @@ class CommandTests(Command):
     def test_a_failing_contestant(self):
         path = self.json_file()
         code, out, err = self.stopped_by(
-            child.ChildFailed('OSError: disk full'), '--json', path)
+            supervisor.Failed('OSError: disk full'), '--json', path)
         self.assertEqual(code, 1)
         self.assertEqual(
             err, 'fsync-time commits: fsync:none failed (threads 1,'

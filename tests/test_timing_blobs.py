@@ -17,10 +17,10 @@ from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.timing import arguments
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import processes
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.blobs import command as blobs
 from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.blobs import tables as blobtables
@@ -45,9 +45,9 @@ class RequestTests(unittest.TestCase):
     def test_figures(self):
         self.assertEqual(
             blobwork._figures('cold', 100, [
-                processes.Stretch(10, 12, [0.5, 1.5]),
-                processes.Stretch(11, 14, [1, 2])]),
-            {'cold_per_second': 1, 'cold_bytes_per_second': 100,
+                processes.Stretch(10, 12, [0.5, 1.5], 3),
+                processes.Stretch(11, 14, [1, 2], 4)], {'cpu_seconds': 1}),
+            {'cold_per_second': 1, 'cold_cpu_seconds': 2, 'cold_bytes_per_second': 100,
              'cold_p50_seconds': 1, 'cold_p99_seconds': 2})
 
 
@@ -91,9 +91,9 @@ class LocalTests(Scratch):
         found, loads = self.loads(
             blobwork._reader(self.site, ['cold', 'cached'], 2))
         self.assertEqual(loads, [3, 3])
-        self.assertEqual(list(found), ['cold', 'cached'])
-        for stretch in found.values():
-            self.assertEqual(len(stretch.transactions), 3)
+        self.assertEqual(len(found), 2)
+        for stretch in found:
+            self.assertEqual(len(stretch.durations), 3)
 
     def test_each_request_is_a_transaction(self):
         self.plant([b'small', b'12', b'34'])
@@ -137,7 +137,7 @@ class ContestantTests(WithoutSync):
     """Processes for real, short."""
 
     def measure(self, function, name, clients=1, size=3):
-        return child.run(lambda: function(
+        return supervisor.run(lambda: function(
             blobsites.CONTESTANTS[name], self.scratch,
             clients=clients, size=size, **SETTINGS))
 
@@ -198,7 +198,7 @@ class SuitsTests(unittest.TestCase):
     def suit(self, **settings):
         race = blobwork.write_race(**{**SETTINGS, 'size': 1, **settings})
         return [name for name, one in blobsites.CONTESTANTS.items()
-                if race.suits(one)]
+                if race.takes(one)]
 
     def test_a_storage_without_a_server_has_one_client(self):
         everybody = list(blobsites.CONTESTANTS)

@@ -20,12 +20,12 @@ import ZODB
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
-from fsyncstorage.timing import child
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import ground
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import command as commits
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import CONTESTANTS
@@ -202,7 +202,7 @@ class CustomTests(OwnStorage):
         self.assertIn('from its root yourself: it does not answer', err)
 
     def test_what_will_be_written_is_said_before(self):
-        with mock.patch.object(child, 'run', side_effect=[
+        with mock.patch.object(supervisor, 'run', side_effect=[
                 None, KeyboardInterrupt, None]):
             code, out, err = self.commits(
                 'filestorage', f'mine={self.configuration()}', '--size',
@@ -330,10 +330,10 @@ class ZeoTests(OwnStorage):
                         objects = population.ghosts(db.open(), 'read')
                         return [one._p_oid for one in objects]
 
-                [found] = processes.run(site, [job])
+                [found] = processes.run(site, [job]).results
                 return found == oids
 
-        self.assertTrue(child.run(work))
+        self.assertTrue(supervisor.run(work))
         self.assertUntouched()
 
 

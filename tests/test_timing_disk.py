@@ -352,7 +352,7 @@ class CommandTests(Command):
             races = disk.races(mock.Mock(quick=quick), 0.0)
             return (rounds + 1) * sum(
                 race.settings['seconds'] * sum(map(
-                    race.suits, (*probing.WAYS, *disk.STORAGES)))
+                    race.takes, (*probing.WAYS, *disk.STORAGES)))
                 for race in races)
 
         # What comes on top is the begin and the end of each sample.

@@ -108,7 +108,7 @@ class SQLiteSite(RelStorageSite):
     @contextlib.contextmanager
     def database(self, directory, socket, pin):
         Pinning(pin).start_clients()
-        yield served.Nobody(), SQLITE_SECTION.format(
+        yield served.Nobody(cpu_seconds=0.0), SQLITE_SECTION.format(
             directory=os.path.join(directory, 'sqlite'))
 
 

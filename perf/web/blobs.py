@@ -19,8 +19,8 @@ import threading
 import ZODB
 import ZODB.config
 
-from .. import bond
 from .. import population
+from .. import supervisor
 from ..wsgi import servers as wsgiservers
 
 #: As many as ask at a time; and who wants to connect meanwhile.
@@ -35,8 +35,8 @@ SMALL, WARM, COLD = '/small', '/warm', '/cold'
 def main(options):
     """With the options of `served.running`; returns when the server ends."""
     os.chdir(options['directory'])
-    bond.inherit(options['bond'])
-    bond.follow()
+    supervisor.inherit(options['bond'])
+    supervisor.follow()
     listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
     threading.Thread(target=_answer, daemon=True).start()
     # Who connects from now on waits until the server takes it.

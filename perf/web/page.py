@@ -16,7 +16,7 @@ import transaction
 import ZODB
 
 from .. import population
-from ..child import one_line
+from ..supervisor import one_line
 
 CHILDREN = 10
 

@@ -8,14 +8,14 @@ A write adds one to a counter of its own, and must be answered with how often
 that was done: so no answered change is lost unseen.
 """
 
+import functools
 import http.client
-import time
 
 from .. import statistics
 from ..campaign import Race
-from ..processes import Stretch
 from ..processes import run as run_clients
 from ..processes import seconds as seconds_of
+from ..processes import timed
 from . import app
 from . import servers
 
@@ -28,11 +28,9 @@ class WrongAnswer(Exception):
 
 
 def race(**settings):
-    slowed = settings['sync_latency'] > 0
     return Race(
         'wsgi', settings, measure,
-        ('requests_per_second', 'p50_seconds', 'p99_seconds'),
-        suits=lambda contestant: contestant.can_be_slowed or not slowed)
+        ('requests_per_second', 'p50_seconds', 'p99_seconds'))
 
 
 def measure(contestant, directory, *, server, processes, threads, concurrency,
@@ -41,11 +39,10 @@ def measure(contestant, directory, *, server, processes, threads, concurrency,
     with contestant.running(directory, **site_settings) as site:
         app.plant(site, concurrency)
         with servers.running(server, site, processes, threads) as web:
-            found = run_clients(web, [
+            stretches = run_clients(web, [
                 loader(web.address, number, write, seconds)
-                for number in range(concurrency)])
-    stretches, cpu = zip(*found)
-    durations = [one for each in stretches for one in each.transactions]
+                for number in range(concurrency)]).results
+    durations = [one for each in stretches for one in each.durations]
     took = seconds_of(stretches)
     return {
         'requests': len(durations),
@@ -53,31 +50,30 @@ def measure(contestant, directory, *, server, processes, threads, concurrency,
         'requests_per_second': len(durations) / took,
         'p50_seconds': statistics.percentile(durations, 50),
         'p99_seconds': statistics.percentile(durations, 99),
-        'loaders_cpu': sum(cpu) / took,
+        'loaders_cpu': sum(each.cpu for each in stretches) / took,
     }
 
 
 def loader(address, number, write, seconds):
-    """A job that returns a stretch, and the processor time that it took.
+    """A job that returns a stretch.
 
     So many percent of its requests are writes, evenly spread.
     """
 
+    def requests():
+        done = written = 0
+        while True:
+            done += 1
+            if done * write // 100 > written:
+                written += 1
+                yield functools.partial(_write, address, number, written)
+            else:
+                yield functools.partial(_ask, address, 'GET', '/')
+
     def job(start):
         _ask(address, 'GET', '/')
         start()
-        cpu, began = time.process_time(), time.perf_counter()
-        now, durations, written = began, [], 0
-        while not durations or now < began + seconds:
-            begin = time.perf_counter()
-            if (len(durations) + 1) * write // 100 > written:
-                written += 1
-                _write(address, number, written)
-            else:
-                _ask(address, 'GET', '/')
-            now = time.perf_counter()
-            durations.append(now - begin)
-        return Stretch(began, now, durations), time.process_time() - cpu
+        return timed(requests(), seconds)
 
     return job
 

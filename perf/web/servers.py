@@ -13,9 +13,9 @@ import multiprocessing.connection
 import os
 import socket
 
-from .. import bond
-from ..child import one_line
+from .. import supervisor
 from ..servers import served
+from ..supervisor import one_line
 from . import app
 
 _FORK = multiprocessing.get_context('fork')
@@ -84,7 +84,7 @@ def running(name, site, processes, threads):
 
 
 def _serve(serve, listener, application, processes, threads, sender):
-    bond.follow()
+    supervisor.follow()
     # A server that fails says so in the pipe, or by its end.
     with open(os.devnull, 'w') as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -123,7 +123,7 @@ def _gunicorn(listener, make, processes, threads):
         'workers': processes,
         'threads': threads,
         # The thread that does is the parent's alone.
-        'post_fork': lambda arbiter, worker: bond.follow(),
+        'post_fork': lambda arbiter, worker: supervisor.follow(),
         'graceful_timeout': _GRACE,
         # It would be in the home; older releases have none.
         'control_socket_disable': True,

@@ -19,7 +19,7 @@ What they share, from the outside in:
 - campaign      which sample is taken when: rounds of races between contestants
 - supervisor    one sample in a process of its own, and the end of everything
                 that it starts: nobody is left behind, Ctrl-C included
-- crew          threads, or client processes, that start together
+- crew          threads that start together; processes: clients that do
 - quiet         what other processes did with the processors meanwhile
 - contestants   the storages that can take part, by name; custom: those of the
                 user; ground: where a measurement keeps its objects in them

@@ -15,7 +15,8 @@ import os
 import tempfile
 import typing
 
-from . import child
+from . import quiet
+from . import supervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Race:
     suits: typing.Callable = lambda contestant: True
     #: Bytes that a sample writes, where they are many and known before.
     written: int = 0
+
+    def takes(self, contestant):
+        """One whose syncs cannot be slowed is not measured where they are."""
+        return self.suits(contestant) and (
+            not self.settings.get('sync_latency') or contestant.can_be_slowed)
 
 
 class Step(typing.NamedTuple):
@@ -58,7 +64,7 @@ def schedule(races, contestants, rounds, repeats=1):
             Step(number, race, contestant)
             for race in range(len(races))
             for contestant in turn
-            if races[race].suits(contestant)
+            if races[race].takes(contestant)
         ]
     return steps
 
@@ -73,16 +79,19 @@ def run(races, steps, scratch, progress):
         race = races[step.race]
         with progress.step(step), _directory(scratch) as directory:
             work = functools.partial(race.measure, **race.settings)
+            watch = quiet.Watch()
             try:
-                figures = child.run(
+                figures = supervisor.run(
                     work, step.contestant, directory, meanwhile=progress.tick)
-            except child.ChildFailed as error:
+            except supervisor.Failed as error:
                 raise SampleFailed(_failure(step, race, error)) from error
+            others = watch.seen()
         yield {
             'race': step.race,
             'contestant': step.contestant.name,
             'round': step.round,
             'figures': figures,
+            'others': others,
         }
 
 

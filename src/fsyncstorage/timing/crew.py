@@ -10,7 +10,8 @@ class Crew:
     A job is called with a function `start`: it prepares itself, calls
     `start()` once to wait for the others, works, and returns its result.
     `began` and `seconds` tell when the last job was ready, and how long after
-    that the last one was done.
+    that the last one was done; `cpu_seconds`, what all threads of this process
+    took of the processors meanwhile.
 
     A failing job is not covered up: its error is raised when all have ended.
     `failed` is set meanwhile, for jobs that would not end by themselves.
@@ -37,10 +38,12 @@ class Crew:
         if self._errors:
             raise self._errors[0]
         self.seconds = max(self._ends) - self.began
+        self.cpu_seconds = time.process_time() - self._cpu
         return self._results
 
     def _go(self):
         self._at_start()
+        self._cpu = time.process_time()
         self.began = time.perf_counter()
 
     def _work(self, number, job):

@@ -25,11 +25,10 @@ from persistent.mapping import PersistentMapping
 from ZODB.broken import Broken
 from ZODB.POSException import POSError
 
-from . import child
 from . import ground
-from . import interrupts
 from . import loops
 from . import session
+from . import supervisor
 from . import wording
 from .campaign import SampleFailed
 from .pinning import Pinning
@@ -187,15 +186,15 @@ def _visited(storages, command):
                 raise
         yield
     finally:
-        with interrupts.held():
+        with supervisor.held():
             for one in visited:
                 _clean_up(one, command)
 
 
 def _try_out(contestant):
     try:
-        child.run(contestant.try_out)
-    except child.ChildFailed as error:
+        supervisor.run(contestant.try_out)
+    except supervisor.Failed as error:
         raise SampleFailed(
             f'{contestant.name} cannot be used: {error}') from error
 
@@ -204,7 +203,7 @@ def _announce(contestant, command, options, races):
     """What its owner may mind is said before."""
     samples = 1 + options.rounds * options.repeats
     written = samples * sum(
-        race.written for race in races if race.suits(contestant))
+        race.written for race in races if race.takes(contestant))
     if written:
         print(f'fsync-time {command}: {contestant.name}: at least'
               f' {wording.size(written)} will be written to it; pack it'
@@ -217,11 +216,11 @@ def _clean_up(contestant, command):
 
     def lose_patience():
         if time.monotonic() > end:
-            raise child.ChildFailed('it does not answer')
+            raise supervisor.Failed('it does not answer')
 
     try:
-        child.run(contestant.remove_key, meanwhile=lose_patience)
-    except child.ChildFailed as error:
+        supervisor.run(contestant.remove_key, meanwhile=lose_patience)
+    except supervisor.Failed as error:
         print(f'fsync-time {command}: {contestant.name}: remove the key'
               f' {contestant.key} from its root yourself: {error}',
               file=sys.stderr)

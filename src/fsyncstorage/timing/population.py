@@ -24,8 +24,7 @@ def plant(site, **numbers):
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
-    [oids] = processes.run(site, [job])
-    return oids
+    return processes.run(site, [job]).results[0]
 
 
 def small_object(number):

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from . import campaign
 from . import document as documents
-from . import interrupts
 from . import machine
+from . import supervisor
 from .progress import CampaignProgress
 
 #: As a shell reports a program that Ctrl-C ended.
@@ -24,7 +24,7 @@ INTERRUPTED = 130
 NOTHING_TO_MEASURE = 2
 
 
-@interrupts.once()
+@supervisor.one_interrupt()
 def run(options, command, make_races, show, added=lambda options: (),
         around=contextlib.nullcontext()):
     """Measure, write the JSON file, show the tables; returns the exit code.
@@ -76,7 +76,7 @@ def _measure(document, races, options, scratch):
                 document['samples'].append(sample)
         document['complete'] = True
     finally:
-        with interrupts.held():
+        with supervisor.held():
             documents.summarise(document)
             if options.json:
                 documents.save(document, options.json)
@@ -91,11 +91,11 @@ def _draw(document, options):
 
 @contextlib.contextmanager
 def _scratch_directory(directory):
-    with interrupts.held() as before, tempfile.TemporaryDirectory(
+    with supervisor.held() as before, tempfile.TemporaryDirectory(
             prefix='fsync-time-',
             # Not every server runs in the directory of this process.
             dir=os.path.abspath(directory)) as scratch:
         # A server may run as another user, and has its place in here.
         os.chmod(scratch, 0o711)
-        with interrupts.let(before):
+        with supervisor.let(before):
             yield scratch

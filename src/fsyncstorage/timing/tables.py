@@ -4,7 +4,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from . import quiet
 from .document import figures
+from .document import ratio
 from .document import result
 from .statistics import CONFIDENCE
 from .statistics import carried
@@ -59,7 +61,8 @@ def show_machine(document, console):
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
-    console.print(Text(document['added'], 'bold'))
+    console.print(Text(
+        f'{document["added"]} {quiet.warning(document)}'.rstrip(), 'bold'))
     console.print()
 
 
@@ -154,19 +157,23 @@ def _commits_cell(document, race, contestant):
 
 
 def compared_cell(document, race, contestant, figure, remarks):
-    """The median of a figure, its ratio and ranges, and what else to say."""
+    """The median of a figure, its ratio and ranges, and what else to say.
+
+    A rate has the processor time of one below it.
+    """
     found = result(document, race, contestant, figure)
     if found is None:
         return ''  # interrupted before it was measured
-    ratio = found['ratio']
-    compared = ratio and contestant != document['baseline']
+    times_baseline = found['ratio']
+    compared = times_baseline and contestant != document['baseline']
     cell = Text()
     cell.append(number(found['median']), 'bold')
     if compared:
-        cell.append(*_ratio(ratio))
+        cell.append(*_ratio(times_baseline))
     small = [_range(found, number)]
-    if compared and ratio['interval']:
-        small.append('-'.join(map(times, ratio['interval'])))
+    if compared and times_baseline['interval']:
+        small.append('-'.join(map(times, times_baseline['interval'])))
+    small.extend(_cpu_of_one(document, race, contestant, figure))
     small.extend(remarks)
     for line in small:
         cell.append(f'\n{line}', 'dim')
@@ -174,9 +181,27 @@ def compared_cell(document, race, contestant, figure, remarks):
 
 
 def _ratio(found):
-    if not carried(found):
-        return f'  ~{times(found["of_medians"])}', 'dim'
-    return f'  {times(found["of_medians"])}', 'cyan'
+    return (f'  {times_or_noise(found)}',
+            'cyan' if carried(found) else 'dim')
+
+
+def times_or_noise(ratio):
+    """How many times; with a mark, if the noise may have made it."""
+    mark = '' if carried(ratio) else '~'
+    return f'{mark}{times(ratio["of_medians"])}'
+
+
+def _cpu_of_one(document, race, contestant, figure):
+    """That of all clients and the server; and how many times the baseline."""
+    figure = figure.replace('per_second', 'cpu_seconds')
+    used = figures(document, race, contestant, figure)
+    if used:
+        said = f'{median(used) * 1e6:,.0f} us CPU'
+        compared = ratio(
+            document, race, contestant, document['baseline'], figure)
+        if compared and contestant != document['baseline']:
+            said += ' ' + times_or_noise(compared)
+        yield said
 
 
 def _range(found, wording):

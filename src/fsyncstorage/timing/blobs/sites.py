@@ -43,9 +43,10 @@ class DirectSite:
     @contextlib.contextmanager
     def running(self, directory, *, sync_latency, **others):
         with latency.slowed(sync_latency):  # in the processes that are forked
-            yield served.Site(served.Nobody(), None, functools.partial(
-                self.storage, os.path.join(directory, 'Data.fs'),
-                blob_dir=os.path.join(directory, BLOBS)))
+            yield served.Site(
+                served.Nobody(cpu_seconds=0.0), None, functools.partial(
+                    self.storage, os.path.join(directory, 'Data.fs'),
+                    blob_dir=os.path.join(directory, BLOBS)))
 
 
 @dataclasses.dataclass(frozen=True)

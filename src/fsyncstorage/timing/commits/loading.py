@@ -31,8 +31,7 @@ PAUSE = 0.001
 def race(**settings):
     return Race(
         'loads', settings, measure,
-        ('p50_seconds', 'p99_seconds', 'max_seconds'),
-        suits=lambda contestant: contestant.can_be_slowed)
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
 
 
 def measure(contestant, directory, *, committers, seconds, sync_latency):

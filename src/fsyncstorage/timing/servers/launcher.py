@@ -15,9 +15,9 @@ import time
 
 import ZODB.event
 
-from .. import bond
 from .. import latency
 from .. import loops
+from .. import supervisor
 
 
 def main(options, **counted):
@@ -26,7 +26,7 @@ def main(options, **counted):
     What is counted besides the syncs: by name, lists that grow.
     """
     os.chdir(options['directory'])
-    bond.follow(options['bond'])
+    supervisor.follow(options['bond'])
     loops.use(options['loop'])
     with latency.slowed(options['sync_latency']) as syncs:
         # As any subscriber would be told, but without zope.event.

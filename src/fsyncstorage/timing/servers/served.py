@@ -17,7 +17,7 @@ import subprocess
 import sys
 import typing
 
-from .. import bond
+from .. import supervisor
 from ..pinning import Pinning
 
 #: Standard error of the program, in the directory of the server; and the log
@@ -46,12 +46,16 @@ class Site:
 
 
 class Nobody:
-    """The server of storages that have none."""
+    """In the place of a server: there is none, or it is not ours to ask."""
 
     sentinels = ()
+    _usage = {}
+
+    def __init__(self, **usage):
+        self._usage = usage
 
     def usage(self):
-        return {}
+        return self._usage
 
 
 @contextlib.contextmanager
@@ -64,7 +68,7 @@ def running(program, directory, pin, **options):
     pinning = Pinning(pin)
     pinning.start_server()
     server = Server(directory, program, {
-        **options, 'directory': directory, 'bond': bond.number()})
+        **options, 'directory': directory, 'bond': supervisor.bond()})
     pinning.start_clients()
     try:
         server.wait_for_address()

@@ -12,13 +12,13 @@ A transaction's time includes its begin, when a storage may ask its server for
 news; an object's does not.  A prefetched object has none of its own.
 """
 
+import functools
 import time
 import typing
 
 import transaction
 
 from .. import processes
-from .. import statistics
 from ..campaign import Race
 from ..population import activate
 from ..population import ghosts
@@ -33,7 +33,17 @@ ACCESSES = {
 }
 
 ONE_BY_ONE = 'cold', 'hot', 'steamin'
-ALL = *ONE_BY_ONE, 'prefetch'
+PREFETCH = 'prefetch',
+ALL = ONE_BY_ONE + PREFETCH
+
+
+class Group(typing.NamedTuple):
+    """What a client reads: so many objects in each transaction."""
+
+    name: str
+    oids: list
+    access: str
+    objects: int
 
 
 def race(**settings):
@@ -47,114 +57,84 @@ def measure(contestant, directory, *, clients, objects, access,
             **site_settings):
     """Time the reads of one contestant; the figures of it."""
     with contestant.running(directory, **site_settings) as site:
-        planted = plant(site, read=max(OBJECTS, objects))
-        groups = [Group('read', planted['read'])] * clients
-        return {
-            **timed(site, one_by_one, access, groups, objects),
-            **timed(site, prefetching, access, groups, objects)}
+        oids = plant(site, read=max(OBJECTS, objects))['read']
+        groups = [Group('read', oids, access, objects)] * clients
+        return {**read(site, groups, ONE_BY_ONE),
+                **read(site, groups, PREFETCH)}
 
 
-class Group(typing.NamedTuple):
-    """What a client reads."""
-
-    name: str
-    oids: list
-
-
-def timed(site, reader, access, groups, objects):
-    """The figures of such readers, one for each group."""
-    found = processes.run(site, [
-        reader(site, access, group, objects) for group in groups])
+def read(site, groups, ways):
+    """The figures of so many clients that read in these ways, in turn."""
+    results, usages = processes.run(
+        site, [_reader(site, group, ways) for group in groups])
     figures = {}
-    for how in found[0]:
-        figures.update(_figures(how, [each[how] for each in found], objects))
+    for way, usage, stretches in zip(ways, usages, zip(*results)):
+        durations = processes.durations(stretches)
+        objects = [one for each in stretches for one in each.objects]
+        figures.update({
+            **processes.rates(way, stretches, usage, groups[0].objects),
+            f'{way}_seconds': sum(durations) / len(durations)})
+        if objects:
+            figures.update(processes.percentiles(objects, f'{way}_'))
     return figures
 
 
-def _figures(how, stretches, objects):
-    transactions = [one for each in stretches for one in each.transactions]
-    singly = [one for each in stretches for one in each.objects]
-    figures = {
-        'per_second': objects * len(transactions) / processes.seconds(
-            stretches),
-        'seconds': sum(transactions) / len(transactions),
-    }
-    if singly:
-        figures['p50_seconds'] = statistics.percentile(singly, 50)
-        figures['p99_seconds'] = statistics.percentile(singly, 99)
-    return {f'{how}_{name}': value for name, value in figures.items()}
-
-
-def one_by_one(site, access, group, objects):
+def _reader(site, group, ways):
+    """A job that returns a stretch for each of the ways."""
 
     def job(start):
         with processes.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
-            read, groups = _work(connection, access, group, objects)
-            found = {}
-            for how in ONE_BY_ONE:
-                if how == 'hot':
+            load, work = _work(connection, group)
+            found = []
+            for way in ways:
+                if way == 'hot':
                     connection.cacheMinimize()
+                singly = []
+                read_all = (
+                    functools.partial(_prefetched, connection, load)
+                    if way == 'prefetch'
+                    else functools.partial(_timed, singly, load))
+                requests = [
+                    functools.partial(_transaction, manager, read_all, objects)
+                    for objects in work]
                 start()
-                found[how] = _stretch(
-                    manager, groups, lambda group: _each(read, group))
+                found.append(
+                    processes.timed(requests)._replace(objects=singly))
             return found
 
     return job
 
 
-def prefetching(site, access, group, objects):
-
-    def job(start):
-        with processes.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
-            read, groups = _work(connection, access, group, objects)
-
-            def prefetch_and_read(group):
-                connection.prefetch(group)
-                for one in group:
-                    read(one)
-                return []
-
-            start()
-            return {'prefetch': _stretch(manager, groups, prefetch_and_read)}
-
-    return job
-
-
-def _work(connection, access, group, objects):
+def _work(connection, group):
     """How one is read; and what, by transaction."""
-    if access == 'get':
+    if group.access == 'get':
         what = group.oids
 
-        def read(oid):
+        def load(oid):
             activate(connection.get(oid))
     else:
-        what, read = ghosts(connection, group.name), activate
-    return read, [
-        what[first:first + objects]
-        for first in range(0, len(what) - objects + 1, objects)]
+        what, load = ghosts(connection, group.name), activate
+    size = group.objects
+    return load, [what[first:first + size]
+                  for first in range(0, len(what) - size + 1, size)]
 
 
-def _stretch(manager, groups, read_group):
-    transactions, objects = [], []
-    began = time.perf_counter()
-    for group in groups:
+def _transaction(manager, read_all, objects):
+    manager.begin()
+    read_all(objects)
+
+
+def _prefetched(connection, load, objects):
+    connection.prefetch(objects)
+    for one in objects:
+        load(one)
+
+
+def _timed(durations, load, objects):
+    """Add how long each of them took."""
+    for one in objects:
         begin = time.perf_counter()
-        manager.begin()
-        objects += read_group(group)
-        transactions.append(time.perf_counter() - begin)
-    return processes.Stretch(
-        began, time.perf_counter(), transactions, objects)
-
-
-def _each(read, group):
-    """How long each of them took."""
-    durations = []
-    for one in group:
-        begin = time.perf_counter()
-        read(one)
+        load(one)
         durations.append(time.perf_counter() - begin)
-    return durations
