@@ -11,31 +11,29 @@ millisecond.  Without that pause, eight of them fight for the processors, and
 what is measured is mostly how long one waits for its turn.
 
 How long it takes to take over the directory of a stock client, by a walk, is
-shown, too.  Writes `blob_cache.json` and `blob_cache.txt`.
+shown, too.
 """
 
 import contextlib
-import functools
 import itertools
 import multiprocessing
 import os
 import random
-import sys
 import time
 
 from ZEO.ClientStorage import BlobCacheLayout
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
-import claims
-import running
 from fsyncstorage.client.blobcache import BlobCache
 from fsyncstorage.timing import statistics
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
 
-ROUNDS = 5
+from .campaign import Campaign
+from .claims import Claim
+from .durations import show_in
+
 BLOBS, QUICK_BLOBS = 100000, 5000
 SECONDS, QUICK_SECONDS = 10, 1
 #: (processes, seconds between two loads)
@@ -55,7 +53,7 @@ CLAIMED = {
 }
 
 CLAIMS = [
-    claims.Claim(
+    Claim(
         words=figure.replace('_', ' '),
         workload='loads', settings={'processes': 8, 'pause': 0.001},
         contestant='fsyncclient', figure=figure, under=most)
@@ -65,7 +63,7 @@ CLAIMS = [
 _FORK = multiprocessing.get_context('fork')
 
 
-def races(quick):
+def races(quick, sync_seconds):
     return [
         Race('loads', {
             'processes': processes,
@@ -150,13 +148,6 @@ def work(directory, blobs, number, pause, seconds, start, sender):
     sender.send((hits, evictions))
 
 
-def show(document, console):
-    tables.show_machine(document, console)
-    for number, race in enumerate(document['races']):
-        console.print(running.table(document, number, race, (1e-3, 'ms')))
-
-
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'blob_cache', __doc__, CONTESTANTS, races, ROUNDS, show,
-        functools.partial(claims.show, CLAIMS)))
+CAMPAIGNS = [Campaign(
+    'blob_cache', 'the blob cache: a hit, and room for a blob', CONTESTANTS,
+    races, rounds=5, claims=lambda document: CLAIMS, show=show_in('ms'))]

@@ -4,20 +4,17 @@ Threads commit to a database that has 100,000 objects, so that an index is
 worth writing, under group-commit: each transaction stores one object of 10,000
 bytes anew, so that an index is due often.  One contestant never writes one;
 one has the default of `index-checkpoint`; and one writes an index as often as
-the storage ever does.  Each commit is timed by itself.  Writes
-`checkpoints.json` and `checkpoints.txt`.
+the storage ever does.  Each commit is timed by itself.
 """
 
 import contextlib
 import functools
 import os
-import sys
 import time
 
 import transaction
 from persistent.mapping import PersistentMapping
 
-import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage.durability import DEFAULT_INDEX_CHECKPOINT
 from fsyncstorage.timing import statistics
@@ -25,8 +22,13 @@ from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.crew import Crew
+from fsyncstorage.timing.wording import count
 
-ROUNDS = 7
+from .campaign import Campaign
+from .claims import Claim
+from .durations import show_in
+from .filling import fill
+
 OBJECTS, QUICK_OBJECTS = 100000, 10000
 SECONDS, QUICK_SECONDS = 5, 1
 FIRST_OBJECT = 1 << 20  # far from those of the database
@@ -34,10 +36,12 @@ THREADS = 1, 4
 
 BYTES = 10000  # of a commit
 
+NONE, DEFAULT, ALWAYS = 'no checkpoints', 'default', 'all the time'
+
 EVERY = {
-    'no checkpoints': '1000GB',
-    'default': DEFAULT_INDEX_CHECKPOINT,
-    'all the time': '16KB',
+    NONE: '1000GB',
+    DEFAULT: DEFAULT_INDEX_CHECKPOINT,
+    ALWAYS: '16KB',
 }
 
 
@@ -54,13 +58,15 @@ CONTESTANTS = [
 ]
 
 CLAIMS = [
-    running.Ratio(race, name, 'p99_seconds', at_most=1.2)
-    for race in range(len(THREADS))
-    for name in ('default', 'all the time')
+    Claim(
+        f'p99 of a commit, checkpoints {name}, {count(threads, "thread")},'
+        f' against {NONE}', 'commits', {'threads': threads}, name,
+        'p99_seconds', against=NONE, under=1.2)
+    for threads in THREADS for name in (DEFAULT, ALWAYS)
 ]
 
 
-def races(quick):
+def races(quick, sync_seconds):
     return [
         Race('commits', {
             'threads': threads,
@@ -74,7 +80,7 @@ def races(quick):
 
 def measure(contestant, directory, *, threads, objects, seconds, sync_latency):
     with committing.database(contestant, directory, threads) as db:
-        running.fill(db.storage, FIRST_OBJECT, objects)
+        fill(db.storage, FIRST_OBJECT, objects)
         written = db.storage._checkpoints.written
         with db.transaction() as connection:
             for number in range(threads):
@@ -110,6 +116,7 @@ def committer(db, number, seconds):
     return job
 
 
-if __name__ == '__main__':
-    sys.exit(running.run('checkpoints', __doc__, CONTESTANTS, races, CLAIMS,
-                         ROUNDS, unit=(1e-3, 'ms')))
+CAMPAIGNS = [Campaign(
+    'checkpoints', 'the latency of a commit, with checkpoints of the index',
+    CONTESTANTS, races, rounds=7, claims=lambda document: CLAIMS,
+    show=show_in('ms'))]

@@ -1,5 +1,10 @@
 """What others measured long ago, to stand beside what is measured here."""
 
+from rich.text import Text
+
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.wording import number
+
 #: Tim Peters on zodb-dev, 28 July 2004, "Use of fsync in FileStorage".
 COMMITS_2004 = {
     'filestorage': 30.8977,
@@ -174,3 +179,19 @@ FILES = (
         ' ten requests at a time, the last row four.',
     ),
 )
+
+
+def show_files(console):
+    for heading, sizes, rows, source in FILES:
+        table = table_by_size([size << 10 for size in sizes], heading)
+        for name, values in rows.items():
+            table.add_row(name, *map(number, values))
+        console.print(table)
+        console.print(Text(f'Requests a second. {source}\n', 'dim'))
+
+
+def table_by_size(sizes, heading='contestant'):
+    table = tables.new_table(heading)
+    for size in sizes:
+        table.add_column(f'{size >> 10:,} KB', justify='right')
+    return table

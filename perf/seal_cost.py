@@ -3,23 +3,28 @@
 Threads set one key of an IIBTree in each transaction, as in fsync_2004.py,
 under durability none: no sync hides the work.  The CPU time is that of the
 whole process, from the moment that all threads are ready until the last one is
-done, by transaction.  Writes `seal_cost.json` and `seal_cost.txt`.
+done, by transaction.
 """
 
 import contextlib
 import functools
 import os
-import sys
 import time
 
-import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.crew import Crew
+from fsyncstorage.timing.wording import count
 
-ROUNDS = 7
+from .campaign import Campaign
+from .claims import Claim
+from .durations import show_in
+
+WITHOUT, WITH = 'checksums off', 'checksums on'
+WORKLOAD = 'CPU time of a commit'
+
 TRANSACTIONS, QUICK_TRANSACTIONS = 20000, 2000
 THREADS = 1, 16
 
@@ -35,18 +40,19 @@ def opened(directory, checksums):
                        durability='none', checksums=checksums)
 
 
-CONTESTANTS = [contestant('checksums off', False),
-               contestant('checksums on', True)]
+CONTESTANTS = [contestant(WITHOUT, False), contestant(WITH, True)]
 
 CLAIMS = [
-    running.Ratio(race, 'checksums on', 'cpu_seconds', at_most=1.05)
-    for race in range(len(THREADS))
+    Claim(f'{WORKLOAD}, {count(threads, "thread")}, against {WITHOUT}',
+          WORKLOAD, {'threads': threads}, WITH, 'cpu_seconds',
+          against=WITHOUT, under=1.05)
+    for threads in THREADS
 ]
 
 
-def races(quick):
+def races(quick, sync_seconds):
     return [
-        Race('CPU time of a commit', {
+        Race(WORKLOAD, {
             'threads': threads,
             'transactions': QUICK_TRANSACTIONS if quick else TRANSACTIONS,
             'sync_latency': 0.0,
@@ -69,6 +75,7 @@ def measure(contestant, directory, *, threads, transactions, sync_latency):
                 'seconds': crew.seconds / transactions}
 
 
-if __name__ == '__main__':
-    sys.exit(running.run('seal_cost', __doc__, CONTESTANTS, races, CLAIMS,
-                         ROUNDS, unit=(1e-6, 'us')))
+CAMPAIGNS = [Campaign(
+    'seal_cost', 'the processor time of a commit, with checksums and without',
+    CONTESTANTS, races, rounds=7, claims=lambda document: CLAIMS,
+    show=show_in('us'))]

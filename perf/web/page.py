@@ -1,4 +1,4 @@
-"""The WSGI application of `fsync-time wsgi`: a page, and counters.
+"""A page, and counters.
 
 ``GET /`` reads the page object and its children, and lists them.  ``POST /3``
 adds one to the counter of that number, and answers with what it is then.  Each
@@ -14,9 +14,10 @@ import http
 
 import transaction
 import ZODB
+import ZODB.config
 
-from .. import population
-from ..supervisor import one_line
+from fsyncstorage.timing import population
+from fsyncstorage.timing.supervisor import one_line
 
 CHILDREN = 10
 
@@ -31,12 +32,12 @@ def plant(site, counters):
 
 class Application:
 
-    def __init__(self, site):
-        self._site = site
+    def __init__(self, options):
+        self._storage = options['storage']
 
     def open(self):
         """In the process that serves; one look fills its caches."""
-        self._db = ZODB.DB(self._site.open())
+        self._db = ZODB.DB(ZODB.config.storageFromString(self._storage))
         self._show()
 
     def __call__(self, environ, start_response):
