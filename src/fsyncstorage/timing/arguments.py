@@ -6,7 +6,6 @@ A wrong value is refused in one line that says what is allowed.
 import argparse
 import importlib.util
 import os
-import sys
 
 from ZConfig.datatypes import stock_datatypes
 
@@ -90,26 +89,6 @@ def add_output(parser):
         '--plot', type=_pictures, metavar='DIR',
         help='draw pictures of the results into this directory, as PNG and'
              ' as SVG (needs matplotlib)')
-    parser.add_argument(
-        '--pyperf', type=new_file, metavar='FILE',
-        help='write the results for `pyperf compare_to` to this file')
-
-
-def able(parser, options, obstacle):
-    """Those that can take part here; the others are named.
-
-    `obstacle` is called with a contestant: why can it not, or None.
-    """
-    contestants = options.contestants or options.all_contestants
-    obstacles = {one.name: obstacle(one) for one in contestants}
-    for name, reason in obstacles.items():
-        if reason:
-            print(f'{parser.prog}: {name} is left out: {reason}',
-                  file=sys.stderr)
-    found = [one for one in contestants if not obstacles[one.name]]
-    if not found:
-        parser.error('nothing is left to measure')
-    return found
 
 
 def complete(parser, options):
@@ -196,14 +175,6 @@ def _custom(text, contestants):
         return custom.read(name, path)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def latency(text):
-    """A time that is added to something, like 5ms."""
-    found = _latencies(text)
-    if len(found) > 1:
-        raise argparse.ArgumentTypeError(f'must be one time, not {text!r}')
-    return found[0]
 
 
 def _latencies(text):

@@ -73,7 +73,7 @@ class CustomStorage:
     """In `fsync-time commits`, or with clients of its own in the others."""
 
     summary = 'a storage of your own'
-    can_be_slowed = can_be_remote = can_be_cold = takes_light_clients = False
+    can_be_slowed = takes_light_clients = False
     # Nobody empties its directory of blobs: a file that was just written may
     # come from there.
     ways, alone = ('direct',), False
@@ -82,9 +82,6 @@ class CustomStorage:
         self.name = name
         self._section = section
         self.key = f'fsync-time-{secrets.token_hex(8)}'
-
-    def missing(self):
-        return None
 
     @contextlib.contextmanager
     def opened(self, directory):

@@ -12,7 +12,6 @@ import time
 from fsyncstorage.datafile import disk
 
 from . import statistics
-from .servers import postgresql
 
 PACKAGES = (
     'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
@@ -33,10 +32,7 @@ def describe(directory):
         'architecture': platform.machine(),
         'python': (f'{platform.python_implementation()}'
                    f' {platform.python_version()}'),
-        'packages': {
-            **{name: _version(name) for name in PACKAGES},
-            'PostgreSQL': postgresql.version() or _NOT_INSTALLED,
-        },
+        'packages': {name: _version(name) for name in PACKAGES},
         'file_system': _file_system(directory),
         'load_average': os.getloadavg()[0],
         'sync_p50_seconds': sync_p50(directory),

@@ -8,27 +8,18 @@ from . import processes
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
 
-#: No read for a small object is longer.
-_SPACE = 'x' * (8 << 10)
 
-
-def plant(site, apart=False, **numbers):
-    """Make groups of so many objects; a dict of their oids, by group.
-
-    When they are apart, no two are on the same page of a data file: that has
-    them in the order in which they are met, and what is between them.
-    """
+def plant(site, **numbers):
+    """Make groups of so many objects; a dict of their oids, by group."""
 
     def job(start):
         with processes.database(site) as db:
             made = {
-                group: [PersistentMapping({'number': n, 'filling': _FILLING})
-                        for n in range(number)]
+                group: [small_object(n) for n in range(number)]
                 for group, number in numbers.items()}
             with db.transaction() as connection:
                 for group, objects in made.items():
                     ground.of(connection)[group] = PersistentMapping(
-                        spaced=[(one, _space()) for one in objects if apart],
                         all=objects)
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
@@ -36,8 +27,8 @@ def plant(site, apart=False, **numbers):
     return processes.run(site, [job]).results[0]
 
 
-def _space():
-    return PersistentMapping(filling=_SPACE)
+def small_object(number):
+    return PersistentMapping({'number': number, 'filling': _FILLING})
 
 
 def ghosts(connection, group):

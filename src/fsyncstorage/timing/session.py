@@ -15,7 +15,6 @@ from rich.console import Console
 from . import campaign
 from . import document as documents
 from . import machine
-from . import pyperf
 from . import supervisor
 from .progress import CampaignProgress
 
@@ -54,7 +53,7 @@ def run(options, command, make_races, show, added=lambda options: (),
             document['added'] = ' '.join([document['added'], *also_added])
             _measure(document, races, options, scratch)
         show(document, Console())
-        _hand_out(document, options)
+        _draw(document, options)
     except KeyboardInterrupt:
         kept = (
             f'what was measured so far is in {options.json}'
@@ -83,10 +82,7 @@ def _measure(document, races, options, scratch):
                 documents.save(document, options.json)
 
 
-def _hand_out(document, options):
-    """In the forms that were asked for."""
-    if options.pyperf:
-        pyperf.save(document, options.pyperf)
+def _draw(document, options):
     if options.plot:
         # Not before it is wanted: matplotlib is large, and an extra.
         from .reports import drawing

@@ -4,7 +4,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from . import history
 from . import quiet
 from .document import figures
 from .document import ratio
@@ -42,7 +41,7 @@ def show_commits(document, console):
         show_table(console, _commits_title(document, races),
                    _commits_table(document, races))
     key = COMMITS_KEY.format(baseline=document['baseline'])
-    console.print(Text(f'{key}\n{history.COMMITS_2004_SOURCE}\n', 'dim'))
+    console.print(Text(f'{key}\n', 'dim'))
     for race in races_of(document, 'loads'):
         show_table(console, _loads_title(document, race),
                    times_table(document, race, 'loads'))
@@ -144,16 +143,10 @@ def _commits_table(document, races):
     table = new_table()
     for setting in settings:
         table.add_column(count(setting['threads'], 'thread'), justify='right')
-    historic = {} if settings[0]['shared'] else history.COMMITS_2004
-    if historic:
-        table.add_column('2004', justify='right')
     for contestant in document['contestants']:
         row = [_commits_cell(document, race, contestant) for race in races]
-        if not any(row):
-            continue  # it could not be slowed
-        if contestant in historic:
-            row.append(number(historic[contestant]))
-        table.add_row(contestant, *row)
+        if any(row):  # else it could not be slowed
+            table.add_row(contestant, *row)
     return table
 
 

@@ -78,8 +78,6 @@ def add_to(commands):
 
 
 def run(parser, options):
-    options.contestants = arguments.able(
-        parser, options, lambda contestant: contestant.missing())
     arguments.complete(parser, options)
     options.workload = options.workload or WORKLOADS
     for name, usual, quick in (

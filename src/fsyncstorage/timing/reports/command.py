@@ -16,8 +16,6 @@ from .. import document as documents
 from .. import tables
 from ..blobs import tables as blobtables
 from ..disk import tables as disktables
-from ..files import tables as filestables
-from ..wsgi import tables as wsgitables
 from ..zeo import command as zeo
 from ..zeo import tables as zeotables
 from . import page
@@ -41,14 +39,12 @@ _SHOWS = {
     'blobs': blobtables.show,
     'commits': tables.show_commits,
     'disk': disktables.show,
-    'wsgi': wsgitables.show,
     'zeo': zeotables.show,
 }
 #: By workload, when that was a script.
 _SHOWS_OF_SCRIPTS = {
     'blob-read': blobtables.show,
     'blob-write': blobtables.show,
-    'files': filestables.show,
     **dict.fromkeys(zeo.WORKLOADS, zeotables.show),
 }
 
@@ -71,16 +67,25 @@ def add_to(commands):
 
 def run(options):
     output = options.output or os.path.join(options.directory, 'report.html')
-    found = dict(_documents(options.directory))
+    return write(options.directory, output, _show, pictures.QUESTIONS)
+
+
+def write(directory, output, show, questions):
+    """Returns the exit code.
+
+    `show` is called with the name of a document, it, and a console, and prints
+    its tables; the questions are those that pictures answer.
+    """
+    found = dict(_documents(directory))
     if not found:
-        print(f'fsync-time report: there are no results in'
-              f' {options.directory}', file=sys.stderr)
+        print(f'fsync-time report: there are no results in {directory}',
+              file=sys.stderr)
         return 1
     if not _can_draw():
         print('fsync-time report: without pictures, for matplotlib is not'
               ' installed: pip install "fsyncstorage[plots]"', file=sys.stderr)
     try:
-        documents.write(output, html(found))
+        documents.write(output, html(found, show, questions))
     except OSError as error:
         print(f'fsync-time report: {error}', file=sys.stderr)
         return 1
@@ -88,13 +93,13 @@ def run(options):
     return 0
 
 
-def html(found):
+def html(found, show, questions):
     """The page of these documents, by name."""
     sheet = page.Sheet()
     for name, document in found.items():
         documents.summarise(document)
         sheet.heading(name, name)
-        _show(document, sheet)
+        _show_all(name, document, sheet, show, questions)
     return page.page(TITLE, '\n'.join([
         page.contents(TITLE, INTRODUCTION, {
             name: f'{name}: {_subject(document)}'
@@ -125,21 +130,25 @@ def _subject(document):
     return f'{document["command"]}, {document["began"][:10]}{ended}'
 
 
-def _show(document, sheet):
+def _show_all(name, document, sheet, show, questions):
     sheet.print(f'{_subject(document)}. Took part: ' + '; '.join(
         f'{name}: {summary}'
         for name, summary in document['contestants'].items()) + '.')
     if _can_draw():
         # An extra, and large.
         from . import drawing
-        for picture in pictures.of(document):
+        for picture in pictures.of(document, questions):
             file = io.BytesIO()
             drawing.save(picture, {'svg': file})
             sheet.picture(
                 file.getvalue(), f'{picture.question} {picture.conditions}')
+    show(name, document, sheet)
+
+
+def _show(name, document, console):
     show = _SHOWS.get(document['command']) or _SHOWS_OF_SCRIPTS.get(
         document['races'][0]['workload'], tables.show_figures)
-    show(document, sheet)
+    show(document, console)
 
 
 def _can_draw():

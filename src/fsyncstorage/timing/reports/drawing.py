@@ -95,10 +95,11 @@ _TICKS, _STEPS = 5, (1, 2, 2.5, 5, 10)
 _IN_LEGEND, _LEGEND = 3, 66
 
 
-def save_all(document, directory, formats=FORMATS):
+def save_all(
+        document, directory, formats=FORMATS, questions=pictures.QUESTIONS):
     """Each picture in each format; the directory is made."""
     os.makedirs(directory, exist_ok=True)
-    for picture in pictures.of(document):
+    for picture in pictures.of(document, questions):
         path = os.path.join(directory, picture.name)
         save(picture, {form: f'{path}.{form}' for form in formats})
 

@@ -14,7 +14,6 @@ from .. import statistics
 from .. import tables
 from .. import wording
 from ..disk import probing
-from ..files import work as fileswork
 from ..zeo import phrases as zeowording
 
 
@@ -92,40 +91,17 @@ def _of_loads(settings):
             f' {wording.added(settings["sync_latency"])}')
 
 
-def _of_zeo(settings):
+def of_zeo(settings):
     return ', '.join(zeowording.conditions(settings))
 
 
 def _of_blobs(settings):
-    return f'{wording.count(settings["clients"], "client")}, ' + _of_zeo(
+    return f'{wording.count(settings["clients"], "client")}, ' + of_zeo(
         settings)
 
 
-def _of_files(settings):
-    return f'over HTTP, {fileswork.AT_ONCE} requests at a time'
-
-
-def _of_a_file(size):
-    """Those of 2004 are no whole megabytes."""
-    return f'{size >> 10:,} KB' if size % _MB else wording.size(size)
-
-
-def _of_wsgi(settings):
-    return (f'{settings["write"]} % of the requests are writes,'
-            f' {_of_zeo(settings)}, {wording.added(settings["sync_latency"])}')
-
-
-def _web_server(settings):
-    amounts = (
-        wording.count(settings['processes'], 'process', 'processes'),
-        wording.count(settings['threads'], 'thread'))
-    # No line ends between a number and what it counts.
-    return f'{settings["server"]}: ' + ', '.join(
-        amount.replace(' ', '\N{NO-BREAK SPACE}') for amount in amounts)
-
-
 def _of_reads_beside(settings):
-    return f'{_of_zeo(settings)}, {wording.added(settings["sync_latency"])}'
+    return f'{of_zeo(settings)}, {wording.added(settings["sync_latency"])}'
 
 
 _TIMES = {
@@ -135,8 +111,6 @@ _TIMES = {
 }
 _READS = 'cold', 'hot', 'steamin', 'prefetch'
 _BLOBS = 'cold', 'cached', 'direct'
-_FILES = {'warm: the file was sent before': 'warm',
-          'cold: the blob cache does not have it': 'cold'}
 _MB = 1 << 20
 
 QUESTIONS = (
@@ -155,27 +129,27 @@ QUESTIONS = (
     Question(
         'zeo-commits', 'How many commits a second, over ZEO?', 'write',
         'clients', 'client processes', 'commits a second',
-        {'': 'txn_per_second'}, conditions=_of_zeo),
+        {'': 'txn_per_second'}, conditions=of_zeo),
     Question(
         'zeo-commit-times', 'How long does a commit take, over ZEO?', 'write',
         'clients', 'client processes', 'milliseconds a commit (median)',
-        {'': 'p50_seconds'}, 1e3, _of_zeo),
+        {'': 'p50_seconds'}, 1e3, of_zeo),
     Question(
         'zeo-reads', 'How many objects can be read a second?', 'read',
         'clients', 'client processes', 'objects a second, all clients',
-        {how: f'{how}_per_second' for how in _READS}, conditions=_of_zeo),
+        {how: f'{how}_per_second' for how in _READS}, conditions=of_zeo),
     Question(
         'zeo-read-times', 'How long does it take to read an object?', 'read',
         'clients', 'client processes', 'microseconds an object (median)',
-        {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, _of_zeo),
+        {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, of_zeo),
     Question(
         'light-commits', 'How many commits a second can the server take?',
         'light', 'connections', 'light connections', 'commits a second',
-        {'': 'txn_per_second'}, conditions=_of_zeo),
+        {'': 'txn_per_second'}, conditions=of_zeo),
     Question(
         'light-commit-times', 'How long does the server take for a commit?',
         'light', 'connections', 'light connections',
-        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3, _of_zeo),
+        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3, of_zeo),
     Question(
         'syncs', 'How long does it take to write and sync?', 'sync',
         None, '', 'microseconds', _TIMES, 1e6,
@@ -195,26 +169,6 @@ QUESTIONS = (
         'size', 'size of a blob', 'MB a second, all clients',
         {'': 'write_bytes_per_second'}, 1 / _MB, _of_blobs, wording.size),
     Question(
-        'files', 'How many files a second are sent?', 'files',
-        'size', 'size of a file', 'files a second',
-        {title: f'{way}_per_second' for title, way in _FILES.items()}, 1,
-        _of_files, _of_a_file),
-    Question(
-        'file-speeds', 'How fast are files sent?', 'files',
-        'size', 'size of a file', 'MB a second',
-        {title: f'{way}_bytes_per_second' for title, way in _FILES.items()},
-        1 / _MB, _of_files, _of_a_file),
-    Question(
-        'first-bytes', 'How long until the first byte of a file?', 'files',
-        'size', 'size of a file', 'milliseconds until the first byte',
-        {'cold: the blob cache does not have it': 'first_byte_seconds'}, 1e3,
-        lambda settings: 'over HTTP, one request alone', _of_a_file),
-    Question(
-        'requests', 'How many requests a second does an application answer?',
-        'wsgi', 'concurrency', 'requests at a time', 'requests a second',
-        {'': 'requests_per_second'}, conditions=_of_wsgi,
-        apart=('server', 'processes', 'threads'), panel=_web_server),
-    Question(
         'reads-beside-commits',
         'How long does a cold read take while another client commits?',
         'read-beside-commit', None, '', 'milliseconds a read',
@@ -222,11 +176,11 @@ QUESTIONS = (
 )
 
 
-def of(document):
+def of(document, questions=QUESTIONS):
     """All pictures of a document; none of what was not measured."""
     return [
         picture
-        for question in QUESTIONS
+        for question in questions
         for picture in _pictures(document, question)]
 
 

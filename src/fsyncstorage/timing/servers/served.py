@@ -1,7 +1,7 @@
 """A server in a process of its own, and what its clients need to know of it.
 
-The program that is started (`launcher`, `postgresql`) and the class here talk
-in lines of JSON.  The first line on the program's standard output is the
+The program that is started (like `launcher`) and the class here talk in lines
+of JSON.  The first line on the program's standard output is the
 address of the server; each line that it reads is answered with what was used
 until then.  When its standard input is closed it ends.
 
@@ -19,7 +19,6 @@ import typing
 
 from .. import supervisor
 from ..pinning import Pinning
-from . import remote
 
 #: Standard error of the program, in the directory of the server; and the log
 #: that it may write there.
@@ -44,8 +43,6 @@ class Site:
     address: typing.Any
     #: Called by each client, in a process of its own.
     open: typing.Callable
-    #: Path of the file that holds everything, if it is one.
-    data_file: str | None = None
 
 
 class Nobody:
@@ -62,29 +59,26 @@ class Nobody:
 
 
 @contextlib.contextmanager
-def running(program, directory, pin, network_delay=None, **options):
-    """A `Server`; what this process starts meanwhile is placed as a client.
+def running(program, directory, pin, **options):
+    """A `Server`; what this process starts meanwhile is pinned as a client.
 
     The program is the name of a module; it takes the options, with the
     directory and the bond that it is to follow, as JSON.
     """
     pinning = Pinning(pin)
-    with remote.network(network_delay) as network:
-        pinning.start_server()
-        network.enter_server()
-        server = Server(directory, program, {
-            **options, 'directory': directory, 'bond': supervisor.bond()})
-        pinning.start_clients()
-        network.enter_clients()
-        try:
-            server.wait_for_address()
-            yield server
-            server.check()
-        except Exception as error:
-            server.raise_if_dead(error)
-            raise
-        finally:
-            server.end()
+    pinning.start_server()
+    server = Server(directory, program, {
+        **options, 'directory': directory, 'bond': supervisor.bond()})
+    pinning.start_clients()
+    try:
+        server.wait_for_address()
+        yield server
+        server.check()
+    except Exception as error:
+        server.raise_if_dead(error)
+        raise
+    finally:
+        server.end()
 
 
 class Server:
@@ -103,8 +97,8 @@ class Server:
         self.address = self._read()
 
     def usage(self):
-        """Since its start: `cpu_seconds`, `syncs`, and `misses` of the page
-        cache where they are counted; as far as it is known."""
+        """Since its start: `cpu_seconds`, `syncs`, and what else the program
+        counts; as far as it is known."""
         try:
             print(file=self._process.stdin, flush=True)
         except BrokenPipeError:

@@ -9,13 +9,10 @@ import sys
 from .. import arguments
 from .. import custom
 from .. import loops
-from .. import pagecache
 from .. import pinning
 from .. import wording
-from ..servers import remote
 from . import beside
 from . import light
-from . import phrases
 from . import reading
 from . import sites
 from . import tables
@@ -56,21 +53,10 @@ stops it afterwards. Clients are processes of their own, too. The workloads:
   read-beside-commit  how long a cold read takes while another client commits
                       and {_ADDED} are added to each sync
 
-Without --workload these are write and read: what Jim Fulton measured in 2009,
-and the table has his columns and rows.
+Without --workload these are write and read: what Jim Fulton measured in 2009.
 
-Server and clients are on this machine. With --remote they are in two networks,
-and what they send to each other is held up on the way: it takes as long as
-between two machines, but they still share the processors, and a process that
-holds it up takes its part of them.
-
-The server has all that it reads in memory. With --cold-disk it has not: each
-object is dropped from the page cache before cold reads, far from all others in
-the file, and each client reads objects of its own, as in a large database.
-
-RelStorage takes part where it is installed, with the database. It has no event
-loop, its syncs cannot be slowed, and it asks for changes at the begin of each
-transaction, which counts in the time of a transaction, not of an object.
+Server and clients are on this machine, and the server has all that it reads in
+memory.
 """
 
 EPILOG = """\
@@ -79,8 +65,6 @@ examples:
   fsync-time zeo zeo fsync-client --objects 334 --directory /srv/zeo
   fsync-time zeo --workload read --clients 1 --access ghosts --pin same
   fsync-time zeo --workload light --sync-latency 0,5ms --loop both
-  fsync-time zeo zeo fsync-client --remote 500us
-  fsync-time zeo --workload read --cold-disk --read-latency 8ms --clients 4
 """
 
 
@@ -127,22 +111,9 @@ def add_to(commands):
         '--pin', choices=[pinning.SAME, pinning.ACROSS], default=pinning.FREE,
         help='clients and server on the same processor, or across two'
              ' (default: wherever the system puts them)')
-    transport = parser.add_mutually_exclusive_group()
-    transport.add_argument(
+    parser.add_argument(
         '--socket', action='store_true',
         help='use unix sockets, not TCP over the loopback interface')
-    transport.add_argument(
-        '--remote', type=arguments.latency, metavar='TIME',
-        help='put server and clients in two networks, and add this to the way'
-             ' from one to the other: a round trip has it twice; needs root')
-    parser.add_argument(
-        '--cold-disk', action='store_true',
-        help='drop the data file from the page cache before each cold stretch'
-             ' of the workload read')
-    parser.add_argument(
-        '--read-latency', type=arguments.latency, metavar='TIME',
-        help='with --cold-disk, add this to each read that has to wait for the'
-             ' disk (default: 0)')
     parser.set_defaults(run=lambda options: run(parser, options))
 
 
@@ -150,10 +121,6 @@ def run(parser, options):
     options.loops = _loops(parser, options.loop)
     if obstacle := pinning.obstacle(options.pin):
         parser.error(f'--pin {options.pin}: {obstacle}')
-    _check_remote(parser, options)
-    _check_cold_disk(parser, options)
-    options.contestants = arguments.able(
-        parser, options, lambda one: _obstacle(one, options))
     arguments.complete(parser, options)
     options.workload = options.workload or DEFAULT_WORKLOADS
     for name, usual, quick in (
@@ -162,25 +129,14 @@ def run(parser, options):
             ('seconds', SECONDS, QUICK_SECONDS)):
         if getattr(options, name) is None:
             setattr(options, name, quick if options.quick else usual)
-    return custom.run(
-        options, 'zeo', races, tables.show, added=added)
-
-
-def added(options):
-    """Sentences: what was added to anything but syncs."""
-    if options.remote is not None:
-        yield phrases.network(
-            options.remote, remote.round_trip(options.remote))
-    if options.cold_disk:
-        yield phrases.cold_disk(options.read_latency)
+    return custom.run(options, 'zeo', races, tables.show)
 
 
 def races(options, sync_seconds):
     return [
         race for loop in options.loops
         for race in _races(options, {
-            'loop': loop, 'socket': options.socket, 'pin': options.pin,
-            **_if_any(network_delay=options.remote)})]
+            'loop': loop, 'socket': options.socket, 'pin': options.pin})]
 
 
 def _races(options, site):
@@ -195,8 +151,7 @@ def _races(options, site):
     if 'read' in options.workload:  # nothing is synced meanwhile
         yield from (
             reading.race(clients=clients, objects=objects,
-                         access=options.access, sync_latency=0.0,
-                         **_if_any(read_latency=options.read_latency), **site)
+                         access=options.access, sync_latency=0.0, **site)
             for objects in options.objects
             for clients in options.clients)
     if 'light' in options.workload:
@@ -206,36 +161,6 @@ def _races(options, site):
             for number in options.connections)
     if 'read-beside-commit' in options.workload:
         yield beside.race(sync_latency=READS_LATENCY, **timed)
-
-
-def _if_any(**settings):
-    return {name: value for name, value in settings.items()
-            if value is not None}
-
-
-def _check_remote(parser, options):
-    if options.remote is not None and (obstacle := remote.obstacle()):
-        parser.error(f'--remote: {obstacle}')
-
-
-def _check_cold_disk(parser, options):
-    if options.cold_disk:
-        if 'read' not in (options.workload or DEFAULT_WORKLOADS):
-            parser.error('--cold-disk is of the workload read')
-        if obstacle := pagecache.obstacle(options.directory):
-            parser.error(f'--cold-disk: {obstacle}')
-        options.read_latency = options.read_latency or 0.0
-    elif options.read_latency is not None:
-        parser.error('--read-latency needs --cold-disk')
-
-
-def _obstacle(contestant, options):
-    """Why it cannot take part, or None."""
-    if options.remote is not None and not contestant.can_be_remote:
-        return 'it has no server that could be remote'
-    if options.cold_disk and not contestant.can_be_cold:
-        return 'what it has read cannot be dropped from its memory'
-    return contestant.missing()
 
 
 def _loops(parser, wanted):

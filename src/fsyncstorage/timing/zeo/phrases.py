@@ -1,9 +1,8 @@
-"""How settings of `fsync-time zeo`, and what was added, are put for people."""
+"""How settings of `fsync-time zeo` are put for people."""
 
 from .. import pinning
 from ..wording import added
 from ..wording import count
-from ..wording import duration
 from . import reading
 
 _PINNED = {
@@ -18,32 +17,11 @@ def title(settings, what):
 
 
 def conditions(settings):
+    transport = 'a unix socket' if settings['socket'] else 'TCP'
     return [
         *_of_reads(settings),
-        f'{settings["loop"]} over {_transport(settings)}',
+        f'{settings["loop"]} over {transport}',
         *_pinned(settings)]
-
-
-def network(delay, round_trip):
-    return (
-        f'Server and clients are in two networks, {duration(delay)} added each'
-        f' way: a round trip takes {duration(round_trip)} (measured).')
-
-
-def cold_disk(read_latency):
-    dropped = 'Objects were dropped from the page cache before cold reads'
-    if not read_latency:
-        return f'{dropped}.'
-    return (
-        f'{dropped}, and {duration(read_latency)} added to each read of one.')
-
-
-def _transport(settings):
-    if settings['socket']:
-        return 'a unix socket'
-    if 'network_delay' in settings:
-        return f'TCP with {duration(settings["network_delay"])} each way'
-    return 'TCP'
 
 
 def _of_reads(settings):
@@ -51,9 +29,6 @@ def _of_reads(settings):
         yield f'by {reading.ACCESSES[settings["access"]]}'
     if 'objects' in settings:
         yield f'{count(settings["objects"], "object")} a transaction'
-    if 'read_latency' in settings:
-        yield ('from a cold disk with'
-               f' {duration(settings["read_latency"])} added')
 
 
 def _pinned(settings):

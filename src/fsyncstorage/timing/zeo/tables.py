@@ -10,14 +10,12 @@ from ..document import figures
 from ..statistics import median
 from ..wording import count
 from ..wording import duration
-from . import table2009
 from .phrases import title
 
 KEY = (
     'A second: the median of the rounds, below it their range.'
     f' {tables.RATIO_KEY} p50 and p99 are of a transaction, or of one object'
-    ' that is read. 100 % of CPU is one processor. RelStorage has no event'
-    ' loop.\n')
+    ' that is read. 100 % of CPU is one processor.\n')
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
@@ -53,10 +51,7 @@ def _write_remarks(figure):
 
 
 def _cold_remarks(figure):
-    yield from _percentiles(figure, 'cold_')
-    misses = figure('cold_misses')
-    if misses is not None:
-        yield f'{misses:.2f} disk reads an object'
+    return _percentiles(figure, 'cold_')
 
 
 def _percentiles(figure, prefix=''):
@@ -93,7 +88,6 @@ def show(document, console):
                 console, title(shared, grid.title),
                 _table(document, races, grid))
     console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
-    table2009.show(document, console)
     for race in tables.races_of(document, 'read-beside-commit'):
         tables.show_table(
             console,
