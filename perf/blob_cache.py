@@ -15,6 +15,7 @@ shown, too.
 """
 
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import os
@@ -27,12 +28,13 @@ from ZODB.utils import p64
 
 from fsyncstorage.client.blobcache import BlobCache
 from fsyncstorage.timing import statistics
+from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.timing.wording import duration
 
 from .campaign import Campaign
 from .claims import Claim
-from .durations import show_in
 
 BLOBS, QUICK_BLOBS = 100000, 5000
 SECONDS, QUICK_SECONDS = 10, 1
@@ -148,6 +150,9 @@ def work(directory, blobs, number, pause, seconds, start, sender):
     sender.send((hits, evictions))
 
 
+#: They are all durations.
+show = functools.partial(tables.show_figures, put=duration)
+
 CAMPAIGNS = [Campaign(
     'blob_cache', 'the blob cache: a hit, and room for a blob', CONTESTANTS,
-    races, rounds=5, claims=lambda document: CLAIMS, show=show_in('ms'))]
+    races, rounds=5, claims=lambda document: CLAIMS, show=show)]

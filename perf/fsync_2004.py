@@ -68,10 +68,10 @@ def show(document, console):
     tables.show_commits(document, console)
     table = tables.new_table('2004')
     table.add_column('1 thread', justify='right')
-    for contestant, per_second in history.COMMITS_2004.items():
+    for contestant, per_second in history.COMMITS_2004['per_second'].items():
         table.add_row(contestant, number(per_second))
     tables.show_table(console, 'Transactions a second, then', table)
-    console.print(Text(f'{history.COMMITS_2004_SOURCE}\n', 'dim'))
+    console.print(Text(f'{history.COMMITS_2004["source"]}\n', 'dim'))
 
 
 _campaign = functools.partial(

@@ -21,20 +21,6 @@ def _of_a_file(size):
     return f'{size >> 10:,} KB' if size % _MB else wording.size(size)
 
 
-def _of_wsgi(settings):
-    return (f'{settings["write"]} % of the requests are writes,'
-            f' {pictures.of_zeo(settings)}')
-
-
-def _web_server(settings):
-    amounts = (
-        wording.count(settings['processes'], 'process', 'processes'),
-        wording.count(settings['threads'], 'thread'))
-    # No line ends between a number and what it counts.
-    return f'{settings["server"]}: ' + ', '.join(
-        amount.replace(' ', '\N{NO-BREAK SPACE}') for amount in amounts)
-
-
 ALL = (
     *pictures.QUESTIONS,
     Question(
@@ -55,6 +41,6 @@ ALL = (
     Question(
         'requests', 'How many requests a second does an application answer?',
         'wsgi', 'concurrency', 'requests at a time', 'requests a second',
-        {'': 'requests_per_second'}, conditions=_of_wsgi,
-        apart=('server', 'processes', 'threads'), panel=_web_server),
+        {'': 'requests_per_second'}, conditions=pictures.of_zeo,
+        apart=('layout',), panel=lambda settings: settings['layout']),
 )

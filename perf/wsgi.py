@@ -1,21 +1,18 @@
 """A web application over ZEO: one process with threads, or several processes?
 
-A small application reads a page and ten objects in it; of a second table, ten
-of a hundred requests change a counter instead.  It runs in waitress (one
-process with four threads) and in gunicorn (one process with four threads, and
-four processes with one).  README.rst says how to read the tables.
+A small application reads a page and ten objects in it.  It runs in waitress
+(one process with four threads) and in gunicorn (one process with four threads,
+and four processes with one).  README.rst says how to read the tables.
 
 Each client is a process that asks, reads the answer, and asks again, by
 `http.client`, with a new connection for each request, as nginx makes them in
 front of such a server.  A connection that is kept would stay with the process
-that took it, however busy that is.  A write adds one to a counter of its own,
-and must be answered with how often that was done: so no answered change is
-lost unseen.
+that took it, however busy that is.
 """
 
-import functools
 import http.client
 import importlib.util
+import itertools
 import os
 
 from rich.text import Text
@@ -33,7 +30,6 @@ from fsyncstorage.timing.statistics import median
 from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.wording import number
-from fsyncstorage.timing.wording import times
 from fsyncstorage.timing.zeo.phrases import title
 from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
@@ -42,8 +38,12 @@ from .campaign import Campaign
 from .web import page
 from .web import program
 
-#: Servers, each with its processes and the threads of one.
-LAYOUTS = ('waitress', 1, 4), ('gunicorn', 1, 4), ('gunicorn', 4, 1)
+#: By name: a server, its processes, and the threads of each.
+LAYOUTS = {
+    'waitress, 1 x 4': ('waitress', 1, 4),
+    'gunicorn, 1 x 4': ('gunicorn', 1, 4),
+    'gunicorn, 4 x 1': ('gunicorn', 4, 1),
+}
 
 #: What the application opens.
 SECTIONS = {
@@ -60,9 +60,8 @@ SECTIONS = {
 """,
 }
 
-#: Requests at a time, as in a post of 2009; and how many of a hundred change
-#: something.
-CONCURRENCY, WRITES = (1, 8), (0, 10)
+#: Requests at a time, as in a post of 2009.
+CONCURRENCY = 1, 8
 
 SECONDS, QUICK_SECONDS = 3.0, 0.5
 
@@ -84,14 +83,11 @@ class WrongAnswer(Exception):
 
 def races(quick, sync_seconds):
     return [
-        race(server=server, processes=processes, threads=threads,
-             concurrency=concurrency, write=write,
+        race(layout=layout, concurrency=concurrency,
              seconds=QUICK_SECONDS if quick else SECONDS, sync_latency=0.0,
              loop=loops.installed()[-1],  # as ZEO does
              socket=False, pin=pinning.FREE)
-        for write in WRITES
-        for concurrency in CONCURRENCY
-        for server, processes, threads in LAYOUTS]
+        for concurrency in CONCURRENCY for layout in LAYOUTS]
 
 
 def race(**settings):
@@ -99,22 +95,23 @@ def race(**settings):
                 (FIGURE, 'p50_seconds', 'p99_seconds'))
 
 
-def measure(contestant, directory, *, server, processes, threads, concurrency,
-            write, seconds, **site_settings):
+def measure(contestant, directory, *, layout, concurrency, seconds,
+            **site_settings):
     """Time the requests to a server over one contestant; the figures."""
+    server, processes, threads = LAYOUTS[layout]
     home = os.path.join(directory, 'web')
     os.mkdir(home)
     with contestant.running(directory, **site_settings) as site:
-        page.plant(site, concurrency)
+        page.plant(site)
         with served.running(
                 program.__name__, home, pinning.FREE, server=server,
                 processes=processes, threads=threads,
-                application=f'{page.__name__}.{page.Application.__name__}',
+                application=f'{page.__name__}.{page.Page.__name__}',
                 storage=SECTIONS[contestant.name].format(*site.address),
                 ) as web:
-            stretches = clients.run(served.Site(web, web.address, None), [
-                loader(web.address, number, write, seconds)
-                for number in range(concurrency)]).results
+            stretches = clients.run(
+                served.Site(web, web.address, None),
+                [asking(web.address, seconds)] * concurrency).results
     durations = clients.durations(stretches)
     took = clients.seconds(stretches)
     return {
@@ -126,92 +123,50 @@ def measure(contestant, directory, *, server, processes, threads, concurrency,
     }
 
 
-def loader(address, number, write, seconds):
-    """A job that returns a stretch.
+def asking(address, seconds):
+    """A job that returns a stretch."""
 
-    So many percent of its requests are writes, evenly spread.
-    """
-
-    def requests():
-        done = written = 0
-        while True:
-            done += 1
-            if done * write // 100 > written:
-                written += 1
-                yield functools.partial(_write, address, number, written)
-            else:
-                yield functools.partial(_ask, address, 'GET', '/')
+    def ask():
+        connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT)
+        try:
+            connection.request('GET', '/', headers={'Connection': 'close'})
+            response = connection.getresponse()
+            answer = response.read().decode()
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise WrongAnswer(f'{response.status}: {answer}')
 
     def job(start):
-        _ask(address, 'GET', '/')
+        ask()
         start()
-        return clients.timed(requests(), seconds)
+        return clients.timed(itertools.repeat(ask), seconds)
 
     return job
 
 
-def _write(address, number, expected):
-    answer = _ask(address, 'POST', f'/{number}')
-    if int(answer) != expected:
-        raise WrongAnswer(
-            f'after {expected} answered changes there are {answer}')
-
-
-def _ask(address, method, path):
-    connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT)
-    try:
-        connection.request(method, path, headers={'Connection': 'close'})
-        response = connection.getresponse()
-        answer = response.read().decode()
-    finally:
-        connection.close()
-    if response.status != http.HTTPStatus.OK:
-        raise WrongAnswer(f'{method} {path}: {response.status}: {answer}')
-    return answer
-
-
 def show(document, console):
     tables.show_machine(document, console)
-    for shared, races in _grouped(document):
+    for shared, races in tables.series(document, 'wsgi', 'layout'):
+        requests = count(shared['concurrency'], 'request')
         tables.show_table(
-            console, title(shared, _requests(shared)),
+            console, title(shared, f'{requests} at a time'),
             _table(document, shared, races))
     key = KEY.format(baseline=document['baseline'])
-    console.print(Text(f'{key}\n{history.WSGI_2009_SOURCE}\n', 'dim'))
-
-
-def _grouped(document):
-    """What the races of a table share, and they by their layouts."""
-    found = []
-    for race in tables.races_of(document, 'wsgi'):
-        shared = dict(document['races'][race]['settings'])
-        layout = tuple(
-            shared.pop(name) for name in ('server', 'processes', 'threads'))
-        if not found or found[-1][0] != shared:
-            found.append((shared, {}))
-        found[-1][1][layout] = race
-    return found
-
-
-def _requests(settings):
-    written = (f', {settings["write"]} % of them writes'
-               if settings['write'] else '')
-    return f'{count(settings["concurrency"], "request")} at a time{written}'
+    console.print(Text(f'{key}\n{history.WSGI_2009["source"]}\n', 'dim'))
 
 
 def _table(document, shared, races):
     table = tables.new_table()
-    for server, processes, threads in races:
-        table.add_column(f'{server}\n{processes} x {threads}', justify='right')
-    first = next(iter(races.values()))
+    for layout in races:
+        table.add_column(layout, justify='right')
     for contestant in document['contestants']:
         table.add_row(contestant, *(
-            _cell(document, race, first, contestant)
+            _cell(document, race, next(iter(races.values())), contestant)
             for race in races.values()))
-    historic = history.WSGI_2009.get(shared['concurrency'])
-    if historic and not shared['write']:
-        table.add_row('2009', *(
-            number(historic[processes]) for _, processes, _ in races))
+    then = history.WSGI_2009['per_second'][str(shared['concurrency'])]
+    table.add_row('2009', *(
+        number(then[str(LAYOUTS[layout][1])]) for layout in races))
     return table
 
 
@@ -224,20 +179,14 @@ def _cell(document, race, first, contestant):
         yield f'p50 {duration(figure("p50_seconds"))}'
         yield f'p99 {duration(figure("p99_seconds"))}'
         yield f'clients: {figure("loaders_cpu"):.0%} CPU'
-        if race != first:
-            yield from _beside_first(document, race, first, contestant)
+        ratio = statistics.ratio(
+            values(document, race, contestant, FIGURE),
+            values(document, first, contestant, FIGURE))
+        if ratio and race != first:
+            yield f'{tables.times_or_noise(ratio)} column 1'
 
     return tables.compared_cell(
         document, race, contestant, FIGURE, remarks())
-
-
-def _beside_first(document, race, first, contestant):
-    ratio = statistics.ratio(
-        values(document, race, contestant, FIGURE),
-        values(document, first, contestant, FIGURE))
-    if ratio:
-        mark = '' if statistics.carried(ratio) else '~'
-        yield f'{mark}{times(ratio["of_medians"])} column 1'
 
 
 def obstacle(directory):

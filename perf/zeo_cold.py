@@ -17,20 +17,15 @@ import os
 
 from persistent.mapping import PersistentMapping
 
-from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import ground
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing import processes
-from fsyncstorage.timing import statistics
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.population import small_object
 from fsyncstorage.timing.servers.zeo import DATA_FILE
-from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo.phrases import title
 from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import colddisk
@@ -65,7 +60,8 @@ def races(quick, sync_seconds):
 
 def race(**settings):
     return Race('read', settings, measure, (
-        *reading.race(**settings).compared, *MISSES.values()))
+        'cold_per_second', 'cold_p50_seconds', 'prefetch_per_second',
+        *MISSES.values()))
 
 
 def measure(contestant, directory, *, clients, objects, access, planted,
@@ -111,38 +107,6 @@ def plant(site, clients, number):
     return planted
 
 
-def show(document, console):
-    tables.show_machine(document, console)
-    for shared, races in tables.series(document, 'read', 'clients'):
-        table = tables.new_table()
-        for clients in races:
-            table.add_column(count(clients, 'client'), justify='right')
-        for contestant in document['contestants']:
-            table.add_row(contestant, *(
-                _cell(document, race, contestant) for race in races.values()))
-        tables.show_table(
-            console, title(
-                shared, 'Cold reads of objects a second,'
-                f' {duration(shared["read_latency"])} added to a read of the'
-                ' disk'), table)
-
-
-def _cell(document, race, contestant):
-
-    def figure(name):
-        return statistics.median(
-            documents.figures(document, race, contestant, name))
-
-    def remarks():
-        yield f'p50 {duration(figure("cold_p50_seconds"))}'
-        yield f'p99 {duration(figure("cold_p99_seconds"))}'
-        for how, name in MISSES.items():
-            yield f'{how}: {figure(name):.2f} disk reads an object'
-
-    return tables.compared_cell(
-        document, race, contestant, 'cold_per_second', remarks())
-
-
 def added(contestants):
     yield (
         'Objects were dropped from the page cache before cold reads, and'
@@ -152,4 +116,4 @@ def added(contestants):
 CAMPAIGNS = [Campaign(
     'zeo_cold', 'cold reads over ZEO, of a server that has to read its disk',
     [cold(CONTESTANTS['zeo']), cold(CONTESTANTS['fsync-client'])],
-    races, rounds=5, show=show, added=added, obstacle=colddisk.obstacle)]
+    races, rounds=5, added=added, obstacle=colddisk.obstacle)]

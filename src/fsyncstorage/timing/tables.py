@@ -66,7 +66,7 @@ def show_machine(document, console):
     console.print()
 
 
-def show_figures(document, console):
+def show_figures(document, console, put=None):
     """All that contestants are compared by, of races that are not known."""
     show_machine(document, console)
     for position, race in enumerate(document['races']):
@@ -75,7 +75,8 @@ def show_figures(document, console):
             table.add_column(figure, justify='right')
         for contestant in document['contestants']:
             table.add_row(contestant, *(
-                compared_cell(document, position, contestant, figure, ())
+                compared_cell(
+                    document, position, contestant, figure, put=put)
                 for figure in race['compared']))
         show_table(console, ', '.join([race['workload'], *(
             f'{name} {value}' for name, value in race['settings'].items())]),
@@ -156,7 +157,8 @@ def _commits_cell(document, race, contestant):
         _remarks(document, race, contestant))
 
 
-def compared_cell(document, race, contestant, figure, remarks):
+def compared_cell(
+        document, race, contestant, figure, remarks=(), put=None):
     """The median of a figure, its ratio and ranges, and what else to say.
 
     A rate has the processor time of one below it.
@@ -166,14 +168,16 @@ def compared_cell(document, race, contestant, figure, remarks):
         return ''  # interrupted before it was measured
     times_baseline = found['ratio']
     compared = times_baseline and contestant != document['baseline']
+    put = put or (duration if figure.endswith('seconds') else number)
     cell = Text()
-    cell.append(number(found['median']), 'bold')
+    cell.append(put(found['median']), 'bold')
     if compared:
         cell.append(*_ratio(times_baseline))
-    small = [_range(found, number)]
+    small = [_range(found, put)]
     if compared and times_baseline['interval']:
         small.append('-'.join(map(times, times_baseline['interval'])))
-    small.extend(_cpu_of_one(document, race, contestant, figure))
+    if figure.endswith('per_second'):
+        small.extend(_cpu_of_one(document, race, contestant, figure))
     small.extend(remarks)
     for line in small:
         cell.append(f'\n{line}', 'dim')
