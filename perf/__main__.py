@@ -20,21 +20,19 @@ from . import files
 from . import fsync_2004
 from . import questions
 from . import restart
-from . import seal_cost
 from . import slow_readers
 from . import wsgi
 from . import zeo_2009
 from . import zeo_client
 from . import zeo_cold
-from . import zeo_remote
 from . import zeo_server
 
 RESULTS = pathlib.Path(__file__).with_name('results')
 
 CAMPAIGNS = {
     each.name: each for module in (
-        fsync_2004, restart, checkpoints, seal_cost, zeo_server, zeo_client,
-        zeo_2009, zeo_remote, zeo_cold, blobs_2004, blob_cache, files,
+        fsync_2004, restart, checkpoints, zeo_server, zeo_client, zeo_2009,
+        zeo_cold, blobs_2004, blob_cache, files,
         slow_readers, wsgi)
     for each in module.CAMPAIGNS}
 

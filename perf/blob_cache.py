@@ -17,7 +17,6 @@ shown, too.
 import contextlib
 import functools
 import itertools
-import multiprocessing
 import os
 import random
 import time
@@ -27,10 +26,12 @@ from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
 from fsyncstorage.client.blobcache import BlobCache
+from fsyncstorage.timing import processes
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.wording import duration
 
 from .campaign import Campaign
@@ -62,37 +63,30 @@ CLAIMS = [
     for figure, most in CLAIMED.items()
 ]
 
-_FORK = multiprocessing.get_context('fork')
-
 
 def races(quick, sync_seconds):
     return [
         Race('loads', {
-            'processes': processes,
+            'processes': number,
             'pause': pause,
             'blobs': QUICK_BLOBS if quick else BLOBS,
             'seconds': QUICK_SECONDS if quick else SECONDS,
             'sync_latency': 0.0,
         }, measure, (*CLAIMED, 'walk'))
-        for processes, pause in LOADS
+        for number, pause in LOADS
     ]
 
 
-def measure(contestant, directory, *, processes, pause, blobs, seconds,
-            sync_latency):
+def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
+            **settings):
     fill(directory, blobs)
     began = time.perf_counter()
     opened(directory, blobs).close()
     walk = time.perf_counter() - began
-    start = _FORK.Barrier(processes)
-    receivers = []
-    for number in range(processes):
-        receiver, sender = _FORK.Pipe(duplex=False)
-        receivers.append(receiver)
-        _FORK.Process(target=work, args=(
-            directory, blobs, number, pause, seconds, start, sender)).start()
-        sender.close()
-    hits, evictions = zip(*(receiver.recv() for receiver in receivers))
+    nobody = served.Site(served.Nobody(), None, None)
+    hits, evictions = zip(*processes.run(nobody, [
+        functools.partial(work, directory, blobs, number, pause, seconds)
+        for number in range(settings['processes'])]).results)
     hits, evictions = sum(hits, []), sum(evictions, [])
     return {
         'hit_p50': statistics.percentile(hits, 50),
@@ -122,8 +116,8 @@ def opened(directory, blobs, fetch=None):
     return BlobCache(directory, blobs * SIZE, fetch)
 
 
-def work(directory, blobs, number, pause, seconds, start, sender):
-    """Load blobs; send how long each hit took, and each eviction."""
+def work(directory, blobs, number, pause, seconds, start):
+    """Load blobs; how long each hit took, and each eviction."""
     hits, evictions = [], []
 
     def fetch(oid, serial, download):
@@ -134,7 +128,7 @@ def work(directory, blobs, number, pause, seconds, start, sender):
 
     with contextlib.closing(opened(directory, blobs, fetch)) as cache:
         new = itertools.count((number + 1) * 10 * blobs)
-        start.wait()
+        start()
         end = time.perf_counter() + seconds
         while (began := time.perf_counter()) < end:
             is_new = random.random() < NEW
@@ -147,7 +141,7 @@ def work(directory, blobs, number, pause, seconds, start, sender):
                 file.read()
             if pause:
                 time.sleep(pause)
-    sender.send((hits, evictions))
+    return hits, evictions
 
 
 #: They are all durations.

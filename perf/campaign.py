@@ -59,7 +59,7 @@ class Campaign:
     def show_all(self, document, console):
         """Return whether all claims hold."""
         self.show(document, console)
-        return claims.show(self.claims(document), document, console)
+        return claims.show(list(self.claims(document)), document, console)
 
 
 def record(campaign, options):

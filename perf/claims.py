@@ -31,21 +31,19 @@ class Claim:
     at_least: float | None = None
     under: float | None = None
 
-    def measured(self, document):
-        """The ratio, or the figure; None if it was not measured."""
-        found = self.spread(document)
-        return found and found['median']
-
-    def spread(self, document):
-        """The same with its range, round by round, and its interval."""
+    def found(self, document):
+        """The ratio, or the figure, with its range; {} if not measured."""
         own = self._values(
             document, self.settings, self.contestant, self.figure)
         if self.against is None:
-            return statistics.spread(own.values()) if own else None
+            return statistics.spread(own.values()) if own else {}
         ratio = statistics.ratio(own, self._values(
             document, self.against_settings or self.settings, self.against,
             self.against_figure or self.figure))
-        return ratio and {'median': ratio['of_medians'], **ratio}
+        return {'median': ratio['of_medians'], **ratio} if ratio else {}
+
+    def measured(self, document):
+        return self.found(document).get('median')
 
     def _values(self, document, settings, contestant, figure):
         race = self._race(document, settings)
@@ -81,22 +79,21 @@ class Claim:
 
 def show(claims, document, console):
     """Return whether all of them hold."""
-    if not claims:
-        return True
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('claim')
     for heading in ('claimed', 'measured', 'interval', 'in rounds'):
         table.add_column(heading, justify='right')
     table.add_column('holds')
     for claim in claims:
-        found = claim.spread(document) or {}
+        found = claim.found(document)
         table.add_row(
             claim.words, claim.claimed(),
             claim.put(found['median']) if found else '-',
             _range(claim, found.get('interval')),
             _range(claim, [found.get('min'), found.get('max')]),
             'yes' if claim.holds(document) else 'NO')
-    console.print(table)
+    if claims:
+        console.print(table)
     return all(claim.holds(document) for claim in claims)
 
 

@@ -17,6 +17,7 @@ import sys
 import threading
 
 from fsyncstorage.timing import supervisor
+from fsyncstorage.timing.servers import served
 
 #: Who wants to connect while all threads are busy.
 BACKLOG = 1024
@@ -65,15 +66,10 @@ def _answer(opened, processes, address):
             print(f'the database cannot be opened: {failure}',
                   file=sys.stderr, flush=True)
             os._exit(1)
-    _write(address)
-    for _ in sys.stdin:
-        _write({})
+    served.tell(address)
+    served.answer()
     # Gunicorn ends its workers, too.
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
 
 
 # Each is called with a function that makes the application, for each process
