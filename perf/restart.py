@@ -11,8 +11,7 @@ with the file in the page cache as far as the storage leaves it there.  Twice:
 Stock FileStorage writes its index when it is closed and when it had to scan
 all of the file; so the first is where the index checkpoints of FsyncStorage
 (the default) count.  The time is shown by its parts, too: reading the index
-file, reading the data behind it, and writing an index.  Writes `restart.json`
-and `restart.txt`.
+file, reading the data behind it, and writing an index.
 """
 
 import contextlib
@@ -20,12 +19,10 @@ import importlib
 import os
 import random
 import signal
-import sys
 import time
 
 from ZODB.FileStorage import FileStorage
 
-import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage import index
 from fsyncstorage import recovery
@@ -33,7 +30,13 @@ from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
 
-ROUNDS = 5
+from . import filling
+from .campaign import Campaign
+from .claims import Claim
+
+STOCK, OURS = 'filestorage', 'fsync:group-commit'
+LONG, SHORT = 'after a long run', 'after a short run'
+
 OBJECTS, QUICK_OBJECTS = 500000, 20000
 MOST_CHANGES = 500  # transactions, after a long run
 SHORT_RUN = 300
@@ -56,38 +59,39 @@ def opened(directory):
 
 
 CONTESTANTS = [
-    Contestant('filestorage', 'stock FileStorage', opened_stock),
-    Contestant('fsync:group-commit', 'FsyncStorage with its defaults', opened),
+    Contestant(STOCK, 'stock FileStorage', opened_stock),
+    Contestant(OURS, 'FsyncStorage with its defaults', opened),
 ]
 
 #: (where, function, name of the part) of each contestant.
 PARTS = {
-    'filestorage': [
+    STOCK: [
         (FileStorage, '_restore_index', 'index_seconds'),
         (_stock, 'read_index', 'scan_seconds'),
         (FileStorage, '_save_index', 'save_seconds'),
     ],
-    'fsync:group-commit': [
+    OURS: [
         (index, 'load', 'index_seconds'),
         (recovery, 'recover', 'scan_seconds'),
         (FsyncStorage, '_save_index', 'save_seconds'),
     ],
 }
 
-CLAIMS = [running.Ratio(0, 'fsync:group-commit', 'seconds', at_most=0.1)]
+CLAIMS = [Claim(f'restart {LONG}, against {STOCK}', LONG, {}, OURS, 'seconds',
+                against=STOCK, under=0.1)]
 
 
-def races(quick):
+def races(quick, sync_seconds):
     return [
         Race(workload, {
             'objects': QUICK_OBJECTS if quick else OBJECTS,
-            'object_size': running.OBJECT_SIZE,
+            'object_size': filling.OBJECT_SIZE,
             'sync_latency': 0.0,
         }, measure, ('seconds', 'index_seconds', 'scan_seconds',
                      'save_seconds'))
         for workload, measure in (
-            ('after a long run', after_a_long_run),
-            ('after a short run', after_a_short_run),
+            (LONG, after_a_long_run),
+            (SHORT, after_a_short_run),
         )
     ]
 
@@ -120,10 +124,10 @@ def killed(function, *arguments):
 def run(contestant, directory, objects, changes, die=False):
     """Make so many objects, change some in so many transactions, and end."""
     with contestant.opened(directory) as storage:
-        running.fill(storage, 0, objects)
+        filling.fill(storage, 0, objects)
         known = range(len(storage))
         for _ in range(changes):
-            running.store(storage, random.sample(known, running.AT_ONCE))
+            filling.store(storage, random.sample(known, filling.AT_ONCE))
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
         storage.close()
@@ -163,6 +167,6 @@ def timed(owner, name, part, figures):
         setattr(owner, name, original)
 
 
-if __name__ == '__main__':
-    sys.exit(running.run('restart', __doc__, CONTESTANTS, races, CLAIMS,
-                         ROUNDS, unit=(1e-3, 'ms')))
+CAMPAIGNS = [Campaign(
+    'restart', 'opening 500,000 objects after `kill -9`', CONTESTANTS, races,
+    rounds=5, claims=lambda document: CLAIMS)]

@@ -9,31 +9,28 @@ Counted are the readers who got a first byte within half a minute: so many a
 server holds at once.  Timed are the requests for the small file; one that is
 not answered in half a minute counts as that.  When all readers are gone, the
 files in the blob cache are added up.  Claimed is what goes through nginx;
-waitress and gunicorn without it are there to show their own limits.  Writes
-`slow_readers.json` and `slow_readers.txt`.
+waitress and gunicorn without it are there to show their own limits.
 """
 
 import contextlib
 import os
 import selectors
 import socket
-import sys
 import threading
 import time
 
 from ZODB.blob import BLOB_SUFFIX
 
-import claims
-import running
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
 from fsyncstorage.timing import statistics
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.files import app as filesapp
-from fsyncstorage.timing.files import command as files
-from fsyncstorage.timing.files import loader as filesload
-from fsyncstorage.timing.files import sites as filesites
 
-ROUNDS = 3
+from .campaign import Campaign
+from .claims import Claim
+from .web import blobs
+from .web import load
+from .web import sites
 
 READERS, QUICK_READERS = 500, 200
 SECONDS, QUICK_SECONDS = 10, 3
@@ -54,22 +51,12 @@ THROUGH_NGINX = 'x-accel:fsync-client'
 NAMES = THROUGH_NGINX, 'waitress:fsync-client', 'gunicorn:fsync-client'
 
 
-def contestants():
-    """Those that are installed."""
-    for name in NAMES:
-        contestant = filesites.CONTESTANTS[name]
-        if reason := contestant.missing():
-            print(f'{name} is left out: {reason}', file=sys.stderr)
-        else:
-            yield contestant
-
-
-def races(quick):
+def races(quick, sync_seconds):
     return [Race('slow-readers', {
         'readers': QUICK_READERS if quick else READERS,
         'seconds': QUICK_SECONDS if quick else SECONDS,
-        'loop': files.common(quick)['loop'],
-        'pin': files.common(quick)['pin'],
+        'loop': loops.installed()[-1],  # as ZEO does
+        'pin': pinning.FREE,
     }, measure, ('served', 'others_p50_seconds', 'others_p99_seconds',
                  'cache_bytes'))]
 
@@ -78,19 +65,19 @@ def measure(contestant, directory, *, readers, seconds, loop, pin):
     with contestant.running(
             directory, size=SIZE, number=NUMBER, loop=loop, pin=pin,
             cache_size=CACHE) as address:
-        filesload.fetch(address, filesapp.SMALL, len(b'small'))
+        load.fetch(address, blobs.SMALL, len(b'small'))
         with Readers(address, readers) as crowd:
             served = crowd.served()
             times = list(_others(address, seconds))
         # One more, for which room has to be made.
-        filesload.fetch(address, filesapp.COLD, SIZE)
+        load.fetch(address, blobs.COLD, SIZE)
         return {
             'readers': readers,
             'served': served,
             'others_p50_seconds': statistics.percentile(times, 50),
             'others_p99_seconds': statistics.percentile(times, 99),
             'cache_bytes': _bytes_in(
-                os.path.join(directory, filesites.CACHE)),
+                os.path.join(directory, sites.CACHE)),
             'cache_limit': CACHE,
         }
 
@@ -144,7 +131,7 @@ def _reader(address):
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BIT)
     reader.connect(address)
     reader.sendall(
-        f'GET {filesapp.COLD} HTTP/1.0\r\nHost: localhost\r\n\r\n'.encode())
+        f'GET {blobs.COLD} HTTP/1.0\r\nHost: localhost\r\n\r\n'.encode())
     return reader
 
 
@@ -160,8 +147,8 @@ def _others(address, seconds):
     end = time.perf_counter() + seconds
     while (began := time.perf_counter()) < end:
         with contextlib.suppress(TimeoutError):
-            filesload.fetch(
-                address, filesapp.SMALL, len(b'small'), timeout=PATIENCE)
+            load.fetch(
+                address, blobs.SMALL, len(b'small'), timeout=PATIENCE)
         yield time.perf_counter() - began
         time.sleep(STEP)
 
@@ -174,7 +161,7 @@ def _bytes_in(directory):
 
 
 def claim(words, figure, **options):
-    return claims.Claim(
+    return Claim(
         words, 'slow-readers', {}, THROUGH_NGINX, figure, **options)
 
 
@@ -188,11 +175,7 @@ CLAIMS = [
 ]
 
 
-def show_claims(document, console):
-    return claims.show(CLAIMS, document, console)
-
-
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'slow_readers', __doc__, list(contestants()), races, ROUNDS,
-        tables.show_figures, show_claims))
+CAMPAIGNS = [Campaign(
+    'slow_readers', 'what others wait while many read slowly',
+    [sites.CONTESTANTS[name] for name in NAMES], races, rounds=3,
+    claims=lambda document: CLAIMS)]

@@ -7,20 +7,23 @@ which both writes and reads were measured.
 
 from rich.text import Text
 
-from .. import history
-from .. import tables
-from ..document import figures
-from ..statistics import median
-from .phrases import title
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.document import figures
+from fsyncstorage.timing.statistics import median
+from fsyncstorage.timing.zeo import tables as zeotables
+from fsyncstorage.timing.zeo.phrases import title
+
+from . import history
 
 COLUMNS = ('write', 'cold', 'hot', 'steamin')
 
-#: Of a column, and of the first one.
-WIDTH, FIRST_WIDTH = 10, 8
-
-NOTHING = (None,) * len(COLUMNS)
-
 KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
+
+
+def show_zeo(document, console):
+    """Below the tables of `fsync-time zeo`."""
+    zeotables.show(document, console)
+    show(document, console)
 
 
 def show(document, console):
@@ -29,22 +32,14 @@ def show(document, console):
         writes = _writes(document, settings)
         clients = sorted(writes.keys() & reads.keys())
         if clients:
-            historic, source = _historic(settings)
-            console.print(Text(title(settings, 'A transaction'), 'bold'))
-            _show(console, clients, {
-                **_measured(document, clients, writes, reads),
-                **historic.get(settings['objects'], {})})
+            then = (history.ZEO_2009_REMOTE if 'network_delay' in settings
+                    else history.ZEO_2009)
+            source = then['source']
+            tables.show_table(console, title(settings, 'A transaction'), _table(
+                clients, _measured(document, writes, reads),
+                then['seconds'].get(str(settings['objects']), {})))
     if source is not None:
         console.print(Text(KEY.format(source=source), 'dim'))
-
-
-def _historic(settings):
-    """What was measured then under such settings, and by whom."""
-    if 'read_latency' in settings:  # no disk was read
-        return {}, ''
-    if 'network_delay' in settings:
-        return history.ZEO_2009_REMOTE, history.ZEO_2009_REMOTE_SOURCE
-    return history.ZEO_2009, history.ZEO_2009_SOURCE
 
 
 def _writes(document, settings):
@@ -53,20 +48,20 @@ def _writes(document, settings):
     for race in tables.races_of(document, 'write'):
         theirs = document['races'][race]['settings']
         if all(theirs.get(name) == value for name, value in settings.items()
-               if name not in ('access', 'read_latency')):
+               if name != 'access'):
             found[theirs['clients']] = race
     return found
 
 
-def _measured(document, clients, writes, reads):
+def _measured(document, writes, reads):
     """As the history is: by contestant and number of clients."""
     return {
         contestant: {
-            number: [
-                _median(document, races[number], contestant, column)
-                for column in COLUMNS
-                for races in [writes if column == 'write' else reads]]
-            for number in clients}
+            str(number): [
+                _median(document, writes[number], contestant, 'write'),
+                *(_median(document, reads[number], contestant, column)
+                  for column in COLUMNS[1:])]
+            for number in writes.keys() & reads.keys()}
         for contestant in document['contestants']}
 
 
@@ -75,27 +70,18 @@ def _median(document, race, contestant, column):
     return median(values) if values else None
 
 
-def _show(console, clients, rows):
-    """As many side by side as there is room for."""
-    names = list(rows)
-    at_once = max(
-        1, (console.width - FIRST_WIDTH) // (WIDTH * len(COLUMNS)))
-    for first in range(0, len(names), at_once):
-        block = names[first:first + at_once]
-        lines = [
-            _line('', (name.rjust(WIDTH * len(COLUMNS)) for name in block)),
-            _line('clients', COLUMNS * len(block))]
-        lines += [
-            _line(number, (_put(value) for name in block
-                           for value in rows[name].get(number, NOTHING)))
-            for number in clients]
-        console.print('\n'.join(lines), highlight=False, soft_wrap=True)
-        console.print()
-
-
-def _line(first, cells):
-    return f'{first!s:{FIRST_WIDTH}}' + ''.join(
-        f'{cell:>{WIDTH}}' for cell in cells)
+def _table(clients, *measured):
+    """One storage below the other, with a row for each number of clients."""
+    table = tables.new_table('clients')
+    for column in COLUMNS:
+        table.add_column(column, justify='right')
+    for rows in measured:
+        for name, of_name in rows.items():
+            table.add_row(Text(name, 'bold'))
+            for number in clients:
+                if seconds := of_name.get(str(number)):
+                    table.add_row(f'  {number}', *map(_put, seconds))
+    return table
 
 
 def _put(value):

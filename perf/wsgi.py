@@ -1,137 +1,202 @@
-"""The command `fsync-time wsgi`: how many requests a web application takes.
+"""A web application over ZEO: one process with threads, or several processes?
 
-One process with threads is compared with several processes of one thread each,
-and the storages with each other.  It starts all servers, and stops them again.
+A small application reads a page and ten objects in it.  It runs in waitress
+(one process with four threads) and in gunicorn (one process with four threads,
+and four processes with one).  README.rst says how to read the tables.
+
+Each client is a process that asks, reads the answer, and asks again, by
+`http.client`, with a new connection for each request, as nginx makes them in
+front of such a server.  A connection that is kept would stay with the process
+that took it, however busy that is.
 """
 
-import argparse
-import sys
+import http.client
+import importlib.util
+import itertools
+import os
 
-from .. import arguments
-from .. import custom
-from .. import loops
-from .. import pinning
-from ..zeo import sites
-from . import app
-from . import loader
-from . import servers
-from . import tables
+from rich.text import Text
 
-CONTESTANTS = {name: sites.CONTESTANTS[name]
-               for name in ('zeo', 'fsync-client')}
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing import processes as clients
+from fsyncstorage.timing import statistics
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.document import figures
+from fsyncstorage.timing.document import values
+from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.statistics import median
+from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.wording import duration
+from fsyncstorage.timing.wording import number
+from fsyncstorage.timing.zeo.phrases import title
+from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
-#: Those of a post of 2009.
-DEFAULT_WORKERS, DEFAULT_CONCURRENCY = 4, [1, 8]
+from . import history
+from .campaign import Campaign
+from .web import page
+from .web import program
+
+#: By name: a server, its processes, and the threads of each.
+LAYOUTS = {
+    'waitress, 1 x 4': ('waitress', 1, 4),
+    'gunicorn, 1 x 4': ('gunicorn', 1, 4),
+    'gunicorn, 4 x 1': ('gunicorn', 4, 1),
+}
+
+#: What the application opens.
+SECTIONS = {
+    'zeo': """\
+<zeoclient>
+  server {}:{}
+</zeoclient>
+""",
+    'fsync-client': """\
+%import fsyncstorage.client
+<fsyncclient>
+  server {}:{}
+</fsyncclient>
+""",
+}
+
+#: Requests at a time, as in a post of 2009.
+CONCURRENCY = 1, 8
 
 SECONDS, QUICK_SECONDS = 3.0, 0.5
 
-DESCRIPTION = f"""\
-Measure how many requests a second a web application answers over ZEO: in one
-process with threads, and in several processes with one thread each.
+FIGURE = 'requests_per_second'
 
-The application reads a page and {app.CHILDREN} objects in it, and\
- with --write changes a
-counter that is the client's own. Both are in ZODB's cache as long as nobody
-changes them. It runs under
+KEY = (
+    'Requests a second: the median of the rounds, below it their range.'
+    f' {tables.RATIO_KEY} 1 x 4 is one process with 4 threads. p50 and p99'
+    ' are of one request. Clients make a connection for each request, and'
+    ' share the processors with the servers: 100 % of CPU is one of them.')
 
-  waitress    one process, N threads
-  gunicorn    one process, N threads; and N processes, one thread
-
-Each sample starts a ZEO server and a web server, and stops them afterwards.
-Clients are processes of their own that make a connection for each request, and
-share the processors of this machine with the servers.
-"""
-
-EPILOG = """\
-examples:
-  fsync-time wsgi --quick
-  fsync-time wsgi --write 10 --concurrency 8 --workers 2
-  fsync-time wsgi fsync-client --server gunicorn
-"""
+#: An answer that takes longer is an error.
+_TIMEOUT = 30
 
 
-def add_to(commands):
-    parser = commands.add_parser(
-        'wsgi',
-        help='how many requests a web application takes, by its processes and'
-             ' threads',
-        description=DESCRIPTION,
-        epilog=f'{arguments.contestants_help(CONTESTANTS)}\n\n{EPILOG}',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments.add_common(parser, CONTESTANTS)
-    parser.add_argument(
-        '--server', action='append', choices=list(servers.SERVERS),
-        help='the web server; can be repeated (default: both)')
-    parser.add_argument(
-        '--workers', type=arguments.positive, default=DEFAULT_WORKERS,
-        metavar='N',
-        help='so many threads, or processes'
-             f' (default: {DEFAULT_WORKERS})')
-    parser.add_argument(
-        '--concurrency', type=arguments.counts, metavar='N,...',
-        default=DEFAULT_CONCURRENCY,
-        help='so many requests at a time (default:'
-             f' {",".join(map(str, DEFAULT_CONCURRENCY))})')
-    parser.add_argument(
-        '--write', type=_percent, default=0, metavar='PERCENT',
-        help='so many of a hundred requests change something (default: 0)')
-    parser.add_argument(
-        '--seconds', type=arguments.seconds, metavar='TIME',
-        help=f'how long a sample lasts (default: {SECONDS}, or'
-             f' {QUICK_SECONDS} with --quick)')
-    parser.set_defaults(run=lambda options: run(parser, options))
+class WrongAnswer(Exception):
+    """The message is one line."""
 
 
-def run(parser, options):
-    options.server = _installed(parser, options)
-    options.contestants = arguments.able(
-        parser, options, lambda contestant: contestant.missing())
-    arguments.complete(parser, options)
-    if options.seconds is None:
-        options.seconds = QUICK_SECONDS if options.quick else SECONDS
-    return custom.run(options, 'wsgi', races, tables.show)
-
-
-def races(options, sync_seconds):
+def races(quick, sync_seconds):
     return [
-        loader.race(
-            server=server, processes=processes, threads=threads,
-            concurrency=concurrency, write=options.write,
-            seconds=options.seconds, sync_latency=latency,
-            loop=loops.installed()[-1],  # as ZEO does
-            socket=False, pin=pinning.FREE)
-        # Nothing is synced without writes.
-        for latency in (options.sync_latency if options.write else [0.0])
-        for concurrency in options.concurrency
-        for server, processes, threads in layouts(options.workers)
-        if server in options.server]
+        race(layout=layout, concurrency=concurrency,
+             seconds=QUICK_SECONDS if quick else SECONDS, sync_latency=0.0,
+             loop=loops.installed()[-1],  # as ZEO does
+             socket=False, pin=pinning.FREE)
+        for concurrency in CONCURRENCY for layout in LAYOUTS]
 
 
-def layouts(workers):
-    """Servers, each with its processes and the threads of one."""
-    return dict.fromkeys([  # with one worker the last two are the same
-        ('waitress', 1, workers),
-        ('gunicorn', 1, workers),
-        ('gunicorn', workers, 1)])
+def race(**settings):
+    return Race('wsgi', settings, measure,
+                (FIGURE, 'p50_seconds', 'p99_seconds'))
 
 
-def _installed(parser, options):
-    """Those of the servers that are there; the others are named."""
-    found = []
-    for name in dict.fromkeys(options.server or servers.SERVERS):
-        if reason := servers.missing(name):
-            print(f'{parser.prog}: {name} is left out: {reason}',
-                  file=sys.stderr)
-        else:
-            found.append(name)
-    if not found:
-        parser.error('there is no web server: pip install waitress gunicorn')
-    return found
+def measure(contestant, directory, *, layout, concurrency, seconds,
+            **site_settings):
+    """Time the requests to a server over one contestant; the figures."""
+    server, processes, threads = LAYOUTS[layout]
+    home = os.path.join(directory, 'web')
+    os.mkdir(home)
+    with contestant.running(directory, **site_settings) as site:
+        page.plant(site)
+        with served.running(
+                program.__name__, home, pinning.FREE, server=server,
+                processes=processes, threads=threads,
+                application=f'{page.__name__}.{page.Page.__name__}',
+                storage=SECTIONS[contestant.name].format(*site.address),
+                ) as web:
+            stretches = clients.run(
+                served.Site(web, web.address, None),
+                [asking(web.address, seconds)] * concurrency).results
+    durations = clients.durations(stretches)
+    took = clients.seconds(stretches)
+    return {
+        'requests': len(durations),
+        'seconds': took,
+        FIGURE: len(durations) / took,
+        **clients.percentiles(durations),
+        'loaders_cpu': sum(each.cpu for each in stretches) / took,
+    }
 
 
-def _percent(text):
-    if not text.isdecimal() or int(text) > 100:
-        raise argparse.ArgumentTypeError(
-            f'must be a whole number from 0 to 100, not {text!r}')
-    return int(text)
+def asking(address, seconds):
+    """A job that returns a stretch."""
+
+    def ask():
+        connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT)
+        try:
+            connection.request('GET', '/', headers={'Connection': 'close'})
+            response = connection.getresponse()
+            answer = response.read().decode()
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise WrongAnswer(f'{response.status}: {answer}')
+
+    def job(start):
+        ask()
+        start()
+        return clients.timed(itertools.repeat(ask), seconds)
+
+    return job
+
+
+def show(document, console):
+    tables.show_machine(document, console)
+    for shared, races in tables.series(document, 'wsgi', 'layout'):
+        requests = count(shared['concurrency'], 'request')
+        tables.show_table(
+            console, title(shared, f'{requests} at a time'),
+            _table(document, shared, races))
+    key = KEY.format(baseline=document['baseline'])
+    console.print(Text(f'{key}\n{history.WSGI_2009["source"]}\n', 'dim'))
+
+
+def _table(document, shared, races):
+    table = tables.new_table()
+    for layout in races:
+        table.add_column(layout, justify='right')
+    for contestant in document['contestants']:
+        table.add_row(contestant, *(
+            _cell(document, race, next(iter(races.values())), contestant)
+            for race in races.values()))
+    then = history.WSGI_2009['per_second'][str(shared['concurrency'])]
+    table.add_row('2009', *(
+        number(then[str(LAYOUTS[layout][1])]) for layout in races))
+    return table
+
+
+def _cell(document, race, first, contestant):
+
+    def figure(name):
+        return median(figures(document, race, contestant, name))
+
+    def remarks():
+        yield f'p50 {duration(figure("p50_seconds"))}'
+        yield f'p99 {duration(figure("p99_seconds"))}'
+        yield f'clients: {figure("loaders_cpu"):.0%} CPU'
+        ratio = statistics.ratio(
+            values(document, race, contestant, FIGURE),
+            values(document, first, contestant, FIGURE))
+        if ratio and race != first:
+            yield f'{tables.times_or_noise(ratio)} column 1'
+
+    return tables.compared_cell(
+        document, race, contestant, FIGURE, remarks())
+
+
+def obstacle(directory):
+    for server in program.SERVERS:
+        if importlib.util.find_spec(server) is None:
+            return f'{server} is not installed'
+    return None
+
+
+CAMPAIGNS = [Campaign(
+    'wsgi', 'a web application: one process with threads, or several',
+    [CONTESTANTS[name] for name in SECTIONS], races, rounds=7, show=show,
+    obstacle=obstacle)]

@@ -1,4 +1,4 @@
-"""The claims about the ZEO client, against stock ZEO and RelStorage.
+"""What the ZEO client claims, against stock ZEO and RelStorage.
 
 Client processes read and write small objects over TCP on this machine, by
 `FsyncClient` at `fsync-runzeo` and by the client of ZEO at its own server;
@@ -6,28 +6,26 @@ RelStorage over PostgreSQL and SQLite takes part where it is installed.  Reads
 have 334 objects a transaction; one client is pinned, to the processor of its
 server and to another one.  Servers and clients of ZEO run on asyncio and,
 where it is installed, on uvloop; the read channels of FsyncClient run on no
-event loop.  Writes
-`zeo_client.json` (all samples) and `zeo_client.txt` (the tables and the
-claims).  README.rst says how to read them.
+event loop.  README.rst says how to read them.
 """
 
 import dataclasses
-import sys
 
-import claims
-import running
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import sites
-from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.zeo import writing
+from fsyncstorage.timing.zeo.sites import CONTESTANTS
+
+from . import table2009
+from .campaign import Campaign
+from .claims import Claim
+from .peers import relstorages
 
 STOCK, OURS = 'zeo', 'fsync-client'
-POSTGRESQL, SQLITE = 'relstorage:postgresql', 'relstorage:sqlite'
+POSTGRESQL = relstorages.POSTGRESQL.name
 
-ROUNDS = 5
 SECONDS, QUICK_SECONDS = 2.0, 0.5  # of a sample of writes
 
 MANY = 334  # objects in a transaction
@@ -43,17 +41,7 @@ PINNED = {
 }
 
 
-def contestants():
-    """Those that are installed."""
-    for name in STOCK, OURS, POSTGRESQL, SQLITE:
-        contestant = sites.CONTESTANTS[name]
-        if reason := contestant.missing():
-            print(f'{name} is left out: {reason}', file=sys.stderr)
-        else:
-            yield contestant
-
-
-def races(quick):
+def races(quick, sync_seconds):
     return [race for loop in loops.installed()
             for race in races_on(loop, quick)]
 
@@ -72,7 +60,7 @@ def races_on(loop, quick):
 
 
 def of_reads(how, figure, access, pin, clients=1, against=STOCK, **options):
-    return claims.Claim(
+    return Claim(
         f'{how}, {access}, {count(clients, "client")}{PINNED[pin]},'
         f' against {against}',
         'read', {'clients': clients, 'access': access, 'pin': pin},
@@ -105,11 +93,11 @@ def of_a_crowd():
 
 
 def of_writes():
-    yield claims.Claim(
+    yield Claim(
         f'commit of {count(MANY, "object")}, 1 client, against {STOCK}',
         'write', {'clients': 1, 'objects': MANY}, OURS, 'p50_seconds',
         against=STOCK, under=0.5)
-    yield claims.Claim(
+    yield Claim(
         f'commits of 1 object a second, {CROWD} clients, against {STOCK}',
         'write', {'clients': CROWD, 'objects': 1}, OURS, against=STOCK,
         at_least=2.0)
@@ -129,16 +117,17 @@ def claims_on(loop):
             settings={**claim.settings, 'loop': loop})
 
 
-def show_claims(document, console):
+def claims(document):
     """Those about what took part."""
-    return claims.show(
-        [claim for loop in loops.NAMES for claim in claims_on(loop)
-         if claim.against in document['contestants'] and any(
-             race['settings']['loop'] == loop for race in document['races'])],
-        document, console)
+    return [
+        claim for loop in loops.NAMES for claim in claims_on(loop)
+        if claim.against in document['contestants'] and any(
+            race['settings']['loop'] == loop for race in document['races'])]
 
 
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'zeo_client', __doc__, list(contestants()), races, ROUNDS,
-        zeotables.show, show_claims))
+CAMPAIGNS = [Campaign(
+    'zeo_client', 'commits and reads of the clients, and of the peers',
+    [CONTESTANTS[STOCK], CONTESTANTS[OURS],
+     relstorages.POSTGRESQL, relstorages.SQLITE],
+    races, rounds=5, claims=claims, show=table2009.show_zeo, command='zeo',
+    added=relstorages.versions)]

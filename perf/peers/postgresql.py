@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 
-from . import foreign
+from .. import foreign
 
 PROGRAMS = 'initdb', 'postgres'
 

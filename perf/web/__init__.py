@@ -1,5 +1,7 @@
-"""The command `fsync-time files`.
+"""Files and pages from a database to a browser: who sends, and who asks.
 
-Who takes part is in `sites`: programs that send, `app` and `nginx`.  What is
-timed is in `work`: `loader` asks, and `memory` looks at the processes.
+`program` runs an application in a web server: `blobs` has those that send
+files, `page` one that makes pages.  `nginx` sends files by itself.  What takes
+part in `files` is in `sites`; `load` asks for files, and `memory` looks at the
+processes that send them.
 """

@@ -1,30 +1,17 @@
-"""A program: an application that sends blobs, in waitress or in gunicorn.
+"""Applications that send blobs.
 
-Its paths are `/small`, a blob before all others; `/warm`, always the same one
-of them; and `/cold`, with each request the next one: so who measures can ask
-for one path, and get another file each time.
-
-It speaks with the driver as `served` says.  It ends when nobody can speak to
-it any more, or the driver is gone.
+Their paths are `/small`, a blob before all others; `/warm`, always the same
+one of them; and `/cold`, with each request the next one: so who measures can
+ask for one path, and get another file each time.
 """
 
 import itertools
-import json
 import os
-import signal
-import socket
-import sys
-import threading
 
 import ZODB
 import ZODB.config
 
-from .. import supervisor
-from .. import population
-from ..wsgi import servers as wsgiservers
-
-#: As many as ask at a time; and who wants to connect meanwhile.
-THREADS, BACKLOG = 10, 1024
+from fsyncstorage.timing import population
 
 #: Where nginx has the files that it is told to send.
 LOCATION = '/blob-files/'
@@ -32,37 +19,20 @@ LOCATION = '/blob-files/'
 SMALL, WARM, COLD = '/small', '/warm', '/cold'
 
 
-def main(options):
-    """With the options of `served.running`; returns when the server ends."""
-    os.chdir(options['directory'])
-    supervisor.inherit(options['bond'])
-    supervisor.follow()
-    listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
-    threading.Thread(target=_answer, daemon=True).start()
-    # Who connects from now on waits until the server takes it.
-    _write(listener.getsockname())
-    application = APPLICATIONS[options['application']](
-        options['storage'], options['files'])
-
-    def make():
-        application.open()
-        return application
-
-    wsgiservers.SERVERS[options['server']](listener, make, 1, THREADS)
-
-
 class Blobs:
     """Blobs of a storage; subclasses have the `answer`."""
 
-    def __init__(self, storage, files):
-        self._storage = storage
+    def __init__(self, options):
+        self._storage = options['storage']
         #: The directory that nginx has at `LOCATION`, or None.
-        self._files = files
+        self._files = options['files']
+        self._threads = options['threads']
 
     def open(self):
         """In the process that serves."""
         self._db = ZODB.DB(
-            ZODB.config.storageFromString(self._storage), pool_size=THREADS)
+            ZODB.config.storageFromString(self._storage),
+            pool_size=self._threads)
         with self._db.transaction() as connection:
             small, *others = [
                 blob._p_oid for blob in population.ghosts(connection, 'blobs')]
@@ -119,8 +89,8 @@ class Stock(Blobs):
 class Bare:
     """No more than the header: every path is the one file."""
 
-    def __init__(self, storage, files):
-        [self._name] = os.listdir(files)
+    def __init__(self, options):
+        [self._name] = os.listdir(options['files'])
 
     def open(self):
         pass
@@ -131,21 +101,3 @@ class Bare:
             ('Content-Length', '0'),
             ('X-Accel-Redirect', LOCATION + self._name)])
         return []
-
-
-APPLICATIONS = {'ours': Ours, 'stock': Stock, 'bare': Bare}
-
-
-def _answer():
-    for _ in sys.stdin:
-        _write({})
-    # Gunicorn ends its worker, too.
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
-
-
-if __name__ == '__main__':
-    main(json.loads(sys.argv[1]))

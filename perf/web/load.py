@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 
-from ..crew import Crew
+from fsyncstorage.timing.crew import Crew
 
 _PIECE = 1 << 18
 

@@ -13,7 +13,7 @@ _PROC = pathlib.Path('/proc')
 
 #: Those that are looked at, by what their command line has.
 ROLES = {
-    'application': 'fsyncstorage.timing.files.app',
+    'application': 'perf.web.program',
     'nginx': 'nginx: worker process',
     'server': 'fsyncstorage.timing.servers.launcher',
 }

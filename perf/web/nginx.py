@@ -15,9 +15,9 @@ import signal
 import subprocess
 import sys
 
-from ..servers import foreign
-from .app import BACKLOG
-from .app import LOCATION
+from .. import foreign
+from .blobs import LOCATION
+from .program import BACKLOG
 
 PLAIN = '/plain/'
 

@@ -1,4 +1,4 @@
-"""What can take part in `fsync-time files`, by name: who sends, from where.
+"""What can take part in `files`, by name: who sends, from where.
 
 Who sends is nginx alone; nginx, told by an application (X-Accel-Redirect); or
 the server of the application itself, waitress or gunicorn.  The blobs are in a
@@ -11,11 +11,16 @@ import dataclasses
 import importlib.util
 import os
 
-from ..blobs import sites as blobsites
-from ..blobs import work as blobwork
-from ..servers import served
-from . import app
-from . import nginx as filesnginx
+from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import work as blobwork
+from fsyncstorage.timing.servers import served
+
+from . import blobs
+from . import nginx
+from . import program
+
+#: Of an application: as many as ask at a time.
+THREADS = 10
 
 CACHE = 'cache'
 
@@ -57,12 +62,12 @@ _PLAIN_FILE = 'file'
 class FileSite:
     name: str
     summary: str
-    #: A server, and an application of `app`; None: there is none.
+    #: A server, and a class of `blobs`; None: there is none.
     server: str | None = None
     application: str | None = None
     #: A contestant of `fsync-time blobs`; None: the file is a plain one.
     storage: str | None = None
-    nginx: bool = False
+    by_nginx: bool = False
 
     can_be_slowed = False  # nothing is synced
 
@@ -73,10 +78,10 @@ class FileSite:
 
     def missing(self):
         """What of it is not installed, or None."""
-        for module in self.server, self.application == 'ours' and 'webob':
+        for module in self.server, self.application == 'Ours' and 'webob':
             if module and importlib.util.find_spec(module) is None:
                 return f'{module} is not installed'
-        return filesnginx.missing() if self.nginx else None
+        return nginx.missing() if self.by_nginx else None
 
     @contextlib.contextmanager
     def running(self, directory, *, pin, cache_size=ROOMY, **settings):
@@ -88,22 +93,20 @@ class FileSite:
             files, section = stack.enter_context(self._filled(
                 directory, pin=pin, cache_size=cache_size, **settings))
 
-            def start(program, **options):
-                home = os.path.join(directory, program)
+            def start(module, **options):
+                home = os.path.join(directory, module.__name__)
                 os.mkdir(home)
                 return stack.enter_context(served.running(
-                    f'fsyncstorage.timing.files.{program}', home, pin,
-                    **options)).address
+                    module.__name__, home, pin, **options)).address
 
             address = None
             if self.server:
                 address = start(
-                    'app', server=self.server, storage=section,
-                    application=self.application,
-                    files=files if self.nginx else None)
-            if self.nginx:
-                address = start(
-                    'nginx', files=files, application=address)
+                    program, server=self.server, processes=1, threads=THREADS,
+                    application=f'{blobs.__name__}.{self.application}',
+                    storage=section, files=files if self.by_nginx else None)
+            if self.by_nginx:
+                address = start(nginx, files=files, application=address)
             yield tuple(address)
 
     @contextlib.contextmanager
@@ -126,10 +129,10 @@ class FileSite:
     def path(self, way):
         """What is asked for; None: there is no such file."""
         if self.storage:
-            return {'small': app.SMALL, 'warm': app.WARM,
-                    'cold': app.COLD}[way]
-        plain = app.WARM if self.server else (
-            f'{filesnginx.PLAIN}{_PLAIN_FILE}')
+            return {'small': blobs.SMALL, 'warm': blobs.WARM,
+                    'cold': blobs.COLD}[way]
+        plain = blobs.WARM if self.server else (
+            f'{nginx.PLAIN}{_PLAIN_FILE}')
         return plain if way == 'warm' else None
 
 
@@ -150,20 +153,20 @@ _OVER = {
 
 
 def _sites():
-    yield FileSite('nginx', 'nginx, a plain file', nginx=True)
+    yield FileSite('nginx', 'nginx, a plain file', by_nginx=True)
     yield FileSite(
         'x-accel:bare', 'nginx, told by a function that does nothing else',
-        'waitress', 'bare', nginx=True)
+        'waitress', 'Bare', by_nginx=True)
     for over in 'direct', 'fsync-client':
         storage, words = _OVER[over]
         yield FileSite(
             f'x-accel:{over}', f'nginx, told by BlobResponse; {words}',
-            'waitress', 'ours', storage, nginx=True)
+            'waitress', 'Ours', storage, by_nginx=True)
     for server in 'waitress', 'gunicorn':
         for over, (storage, words) in _OVER.items():
             application, by = (
-                ('stock', 'file_wrapper') if storage == STOCK
-                else ('ours', 'BlobResponse'))
+                ('Stock', 'file_wrapper') if storage == STOCK
+                else ('Ours', 'BlobResponse'))
             yield FileSite(f'{server}:{over}', f'{server}, {by}; {words}',
                            server, application, storage)
 

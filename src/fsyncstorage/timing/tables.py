@@ -120,7 +120,7 @@ def show_machine(document, console):
     console.print()
 
 
-def show_figures(document, console):
+def show_figures(document, console, put=None):
     """All that contestants are compared by, of races that are not known."""
     show_machine(document, console)
     for position, race in enumerate(document['races']):
@@ -129,7 +129,8 @@ def show_figures(document, console):
             table.add_column(figure, justify='right')
         for contestant in document['contestants']:
             table.add_row(contestant, *(
-                compared_cell(document, position, contestant, figure)
+                compared_cell(
+                    document, position, contestant, figure, put=put)
                 for figure in race['compared']))
         show_table(console, ', '.join([race['workload'], *(
             f'{name} {value}' for name, value in race['settings'].items())]),
@@ -143,7 +144,8 @@ def rounds(document):
             document['rounds'], 'round')
 
 
-def compared_cell(document, race, contestant, figure, remarks=()):
+def compared_cell(
+        document, race, contestant, figure, remarks=(), put=None):
     """The median of a figure, its ratio and ranges, and what else to say.
 
     A rate has the processor time of one below it.
@@ -152,15 +154,17 @@ def compared_cell(document, race, contestant, figure, remarks=()):
     if found is None:
         return ''  # interrupted before it was measured
     ratio = found['ratio'] if contestant != document['baseline'] else None
+    put = put or (duration if figure.endswith('seconds') else number)
     cell = Text()
-    cell.append(number(found['median']), 'bold')
-    small = [_range(found, number)]
+    cell.append(put(found['median']), 'bold')
+    small = [_range(found, put)]
     if ratio:
         cell.append(f'  {times_or_noise(ratio)}',
                     'cyan' if carried(ratio) else 'dim')
         if ratio['interval']:
             small.append('-'.join(map(times, ratio['interval'])))
-    small.extend(_cpu_of_one(document, race, contestant, figure))
+    if figure.endswith('per_second'):
+        small.extend(_cpu_of_one(document, race, contestant, figure))
     small.extend(remarks)
     for line in small:
         cell.append(f'\n{line}', 'dim')

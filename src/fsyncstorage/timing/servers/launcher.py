@@ -18,6 +18,7 @@ import ZODB.event
 from .. import latency
 from .. import loops
 from .. import supervisor
+from . import served
 
 
 def main(options, **counted):
@@ -41,19 +42,14 @@ def _tell(counted, event):
     if type(event).__name__ == 'Serving':
         threading.Thread(
             target=_answer, args=(counted,), daemon=True).start()
-        _write(event.address)
+        served.tell(event.address)
 
 
 def _answer(counted):
-    for _ in sys.stdin:
-        _write({
-            'cpu_seconds': time.process_time(),
-            **{name: len(each) for name, each in counted.items()}})
+    served.answer(lambda: {
+        'cpu_seconds': time.process_time(),
+        **{name: len(each) for name, each in counted.items()}})
     os._exit(0)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
 
 
 if __name__ == '__main__':

@@ -58,6 +58,17 @@ class Nobody:
         return self._usage
 
 
+def tell(value):
+    """In the program: a line for the driver."""
+    print(json.dumps(value), flush=True)
+
+
+def answer(usage=dict):
+    """In the program: until nobody can ask any more."""
+    for _ in sys.stdin:
+        tell(usage())
+
+
 @contextlib.contextmanager
 def running(program, directory, pin, **options):
     """A `Server`; what this process starts meanwhile is pinned as a client.

@@ -5,12 +5,14 @@ address when clients can connect, passes on errors, and ends it when its own
 standard input is closed, or the driver is gone.
 """
 
-import json
+import functools
 import os
 import socket
 import subprocess
 import sys
 import threading
+
+from fsyncstorage.timing.servers import served
 
 _LAST_WORDS_SECONDS = 1
 
@@ -33,14 +35,15 @@ def serve(command, bond, address, *, ready, chatter, end, **options):
             if chatter not in line:
                 sys.stderr.write(line)
             elif ready in line:
-                _write(address)
+                served.tell(address)
 
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, **options)
-    for watch, what in (_answer, sys.stdin), (_follow, bond):
+    for needed in served.answer, functools.partial(os.read, bond, 1):
         threading.Thread(
-            target=watch, args=(what, process, end), daemon=True).start()
+            target=_end_after, args=(needed, process, end),
+            daemon=True).start()
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     code = process.wait()
@@ -49,16 +52,6 @@ def serve(command, bond, address, *, ready, chatter, end, **options):
     return code if code >= 0 else 128 - code  # as a shell says it
 
 
-def _answer(questions, process, end):
-    for _ in questions:
-        _write({})
+def _end_after(needed, process, end):
+    needed()
     process.send_signal(end)
-
-
-def _follow(bond, process, end):
-    os.read(bond, 1)
-    process.send_signal(end)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
