@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing.commits import tables as commits_tables
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
@@ -65,7 +66,7 @@ CLAIMS = [
 
 
 def show(document, console):
-    tables.show_commits(document, console)
+    commits_tables.show(document, console)
     table = tables.new_table('2004')
     table.add_column('1 thread', justify='right')
     for contestant, per_second in history.COMMITS_2004['per_second'].items():

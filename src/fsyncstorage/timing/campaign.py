@@ -4,8 +4,7 @@ Contestants of one race do the same work under the same settings, and only they
 are compared.  They run in turn, A B C, then B C A: each round starts with
 another one.  The races of a campaign run in turn too, round by round.  So a
 slow minute of the machine hits all of them, and no single one of their rounds
-decides.  A round can repeat that, and then stands for all its samples.  Round
-0 warms up, once, and does not count.
+decides.  Round 0 warms up, and does not count.
 """
 
 import contextlib
@@ -52,13 +51,11 @@ class SampleFailed(Exception):
     """Names the contestant and the settings; the message is one line."""
 
 
-def schedule(races, contestants, rounds, repeats=1):
+def schedule(races, contestants, rounds):
     """The steps of a campaign, in order; round 0 is the warm-up."""
-    numbers = [0] + [
-        number for number in range(1, rounds + 1) for _ in range(repeats)]
     steps = []
-    for position, number in enumerate(numbers):
-        first = position % len(contestants)
+    for number in range(rounds + 1):
+        first = number % len(contestants)
         turn = contestants[first:] + contestants[:first]
         steps += [
             Step(number, race, contestant)
@@ -82,7 +79,8 @@ def run(races, steps, scratch, progress):
             watch = quiet.Watch()
             try:
                 figures = supervisor.run(
-                    work, step.contestant, directory, meanwhile=progress.tick)
+                    work, step.contestant, directory,
+                    meanwhile=progress.refresh)
             except supervisor.Failed as error:
                 raise SampleFailed(_failure(step, race, error)) from error
             others = watch.seen()

@@ -201,7 +201,7 @@ def _try_out(contestant):
 
 def _announce(contestant, command, options, races):
     """What its owner may mind is said before."""
-    samples = 1 + options.rounds * options.repeats
+    samples = 1 + options.rounds
     written = samples * sum(
         race.written for race in races if race.takes(contestant))
     if written:

@@ -17,7 +17,7 @@ FORMAT = 'fsync-time 1'
 AMOUNTS = ('transactions', 'seconds')
 
 
-def new(command, races, contestants, rounds, baseline, machine, repeats=1):
+def new(command, races, contestants, rounds, baseline, machine):
     return {
         'format': FORMAT,
         'command': command,
@@ -32,7 +32,6 @@ def new(command, races, contestants, rounds, baseline, machine, repeats=1):
             for contestant in contestants
         },
         'rounds': rounds,
-        'repeats': repeats,
         'baseline': baseline,
         'races': [
             {
@@ -89,19 +88,29 @@ def figures(document, race, contestant, figure):
 
 
 def values(document, race, contestant, figure):
-    """A dict of any figure, known or not, by the rounds that count.
+    """A dict of any figure, known or not, by the rounds that count."""
+    return {
+        sample['round']: sample['figures'][figure]
+        for sample in document['samples']
+        if sample['race'] == race and sample['contestant'] == contestant
+        and sample['round'] > 0
+        and sample['figures'].get(figure) is not None}
 
-    The samples of a round stand for it with their mean.
+
+def grouped(document, workload, inside):
+    """Races that differ in these settings alone.
+
+    Pairs: the settings that they share, and their numbers.
     """
     found = {}
-    for sample in document['samples']:
-        if (sample['race'] == race and sample['contestant'] == contestant
-                and sample['round'] > 0
-                and sample['figures'].get(figure) is not None):
-            found.setdefault(sample['round'], []).append(
-                sample['figures'][figure])
-    return {number: statistics.mean(of_round)
-            for number, of_round in found.items()}
+    for number, race in enumerate(document['races']):
+        if race['workload'] == workload:
+            shared = {name: value for name, value in race['settings'].items()
+                      if name not in inside}
+            _, numbers = found.setdefault(
+                frozenset(shared.items()), (shared, []))
+            numbers.append(number)
+    return list(found.values())
 
 
 def save(document, path):

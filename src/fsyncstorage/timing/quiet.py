@@ -1,8 +1,8 @@
 """What others did with the processors while samples were taken.
 
-Others are all processes but the driver and those of its samples, and the other
-machines on the same host, as far as they took processors away (steal).  Threads
-of the kernel are not: they write to the disk for the samples.
+Others are all processes but the driver and those of its samples, and other
+machines on the same host, as far as they took processors away (steal).  The
+threads of the kernel are not: they write to the disk for the samples.
 
 It is known on Linux, from counters that tick a hundred times a second: a short
 sample says little by itself, and all samples of a round say enough.

@@ -49,11 +49,10 @@ def run(options, command, make_races, show, added=lambda options: (),
             also_added = list(added(options))
             document = documents.new(
                 command, races, options.contestants, options.rounds,
-                options.baseline.name, described, options.repeats)
+                options.baseline.name, described)
             document['added'] = ' '.join([document['added'], *also_added])
             _measure(document, races, options, scratch)
         show(document, Console())
-        _draw(document, options)
     except KeyboardInterrupt:
         kept = (
             f'what was measured so far is in {options.json}'
@@ -67,8 +66,7 @@ def run(options, command, make_races, show, added=lambda options: (),
 
 
 def _measure(document, races, options, scratch):
-    steps = campaign.schedule(
-        races, options.contestants, options.rounds, options.repeats)
+    steps = campaign.schedule(races, options.contestants, options.rounds)
     try:
         with CampaignProgress(steps, options.rounds) as progress:
             for sample in campaign.run(
@@ -80,13 +78,6 @@ def _measure(document, races, options, scratch):
             documents.summarise(document)
             if options.json:
                 documents.save(document, options.json)
-
-
-def _draw(document, options):
-    if options.plot:
-        # Not before it is wanted: matplotlib is large, and an extra.
-        from .reports import drawing
-        drawing.save_all(document, options.plot)
 
 
 @contextlib.contextmanager

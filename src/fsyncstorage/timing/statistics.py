@@ -19,13 +19,11 @@ from statistics import fmean
 from statistics import median
 from statistics import stdev
 
-__all__ = ['carried', 'mean', 'median', 'percentile', 'ratio', 'spread']
+__all__ = ['carried', 'median', 'percentile', 'ratio', 'spread']
 
 #: How often an interval holds.  At most one of twenty differences that are
 #: none may be named; this leaves a margin.
 CONFIDENCE = 0.96
-
-mean = fmean
 
 
 def percentile(values, percent):

@@ -4,7 +4,6 @@ By size, over ZEO with a blob cache that is empty or filled, and without any
 server.
 """
 
-import argparse
 import functools
 
 from .. import arguments
@@ -18,9 +17,9 @@ from . import work
 
 READ, WRITE = WORKLOADS = 'read', 'write'
 
-DEFAULT_CLIENTS, QUICK_CLIENTS = [1, 4], [1]
-DEFAULT_SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20]
-QUICK_SIZES = [5 << 10, 5 << 20]
+#: Usual, and with --quick.
+CLIENTS = [1, 4], [1]
+SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20], [5 << 10, 5 << 20]
 
 LARGEST_SIZE = 2 << 30
 
@@ -53,15 +52,10 @@ examples:
 
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'blobs',
-        help='what it takes to read and to write a blob, by size',
-        description=DESCRIPTION,
-        epilog=(f'{arguments.contestants_help(sites.CONTESTANTS)}\n\n'
-                f'{EPILOG}'),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments.add_common(parser, sites.CONTESTANTS)
+    parser = arguments.add_measuring(
+        commands, 'blobs',
+        'what it takes to read and to write a blob, by size', DESCRIPTION,
+        sites.CONTESTANTS, EPILOG)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
         help='what to measure; can be repeated (default: both)')
@@ -72,19 +66,14 @@ def add_to(commands):
              ' --quick)')
     parser.add_argument(
         '--clients', type=arguments.counts, metavar='N,...',
-        help='so many processes at a time (default: 1,4, or 1 with --quick);'
+        help=f'so many processes at a time ({arguments.default(CLIENTS)});'
              ' a storage without a server takes part with one')
     parser.set_defaults(run=lambda options: run(parser, options))
 
 
 def run(parser, options):
-    arguments.complete(parser, options)
-    options.workload = options.workload or WORKLOADS
-    for name, usual, quick in (
-            ('clients', DEFAULT_CLIENTS, QUICK_CLIENTS),
-            ('sizes', DEFAULT_SIZES, QUICK_SIZES)):
-        if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else usual)
+    arguments.complete(parser, options, clients=CLIENTS, sizes=SIZES,
+                       workload=(WORKLOADS, WORKLOADS))
     return custom.run(options, 'blobs', races, tables.show)
 
 

@@ -5,17 +5,15 @@ on each policy of FsyncStorage, by number of threads and by what is added to
 each sync.
 """
 
-import argparse
-
 from .. import arguments
 from .. import custom
-from .. import tables
 from .. import wording
 from ..contestants import CONTESTANTS
 from . import committing
 from . import loading
+from . import tables
 
-DEFAULT_THREADS = [1, 8, 16]
+THREADS = [1, 8, 16]
 
 #: Unless told otherwise, a sample has as many transactions as one sync each
 #: lets through in about so many seconds, within bounds: threads must commit
@@ -37,7 +35,8 @@ Threads commit transactions that each set one key of an IIBTree, as fast as
 they can, as in the experiment that Tim Peters posted to zodb-dev in 2004. Each
 contestant is measured in turn, round by round, each time in a new process on
 an empty directory. The table shows commits a second, median and range of the
-rounds, and how many times the baseline that is, with the range of the rounds.
+rounds, and how many times the baseline that is, with an interval; and what a
+commit takes of the processors.
 """
 
 EPILOG = """\
@@ -51,19 +50,13 @@ examples:
 
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'commits',
-        help='what a durable commit costs, by policy and number of threads',
-        description=DESCRIPTION,
-        epilog=f'{arguments.contestants_help(CONTESTANTS)}\n\n{EPILOG}',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments.add_common(parser, CONTESTANTS)
+    parser = arguments.add_measuring(
+        commands, 'commits',
+        'what a durable commit costs, by policy and number of threads',
+        DESCRIPTION, CONTESTANTS, EPILOG)
     parser.add_argument(
-        '--threads', type=arguments.counts, default=DEFAULT_THREADS,
-        metavar='N,...',
-        help='measure with so many threads at a time'
-             f' (default: {",".join(map(str, DEFAULT_THREADS))})')
+        '--threads', type=arguments.counts, default=THREADS, metavar='N,...',
+        help='measure with so many threads at a time (default: 1,8,16)')
     parser.add_argument(
         '--size', type=arguments.sizes, default=[0], metavar='SIZE,...',
         help='each transaction also stores an object with so many bytes, like'
@@ -98,7 +91,7 @@ def run(parser, options):
             f' {most_threads} threads')
     if options.shared and most_threads == 1:
         parser.error('--shared needs more than one thread')
-    return custom.run(options, 'commits', races, tables.show_commits)
+    return custom.run(options, 'commits', races, tables.show)
 
 
 def races(options, sync_seconds):

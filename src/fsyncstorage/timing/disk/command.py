@@ -4,7 +4,6 @@ Ways to sync are measured by themselves, and the policies with the storages:
 how syncs are shared, and what the rest of a commit takes, is not guessed.
 """
 
-import argparse
 import dataclasses
 import os
 
@@ -44,13 +43,9 @@ examples:
 
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'disk',
-        help='what one sync costs here, and which policy to choose',
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.add_command(
+        commands, 'disk', 'what one sync costs here, and which policy to'
+        ' choose', DESCRIPTION, EPILOG)
     parser.add_argument(
         'directory', nargs='?', default=os.curdir, type=arguments.directory,
         metavar='PATH',
@@ -67,7 +62,6 @@ def run(options):
     options.contestants = [*probing.WAYS, *STORAGES]
     options.baseline = probing.WAYS[0]
     options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    options.repeats = 1
     return session.run(options, 'disk', races, tables.show)
 
 
