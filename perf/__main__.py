@@ -6,35 +6,26 @@ can be measured here, 130 interrupted.
 """
 
 import argparse
+import importlib
 import pathlib
 import sys
 
 from fsyncstorage.timing import arguments
 from fsyncstorage.timing.reports import command as reports
 
-from . import blob_cache
-from . import blobs_2004
 from . import campaign
-from . import checkpoints
-from . import files
-from . import fsync_2004
 from . import questions
-from . import restart
-from . import slow_readers
-from . import wsgi
-from . import zeo_2009
-from . import zeo_client
-from . import zeo_cold
-from . import zeo_server
 
 RESULTS = pathlib.Path(__file__).with_name('results')
 
+MODULES = (
+    'fsync_2004', 'restart', 'checkpoints', 'zeo_server', 'zeo_client',
+    'zeo_2009', 'zeo_cold', 'blobs_2004', 'blob_cache', 'files',
+    'slow_readers', 'wsgi')
+
 CAMPAIGNS = {
-    each.name: each for module in (
-        fsync_2004, restart, checkpoints, zeo_server, zeo_client, zeo_2009,
-        zeo_cold, blobs_2004, blob_cache, files,
-        slow_readers, wsgi)
-    for each in module.CAMPAIGNS}
+    each.name: each for name in MODULES
+    for each in importlib.import_module(f'perf.{name}').CAMPAIGNS}
 
 
 def main(argv=None):

@@ -7,6 +7,7 @@ standard input is closed, or the driver is gone.
 
 import functools
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +16,12 @@ import threading
 from fsyncstorage.timing.servers import served
 
 _LAST_WORDS_SECONDS = 1
+
+
+def found(program, *directories):
+    """The path of a program, or None; these come after those of PATH."""
+    return shutil.which(program) or shutil.which(
+        program, path=os.pathsep.join(directories))
 
 
 def free_port(host):

@@ -3,8 +3,7 @@
 The process that takes a sample goes into a network namespace of the server's,
 starts the server there, and goes on to one for the clients.  Each has a TUN
 device; a process of ours takes the packets of one, lets them wait, and gives
-them to the other.  So a delay needs nothing else of the kernel, and no program
-to be set up.
+them to the other.  So a delay needs nothing else of the kernel.
 
 It promises the order of the packets, and no less delay than it was told.  The
 process is given a processor before all others, for busy clients do not keep a
@@ -21,8 +20,10 @@ import ctypes
 import fcntl
 import os
 import select
+import shutil
 import socket
 import struct
+import subprocess
 import time
 
 from fsyncstorage.timing import statistics
@@ -33,21 +34,17 @@ CONTROL = '/dev/net/tun'
 #: Set aside for examples: nobody's machines have them.
 SERVER, CLIENTS = '192.0.2.1', '192.0.2.2'
 
-#: The network that the two devices make: two addresses.
-_MASK = '255.255.255.252'
-
-_NAME, _LOOPBACK = b'tunnel', b'lo'
+#: Of a device.
+_NAME = 'tunnel'
 
 #: Nobody listens there.
 _CLOSED_PORT = 1
 _ROUND_TRIPS = 9
 
-# From Linux's sched.h, if_tun.h and sockios.h.
+# From Linux's sched.h and if_tun.h.
 _NEW_NETWORK = 0x40000000
 _TUNSETIFF = 0x400454ca
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
-_SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK = 0x8914, 0x8916, 0x891c
-_IFF_UP = 0x1
 
 #: No packet is larger.
 _PACKET = 1 << 16
@@ -83,6 +80,8 @@ def obstacle():
     """Why they cannot be apart, or None."""
     if not os.path.exists(CONTROL):
         return f'this system has no {CONTROL}'
+    if shutil.which('ip') is None:
+        return 'ip is not installed, which sets up network devices'
     if os.geteuid():
         return 'it makes network devices: only root may'
     return None
@@ -113,25 +112,20 @@ def _refusal():
 
 
 def _new_namespace(address):
-    """A descriptor of one, and that of its device; this process is in it."""
-    _call('unshare', _NEW_NETWORK)
-    # A new one has a loopback device that is down.
-    _set(_SIOCSIFFLAGS, _flags(_LOOPBACK, _IFF_UP))
-    return os.open('/proc/thread-self/ns/net', os.O_RDONLY), _device(address)
+    """A descriptor of one, and that of its device; this process is in it.
 
-
-def _device(address):
-    """A descriptor that reads what is sent in this namespace.
-
-    The device belongs to the namespace, and is gone when the descriptor is
-    closed everywhere.
+    The second one reads what is sent in this namespace.  The device belongs to
+    that, and is gone when the descriptor is closed everywhere.
     """
-    descriptor = os.open(CONTROL, os.O_RDWR)
-    fcntl.ioctl(descriptor, _TUNSETIFF, _flags(_NAME, _IFF_TUN | _IFF_NO_PI))
-    _set(_SIOCSIFADDR, _address(_NAME, address))
-    _set(_SIOCSIFNETMASK, _address(_NAME, _MASK))
-    _set(_SIOCSIFFLAGS, _flags(_NAME, _IFF_UP))
-    return descriptor
+    _call('unshare', _NEW_NETWORK)
+    device = os.open(CONTROL, os.O_RDWR)
+    fcntl.ioctl(device, _TUNSETIFF, struct.pack(
+        '16sH22x', _NAME.encode(), _IFF_TUN | _IFF_NO_PI))
+    # The network that the two devices make has two addresses.
+    for command in (f'address add {address}/30 dev {_NAME}',
+                    f'link set {_NAME} up', 'link set lo up'):
+        subprocess.run(['ip', *command.split()], check=True)
+    return os.open('/proc/thread-self/ns/net', os.O_RDONLY), device
 
 
 def _call(name, *arguments):
@@ -140,20 +134,6 @@ def _call(name, *arguments):
     if getattr(library, name)(*arguments):
         error = ctypes.get_errno()
         raise OSError(error, f'{name}: {os.strerror(error)}')
-
-
-def _set(request, argument):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, request, argument)
-
-
-def _flags(name, flags):
-    return struct.pack('16sH22x', name, flags)
-
-
-def _address(name, address):
-    return struct.pack(
-        '16sHxx4s16x', name, socket.AF_INET, socket.inet_aton(address))
 
 
 @contextlib.contextmanager

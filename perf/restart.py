@@ -15,6 +15,7 @@ file, reading the data behind it, and writing an index.
 """
 
 import contextlib
+import functools
 import importlib
 import os
 import random
@@ -49,18 +50,15 @@ def path(directory):
 
 
 @contextlib.contextmanager
-def opened_stock(directory):
-    yield FileStorage(path(directory))
-
-
-@contextlib.contextmanager
-def opened(directory):
-    yield FsyncStorage(path(directory))
+def opened(storage, directory):
+    yield storage(path(directory))
 
 
 CONTESTANTS = [
-    Contestant(STOCK, 'stock FileStorage', opened_stock),
-    Contestant(OURS, 'FsyncStorage with its defaults', opened),
+    Contestant(STOCK, 'stock FileStorage',
+               functools.partial(opened, FileStorage)),
+    Contestant(OURS, 'FsyncStorage with its defaults',
+               functools.partial(opened, FsyncStorage)),
 ]
 
 #: (where, function, name of the part) of each contestant.

@@ -29,29 +29,20 @@ def show_zeo(document, console):
 def show(document, console):
     source = None
     for settings, reads in tables.series(document, 'read', 'clients'):
-        writes = _writes(document, settings)
-        clients = sorted(writes.keys() & reads.keys())
-        if clients:
-            then = (history.ZEO_2009_REMOTE if 'network_delay' in settings
-                    else history.ZEO_2009)
-            source = then['source']
-            tables.show_table(
-                console, title(settings, 'A transaction'), _table(
-                    clients, _measured(document, writes, reads),
-                    then['seconds'].get(str(settings['objects']), {})))
+        place = {name: value for name, value in settings.items()
+                 if name != 'access'}
+        for theirs, writes in tables.series(document, 'write', 'clients'):
+            clients = sorted(writes.keys() & reads.keys())
+            if clients and place.items() <= theirs.items():
+                then = (history.ZEO_2009_REMOTE if 'network_delay' in place
+                        else history.ZEO_2009)
+                source = then['source']
+                tables.show_table(
+                    console, title(settings, 'A transaction'), _table(
+                        clients, _measured(document, writes, reads),
+                        then['seconds'].get(str(settings['objects']), {})))
     if source is not None:
         console.print(Text(KEY.format(source=source), 'dim'))
-
-
-def _writes(document, settings):
-    """The races of writes that go with such reads, by number of clients."""
-    found = {}
-    for race in tables.races_of(document, 'write'):
-        theirs = document['races'][race]['settings']
-        if all(theirs.get(name) == value for name, value in settings.items()
-               if name != 'access'):
-            found[theirs['clients']] = race
-    return found
 
 
 def _measured(document, writes, reads):

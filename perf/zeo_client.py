@@ -83,46 +83,35 @@ def of_one_client(pin, most):
                 f'{how} read', f'{how}_p50_seconds', access, pin, under=NOISE)
 
 
-def of_a_crowd():
-    for access, against, least in (
-            ('get', STOCK, 2.2), ('ghosts', STOCK, 3.0),
-            ('ghosts', POSTGRESQL, 1.4)):
-        yield of_reads(
-            'cold objects a second', 'cold_per_second', access, pinning.FREE,
-            CROWD, against, at_least=least)
-
-
-def of_writes():
-    yield Claim(
+CLAIMS = [
+    *of_one_client(pinning.SAME, 1 / 3),
+    *of_one_client(pinning.ACROSS, 0.55),
+    *(of_reads(
+        'cold objects a second', 'cold_per_second', access, pinning.FREE,
+        CROWD, against, at_least=least)
+      for access, against, least in (
+          ('get', STOCK, 2.2), ('ghosts', STOCK, 3.0),
+          ('ghosts', POSTGRESQL, 1.4))),
+    Claim(
         f'commit of {count(MANY, "object")}, 1 client, against {STOCK}',
         'write', {'clients': 1, 'objects': MANY}, OURS, 'p50_seconds',
-        against=STOCK, under=0.5)
-    yield Claim(
+        against=STOCK, under=0.5),
+    Claim(
         f'commits of 1 object a second, {CROWD} clients, against {STOCK}',
         'write', {'clients': CROWD, 'objects': 1}, OURS, against=STOCK,
-        at_least=2.0)
-
-
-def all_claims():
-    yield from of_one_client(pinning.SAME, 1 / 3)
-    yield from of_one_client(pinning.ACROSS, 0.55)
-    yield from of_a_crowd()
-    yield from of_writes()
-
-
-def claims_on(loop):
-    for claim in all_claims():
-        yield dataclasses.replace(
-            claim, words=f'{claim.words}, {loop}',
-            settings={**claim.settings, 'loop': loop})
+        at_least=2.0),
+]
 
 
 def claims(document):
-    """Those about what took part."""
+    """On each loop, those about what took part."""
+    measured = {race['settings']['loop'] for race in document['races']}
     return [
-        claim for loop in loops.NAMES for claim in claims_on(loop)
-        if claim.against in document['contestants'] and any(
-            race['settings']['loop'] == loop for race in document['races'])]
+        dataclasses.replace(
+            claim, words=f'{claim.words}, {loop}',
+            settings={**claim.settings, 'loop': loop})
+        for loop in sorted(measured) for claim in CLAIMS
+        if claim.against in document['contestants']]
 
 
 CAMPAIGNS = [Campaign(

@@ -60,8 +60,7 @@ def _found(program):
     """The path of a program, or None; the newest of several."""
     versions = sorted(
         glob.glob(_DEBIAN), key=lambda path: (len(path), path), reverse=True)
-    return shutil.which(program) or shutil.which(
-        program, path=os.pathsep.join(versions))
+    return foreign.found(program, *versions)
 
 
 def _account_exists():

@@ -11,7 +11,6 @@ it any more, or the driver is gone.
 import json
 import os
 import pathlib
-import shutil
 import signal
 import string
 import subprocess
@@ -49,7 +48,7 @@ def version():
 
 def _found():
     # Debian has it in a directory that is in root's PATH alone.
-    return shutil.which('nginx') or shutil.which('nginx', path='/usr/sbin')
+    return foreign.found('nginx', '/usr/sbin')
 
 
 def main(options):
