@@ -2,7 +2,6 @@
 
     python -m perf record NAME
     python -m perf draw NAME
-    python -m perf report
 
 from the root of a checkout.  `README.rst` says what each of them measures.
 

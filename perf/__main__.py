@@ -60,15 +60,13 @@ def parser():
              ' is there was recorded')
     recording.set_defaults(run=_record)
     drawing = commands.add_parser(
-        'draw', help='make text and pictures of what was recorded again')
+        'draw', help='make texts, pictures and a page of HTML of what was'
+        ' recorded, again')
     drawing.add_argument(
         'campaigns', nargs='*', type=_campaign, metavar='NAME',
         help='(default: all that were recorded)')
     drawing.set_defaults(run=_draw)
-    reporting = commands.add_parser(
-        'report', help='make a page of HTML of what was recorded')
-    reporting.set_defaults(run=_report)
-    for each in recording, drawing, reporting:
+    for each in recording, drawing:
         each.add_argument(
             '--results', default=RESULTS, type=pathlib.Path, metavar='DIR',
             help='where the results are (default: perf/results)')
@@ -98,12 +96,6 @@ def _draw(options):
             one for one in CAMPAIGNS.values()
             if (options.results / f'{one.name}.json').exists()]:
         campaign.draw(each, options.results)
-    return 0
-
-
-def _report(options):
-    if campaign.can_draw():
-        questions.drawing()
     return reports.write(
         options.results, options.results / 'report.html', _show,
         questions.ALL)

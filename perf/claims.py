@@ -46,17 +46,11 @@ class Claim:
         return self.found(document).get('median')
 
     def _values(self, document, settings, contestant, figure):
-        race = self._race(document, settings)
-        if race is None:
-            return {}
-        return documents.values(document, race, contestant, figure)
-
-    def _race(self, document, settings):
         for number, race in enumerate(document['races']):
             if race['workload'] == self.workload and (
                     settings.items() <= race['settings'].items()):
-                return number
-        return None
+                return documents.values(document, number, contestant, figure)
+        return {}
 
     def holds(self, document):
         measured = self.measured(document)

@@ -25,8 +25,6 @@ from fsyncstorage.timing import pinning
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.document import figures
-from fsyncstorage.timing.statistics import median
 from fsyncstorage.timing.wording import number
 
 from . import history
@@ -172,9 +170,8 @@ def show(document, console):
     tables.show_machine(document, console)
     tables.show_grids(document, console, GRIDS)
     console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
-    for _, races in tables.series(document, 'files', 'size'):
-        tables.show_table(console, 'Memory', _memory_table(document, races))
-        console.print(Text(MEMORY_KEY, 'dim'))
+    tables.show_grids(document, console, MEMORY_GRIDS)
+    console.print(Text(MEMORY_KEY, 'dim'))
     history.show_files(console)
 
 
@@ -188,24 +185,6 @@ def _speed_grid(way, title):
                        'size', history.kilobytes, remarks)
 
 
-def _memory_table(document, races):
-    table = tables.new_table('process')
-    for size in races:
-        table.add_column(history.kilobytes(size), justify='right')
-    for contestant in document['contestants']:
-        for role in memory.ROLES:
-            cells = [_memory(document, race, contestant, role)
-                     for race in races.values()]
-            if any(cells):
-                table.add_row(f'{contestant}, {role}', *cells)
-    return table
-
-
-def _memory(document, race, contestant, role):
-    found = figures(document, race, contestant, memory.figure(role))
-    return _megabytes(median(found)) if found else ''
-
-
 def _megabytes(bytes_):
     return f'{number(bytes_ / (1 << 20))} MB'
 
@@ -217,6 +196,12 @@ GRIDS = (
         'files', lambda shared: 'Until the first byte of a cold file',
         'first_byte_seconds', 'size', history.kilobytes),
 )
+
+MEMORY_GRIDS = [
+    tables.Grid(
+        'files', lambda shared, role=role: f'Memory: {role}',
+        memory.figure(role), 'size', history.kilobytes, put=_megabytes)
+    for role in memory.ROLES]
 
 
 def added(contestants):

@@ -16,7 +16,6 @@ import contextlib
 import os
 import selectors
 import socket
-import threading
 import time
 
 from ZODB.blob import BLOB_SUFFIX
@@ -28,7 +27,7 @@ from fsyncstorage.timing.campaign import Race
 
 from .campaign import Campaign
 from .claims import Claim
-from .web import blobs
+from .web import applications
 from .web import load
 from .web import sites
 
@@ -65,12 +64,16 @@ def measure(contestant, directory, *, readers, seconds, loop, pin):
     with contestant.running(
             directory, size=SIZE, number=NUMBER, loop=loop, pin=pin,
             cache_size=CACHE) as address:
-        load.fetch(address, blobs.SMALL, len(b'small'))
+        load.fetch(address, applications.SMALL, len(b'small'))
         with Readers(address, readers) as crowd:
-            served = crowd.served()
-            times = list(_others(address, seconds))
+            end = time.perf_counter() + PATIENCE
+            while len(crowd.served) < readers and time.perf_counter() < end:
+                crowd.read()
+                time.sleep(PAUSE)
+            served = len(crowd.served)
+            times = list(_others(address, seconds, crowd))
         # One more, for which room has to be made.
-        load.fetch(address, blobs.COLD, SIZE)
+        load.fetch(address, applications.COLD, SIZE)
         return {
             'readers': readers,
             'served': served,
@@ -83,46 +86,32 @@ def measure(contestant, directory, *, readers, seconds, loop, pin):
 
 
 class Readers:
-    """They read as long as the `with` lasts, in a thread."""
+    """They are there as long as the `with` lasts."""
 
     def __init__(self, address, number):
         self._selector = selectors.DefaultSelector()
-        self._waiting = number
-        self._served = threading.Condition()
-        self._ended = threading.Event()
+        #: Those that got something.
+        self.served = set()
         self._readers = [_reader(address) for _ in range(number)]
-        for reader in self._readers:
-            self._selector.register(reader, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._read)
 
     def __enter__(self):
-        self._thread.start()
+        for reader in self._readers:
+            self._selector.register(reader, selectors.EVENT_READ)
         return self
 
     def __exit__(self, *error):
-        self._ended.set()
-        self._thread.join()
         self._selector.close()
         for reader in self._readers:
             reader.close()
 
-    def served(self):
-        """How many got something, when all did or the time is over."""
-        with self._served:
-            self._served.wait_for(lambda: not self._waiting, PATIENCE)
-            return len(self._readers) - self._waiting
-
-    def _read(self):
-        known = set()
-        while not self._ended.wait(PAUSE):
-            for key, _ in self._selector.select(0):
-                if not _taken(key.fileobj):
-                    self._selector.unregister(key.fileobj)
-                elif key.fd not in known:
-                    known.add(key.fd)
-                    with self._served:
-                        self._waiting -= 1
-                        self._served.notify()
+    def read(self):
+        """Each takes a bit of what there is for it."""
+        for key, _ in self._selector.select(0):
+            with contextlib.suppress(ConnectionError):
+                if key.fileobj.recv(BIT):
+                    self.served.add(key.fd)
+                    continue
+            self._selector.unregister(key.fileobj)
 
 
 def _reader(address):
@@ -130,26 +119,24 @@ def _reader(address):
     # Else the system would read for it.
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BIT)
     reader.connect(address)
-    reader.sendall(
-        f'GET {blobs.COLD} HTTP/1.0\r\nHost: localhost\r\n\r\n'.encode())
+    reader.sendall(b''.join([
+        f'GET {applications.COLD} HTTP/1.0\r\n'.encode(),
+        b'Host: localhost\r\n\r\n']))
     return reader
 
 
-def _taken(reader):
-    try:
-        return reader.recv(BIT)
-    except OSError:
-        return b''
-
-
-def _others(address, seconds):
-    """The times of requests for the small file."""
+def _others(address, seconds, crowd):
+    """The times of requests for the small file, while the crowd reads on."""
     end = time.perf_counter() + seconds
+    read = 0.0
     while (began := time.perf_counter()) < end:
         with contextlib.suppress(TimeoutError):
             load.fetch(
-                address, blobs.SMALL, len(b'small'), timeout=PATIENCE)
+                address, applications.SMALL, len(b'small'), timeout=PATIENCE)
         yield time.perf_counter() - began
+        if began - read > PAUSE:
+            read = began
+            crowd.read()
         time.sleep(STEP)
 
 

@@ -10,7 +10,7 @@ front of such a server.  A connection that is kept would stay with the process
 that took it, however busy that is.
 """
 
-import http.client
+import functools
 import importlib.util
 import itertools
 import os
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing import population
 from fsyncstorage.timing import processes as clients
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
@@ -30,8 +31,10 @@ from fsyncstorage.timing.zeo.sites import CONTESTANTS
 from . import history
 from .campaign import Campaign
 from .claims import Claim
-from .web import page
+from .web import applications
+from .web import load
 from .web import program
+from .web import sites
 
 #: By name: a server, its processes, and the threads of each.
 ONE, MANY = 'gunicorn, 1 x 4', 'gunicorn, 4 x 1'
@@ -39,21 +42,6 @@ LAYOUTS = {
     'waitress, 1 x 4': ('waitress', 1, 4),
     ONE: ('gunicorn', 1, 4),
     MANY: ('gunicorn', 4, 1),
-}
-
-#: What the application opens.
-SECTIONS = {
-    'zeo': """\
-<zeoclient>
-  server {}:{}
-</zeoclient>
-""",
-    'fsync-client': """\
-%import fsyncstorage.client
-<fsyncclient>
-  server {}:{}
-</fsyncclient>
-""",
 }
 
 #: Requests at a time, as in a post of 2009.
@@ -68,14 +56,6 @@ KEY = (
     ' threads. p50 and p99 are of one request. Clients make a connection for'
     ' each request, and share the processors with the servers: 100 % of CPU is'
     ' one of them.')
-
-#: An answer that takes longer is an error.
-_TIMEOUT = 30
-
-
-class WrongAnswer(Exception):
-    """The message is one line."""
-
 
 def races(quick, sync_seconds):
     return [
@@ -98,12 +78,12 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
     home = os.path.join(directory, 'web')
     os.mkdir(home)
     with contestant.running(directory, **site_settings) as site:
-        page.plant(site)
+        population.plant(site, page=applications.CHILDREN)
         with served.running(
                 program.__name__, home, pinning.FREE, server=server,
                 processes=processes, threads=threads,
-                application=f'{page.__name__}.{page.Page.__name__}',
-                storage=SECTIONS[contestant.name].format(*site.address),
+                application=f'{applications.__name__}.Page',
+                storage=sites.section(contestant.name, home, site.address)
                 ) as web:
             stretches = clients.run(
                 served.Site(web, web.address, None),
@@ -121,17 +101,7 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
 
 def asking(address, seconds):
     """A job that returns a stretch."""
-
-    def ask():
-        connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT)
-        try:
-            connection.request('GET', '/', headers={'Connection': 'close'})
-            response = connection.getresponse()
-            answer = response.read().decode()
-        finally:
-            connection.close()
-        if response.status != http.HTTPStatus.OK:
-            raise WrongAnswer(f'{response.status}: {answer}')
+    ask = functools.partial(load.fetch, address, '/')
 
     def job(start):
         ask()
@@ -178,5 +148,5 @@ def obstacle(directory):
 
 CAMPAIGNS = [Campaign(
     'wsgi', 'a web application: one process with threads, or several',
-    [CONTESTANTS[name] for name in SECTIONS], races, rounds=7, claims=claims,
-    show=show, drawn=True, obstacle=obstacle)]
+    [CONTESTANTS[name] for name in (sites.STOCK, sites.OURS)], races,
+    rounds=7, claims=claims, show=show, drawn=True, obstacle=obstacle)]

@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from .. import foreign
-from .blobs import LOCATION
+from .applications import LOCATION
 from .program import BACKLOG
 
 PLAIN = '/plain/'

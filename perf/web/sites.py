@@ -15,7 +15,7 @@ from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
 
-from . import blobs
+from . import applications
 from . import nginx
 from . import program
 
@@ -27,30 +27,22 @@ CACHE = 'cache'
 DIRECT, OURS, STOCK = 'fsync:group-commit', 'fsync-client', 'zeo'
 
 #: What the application opens.
-_SECTIONS = {
-    DIRECT: """\
+_DIRECT = """\
 %import fsyncstorage
 <fsyncstorage>
   path {directory}/Data.fs
   blob-dir {files}
 </fsyncstorage>
-""",
-    OURS: """\
-%import fsyncstorage.client
-<fsyncclient>
-  server {server}
-  blob-dir {files}
-  blob-cache-size {cache_size}
-</fsyncclient>
-""",
-    STOCK: """\
-<zeoclient>
-  server {server}
-  blob-dir {files}
-  blob-cache-size {cache_size}
-</zeoclient>
-""",
+"""
+_CLIENTS = {
+    OURS: '%import fsyncstorage.client\n<fsyncclient>{}</fsyncclient>\n',
+    STOCK: '<zeoclient>{}</zeoclient>\n',
 }
+_OF_CLIENTS = """
+  server {}:{}
+  blob-dir {}
+  blob-cache-size {}
+"""
 
 #: Nothing has to leave it: so much is in no sample.
 ROOMY = '16GB'
@@ -58,11 +50,17 @@ ROOMY = '16GB'
 _PLAIN_FILE = 'file'
 
 
+def section(client, cache, address, cache_size=ROOMY):
+    """Of the configuration of a client, stock or ours."""
+    return _CLIENTS[client].format(
+        _OF_CLIENTS.format(*address, cache, cache_size))
+
+
 @dataclasses.dataclass(frozen=True)
 class FileSite:
     name: str
     summary: str
-    #: A server, and a class of `blobs`; None: there is none.
+    #: A server, and a class of `applications`; None: there is none.
     server: str | None = None
     application: str | None = None
     #: A contestant of `fsync-time blobs`; None: the file is a plain one.
@@ -103,7 +101,7 @@ class FileSite:
             if self.server:
                 address = start(
                     program, server=self.server, processes=1, threads=THREADS,
-                    application=f'{blobs.__name__}.{self.application}',
+                    application=f'{applications.__name__}.{self.application}',
                     storage=section, files=files if self.by_nginx else None)
             if self.by_nginx:
                 address = start(nginx, files=files, application=address)
@@ -120,18 +118,20 @@ class FileSite:
                 directory, sync_latency=0.0, socket=False,
                 **site_settings) as site:
             blobwork.plant(site, number, size)
-            files = os.path.join(
-                directory, CACHE if site.address else blobsites.BLOBS)
-            yield files, _SECTIONS[self.storage].format(
-                directory=directory, files=files, cache_size=cache_size,
-                server=site.address and '{}:{}'.format(*site.address))
+            if site.address is None:
+                files = os.path.join(directory, blobsites.BLOBS)
+                yield files, _DIRECT.format(directory=directory, files=files)
+            else:
+                files = os.path.join(directory, CACHE)
+                yield files, section(
+                    self.storage, files, site.address, cache_size)
 
     def path(self, way):
         """What is asked for; None: there is no such file."""
         if self.storage:
-            return {'small': blobs.SMALL, 'warm': blobs.WARM,
-                    'cold': blobs.COLD}[way]
-        plain = blobs.WARM if self.server else (
+            return {'small': applications.SMALL, 'warm': applications.WARM,
+                    'cold': applications.COLD}[way]
+        plain = applications.WARM if self.server else (
             f'{nginx.PLAIN}{_PLAIN_FILE}')
         return plain if way == 'warm' else None
 

@@ -51,6 +51,8 @@ class Grid:
     #: Called with the settings of a race and a function that gives the median
     #: of one of its figures, or None: what else there is to say.
     remarks: typing.Callable = lambda settings, figure: ()
+    #: How the rate is put; None: as usual.
+    put: typing.Callable | None = None
 
 
 def show_grids(document, console, grids):
@@ -80,7 +82,7 @@ def _grid_cell(document, grid, race, contestant):
 
     return compared_cell(
         document, race, contestant, grid.figure, grid.remarks(
-            document['races'][race]['settings'], figure))
+            document['races'][race]['settings'], figure), grid.put)
 
 
 def percentiles(figure, prefix=''):

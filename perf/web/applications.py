@@ -1,10 +1,11 @@
-"""Applications that send blobs.
+"""Applications: one makes pages, the others send blobs.
 
 Their paths are `/small`, a blob before all others; `/warm`, always the same
 one of them; and `/cold`, with each request the next one: so who measures can
 ask for one path, and get another file each time.
 """
 
+import html
 import itertools
 import os
 
@@ -15,6 +16,9 @@ from fsyncstorage.timing import population
 
 #: Where nginx has the files that it is told to send.
 LOCATION = '/blob-files/'
+
+#: Objects of a page.
+CHILDREN = 10
 
 SMALL, WARM, COLD = '/small', '/warm', '/cold'
 
@@ -101,3 +105,29 @@ class Bare:
             ('Content-Length', '0'),
             ('X-Accel-Redirect', LOCATION + self._name)])
         return []
+
+
+class Page:
+    """Lists objects; each request has a connection of its own."""
+
+    def __init__(self, options):
+        self._storage = options['storage']
+
+    def open(self):
+        """In the process that serves; one look fills its caches."""
+        self._db = ZODB.DB(ZODB.config.storageFromString(self._storage))
+        self._show()
+
+    def __call__(self, environ, start_response):
+        body = self._show().encode()
+        start_response('200 OK', [
+            ('Content-Type', 'text/html; charset=utf-8'),
+            ('Content-Length', str(len(body)))])
+        return [body]
+
+    def _show(self):
+        with self._db.transaction() as connection:
+            items = '\n'.join(
+                f'<li>{child["number"]}: {html.escape(child["filling"])}'
+                for child in population.ghosts(connection, 'page'))
+            return f'<!DOCTYPE html>\n<title>Page</title>\n<ul>\n{items}\n'
