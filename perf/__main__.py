@@ -111,6 +111,8 @@ def _draw(options):
 
 
 def _report(options):
+    if campaign.can_draw():
+        questions.drawing()
     return reports.write(
         options.results, options.results / 'report.html', _show,
         questions.ALL)

@@ -21,10 +21,12 @@ import typing
 from rich.console import Console
 
 from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import quiet
 from fsyncstorage.timing import session
 from fsyncstorage.timing import tables
 
 from . import claims
+from . import questions
 
 QUICK_ROUNDS = 2
 
@@ -51,6 +53,8 @@ class Campaign:
     #: The command of `fsync-time` whose races these are, if it has all of
     #: them: its report shows them, too.
     command: str | None = None
+    #: There is something to compare over threads, clients or sizes.
+    drawn: bool = False
     #: Called with those that take part: sentences on what was added.
     added: typing.Callable = lambda contestants: ()
     #: Called with a directory: why it cannot be measured there, or None.
@@ -63,7 +67,10 @@ class Campaign:
 
 
 def record(campaign, options):
-    """Measure; the exit code: 0 when all claims hold."""
+    """Measure; the exit code: 0 when all claims hold.
+
+    A quick run is too rough to judge them.
+    """
     contestants = list(_able(campaign))
     reason = campaign.obstacle(options.directory) or (
         not contestants and 'nothing is left to measure')
@@ -76,7 +83,7 @@ def record(campaign, options):
     code = session.run(
         argparse.Namespace(
             contestants=contestants, baseline=contestants[0],
-            directory=options.directory, plot=None, repeats=1,
+            directory=options.directory,
             json=None if options.quick else os.fspath(new),
             rounds=options.rounds or (
                 QUICK_ROUNDS if options.quick else campaign.rounds)),
@@ -94,7 +101,7 @@ def record(campaign, options):
             return 1
         os.replace(new, path)
         draw(campaign, options.results)
-    return 0 if all(hold) else 1
+    return 0 if options.quick or all(hold) else 1
 
 
 def draw(campaign, results):
@@ -104,15 +111,18 @@ def draw(campaign, results):
     documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if importlib.util.find_spec('matplotlib') is None:
-        _complain(campaign, 'there is no matplotlib to draw its pictures')
+    if not campaign.drawn:
         return
-    # An extra, and large.
-    from fsyncstorage.timing.reports import drawing
+    if can_draw():
+        questions.drawing().save_all(
+            document, results / 'pictures' / campaign.name, ['png'],
+            questions.ALL)
+    else:
+        _complain(campaign, 'there is no matplotlib to draw its pictures')
 
-    from . import questions
-    drawing.save_all(document, results / 'pictures' / campaign.name, ['png'],
-                     questions.ALL)
+
+def can_draw():
+    return importlib.util.find_spec('matplotlib') is not None
 
 
 def _able(campaign):
@@ -137,14 +147,15 @@ def _is_worse(new, path):
         if now > before:
             return (
                 f'others kept {now:.2f} processors busy, and {before:.2f} when'
-                ' the other result was recorded')
+                ' what is recorded was measured')
     return None
 
 
 def company(document):
-    """How many processors others kept busy meanwhile; of an older document,
-    before it began."""
-    return document['machine']['load_average']
+    """How many processors others kept busy meanwhile; where that is not known,
+    how many were wanted before it began."""
+    found = quiet.share(document)
+    return document['machine']['load_average'] if found is None else found
 
 
 def _complain(campaign, message):

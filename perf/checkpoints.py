@@ -151,7 +151,7 @@ def claims(document):
 
 CAMPAIGNS = [
     Campaign(
-        'checkpoints', 'the latency of a commit, with checkpoints of the index',
+        'checkpoints', 'the latency of a commit, with checkpoints of an index',
         contestants('index_checkpoint', {
             'no checkpoints': '1000GB',
             'default': DEFAULT_INDEX_CHECKPOINT,

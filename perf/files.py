@@ -26,9 +26,7 @@ from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.document import figures
-from fsyncstorage.timing.document import result
 from fsyncstorage.timing.statistics import median
-from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.wording import number
 
 from . import history
@@ -38,8 +36,6 @@ from .web import load
 from .web import memory
 from .web import nginx
 from .web.sites import CONTESTANTS
-
-AT_ONCE = 10
 
 #: Those of the notes of 2004.
 SIZES = SMALL, _, MEDIUM, LARGE, HUGE = [
@@ -75,15 +71,8 @@ PROCESSES = (
 FLAT = 1.25
 
 KEY = (
-    'Files a second: the median of the rounds, below it their range.'
-    f' {tables.RATIO_KEY} A KB is 1,024 bytes, a MB 1,048,576.\n')
-
-WAYS = {
-    'warm': 'Warm: one file, which was sent before',
-    'cold': 'Cold: files that the blob cache does not have yet',
-}
-
-TIMES_KEY = 'The median of the rounds, below it their range.\n'
+    f'Files a second: {tables.RATES_KEY} A KB is 1,024 bytes, a MB'
+    ' 1,048,576.\n')
 
 MEMORY_KEY = (
     'The most that a process had in memory while files were sent, what it'
@@ -117,14 +106,14 @@ def measure(contestant, directory, *, size, requests, volume, cold_volume,
             **site_settings):
     """The figures of one contestant."""
     cold = blobwork.number(size, requests, cold_volume)
-    warm = max(AT_ONCE, blobwork.number(size, requests, volume))
+    warm = max(load.AT_ONCE, blobwork.number(size, requests, volume))
     figures = {}
     with contestant.running(
             directory, size=size, number=1 + cold, **site_settings) as address:
 
         def ask(way, requests):
             figures[f'{way}_per_second'] = per_second = load.load(
-                address, contestant.path(way), size, requests, AT_ONCE)
+                address, contestant.path(way), size, requests, load.AT_ONCE)
             figures[f'{way}_bytes_per_second'] = per_second * size
 
         if small := contestant.path('small'):
@@ -181,52 +170,35 @@ LARGE_CLAIMS = [
 
 def show(document, console):
     tables.show_machine(document, console)
+    tables.show_grids(document, console, GRIDS)
+    console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
     for _, races in tables.series(document, 'files', 'size'):
-        for way, title in WAYS.items():
-            _show(document, console, races, title,
-                  functools.partial(_speed, way))
-        console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
-        _show(document, console, races,
-              'Until the first byte of a cold file', _first_byte)
-        console.print(Text(TIMES_KEY, 'dim'))
-        _show_memory(document, console, races)
+        tables.show_table(console, 'Memory', _memory_table(document, races))
         console.print(Text(MEMORY_KEY, 'dim'))
     history.show_files(console)
 
 
-def _show(document, console, races, title, cell):
-    table = history.table_by_size(races)
-    for name in document['contestants']:
-        cells = [cell(document, race, name) for race in races.values()]
-        if any(cells):  # it takes part
-            table.add_row(name, *cells)
-    tables.show_table(console, title, table)
+def _speed_grid(way, title):
+
+    def remarks(settings, figure):
+        if bytes_ := figure(f'{way}_bytes_per_second'):
+            yield f'{_megabytes(bytes_)}/s'
+
+    return tables.Grid('files', lambda shared: title, f'{way}_per_second',
+                       'size', history.kilobytes, remarks)
 
 
-def _speed(way, document, race, contestant):
-    bytes_ = figures(document, race, contestant, f'{way}_bytes_per_second')
-    return tables.compared_cell(
-        document, race, contestant, f'{way}_per_second',
-        [f'{_megabytes(median(bytes_))}/s'] if bytes_ else [])
-
-
-def _first_byte(document, race, contestant):
-    found = result(document, race, contestant, 'first_byte_seconds')
-    if found is None:
-        return ''
-    return (f'{duration(found["median"])}\n'
-            f'{duration(found["min"])}-{duration(found["max"])}')
-
-
-def _show_memory(document, console, races):
-    table = history.table_by_size(races, 'process')
+def _memory_table(document, races):
+    table = tables.new_table('process')
+    for size in races:
+        table.add_column(history.kilobytes(size), justify='right')
     for contestant in document['contestants']:
         for role in memory.ROLES:
             cells = [_memory(document, race, contestant, role)
                      for race in races.values()]
             if any(cells):
                 table.add_row(f'{contestant}, {role}', *cells)
-    tables.show_table(console, 'Memory', table)
+    return table
 
 
 def _memory(document, race, contestant, role):
@@ -236,6 +208,15 @@ def _memory(document, race, contestant, role):
 
 def _megabytes(bytes_):
     return f'{number(bytes_ / (1 << 20))} MB'
+
+
+GRIDS = (
+    _speed_grid('warm', 'Warm: one file, which was sent before'),
+    _speed_grid('cold', 'Cold: files that the blob cache does not have yet'),
+    tables.Grid(
+        'files', lambda shared: 'Until the first byte of a cold file',
+        'first_byte_seconds', 'size', history.kilobytes),
+)
 
 
 def added(contestants):
@@ -252,7 +233,7 @@ CAMPAIGNS = [
         'files', 'files from a blob to a browser, by size',
         list(CONTESTANTS.values()),
         functools.partial(races, SIZES, QUICK_SIZES),
-        rounds=7, claims=lambda document: CLAIMS),
+        rounds=7, claims=lambda document: CLAIMS, drawn=True),
     _campaign(
         'large_files', 'the same, files of 1 GB',
         [CONTESTANTS[name] for name in OF_LARGE_FILES],

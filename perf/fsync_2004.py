@@ -76,7 +76,8 @@ def show(document, console):
 
 
 _campaign = functools.partial(
-    Campaign, claims=lambda document: CLAIMS, show=show, command='commits')
+    Campaign, claims=lambda document: CLAIMS, show=show, command='commits',
+    drawn=True)
 
 CAMPAIGNS = [
     _campaign(

@@ -20,23 +20,22 @@ COMMITS_2004 = _ALL['commits_2004']
 #: write, and of a cold, hot and steamin read.
 ZEO_2009, ZEO_2009_REMOTE = _ALL['zeo_2009'], _ALL['zeo_2009_remote']
 
-#: Requests a second, by how many at a time, and number of processes.
+#: A sentence.
 WSGI_2009 = _ALL['wsgi_2009']
 
 
 def show_files(console):
     """Requests for files a second: by sizes, and who sent them."""
     for one in _ALL['files']:
-        table = table_by_size(
-            [size << 10 for size in one['kilobytes']], one['year'])
+        table = tables.new_table(one['year'])
+        for size in one['kilobytes']:
+            table.add_column(kilobytes(size << 10), justify='right')
         for name, values in one['per_second'].items():
             table.add_row(name, *map(number, values))
         console.print(table)
         console.print(Text(f'Requests a second. {one["source"]}\n', 'dim'))
 
 
-def table_by_size(sizes, heading='contestant'):
-    table = tables.new_table(heading)
-    for size in sizes:
-        table.add_column(f'{size >> 10:,} KB', justify='right')
-    return table
+def kilobytes(size):
+    """Sizes of files were no whole megabytes in 2004."""
+    return f'{size >> 10:,} KB'

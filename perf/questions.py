@@ -4,7 +4,7 @@ from fsyncstorage.timing import wording
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.reports.pictures import Question
 
-from . import files
+from .web.load import AT_ONCE
 
 _MB = 1 << 20
 
@@ -13,12 +13,34 @@ _WAYS = {'warm: the file was sent before': 'warm', _COLD: 'cold'}
 
 
 def _of_files(settings):
-    return f'over HTTP, {files.AT_ONCE} requests at a time'
+    return f'over HTTP, {AT_ONCE} requests at a time'
 
 
 def _of_a_file(size):
     """Those of 2004 are no whole megabytes."""
     return f'{size >> 10:,} KB' if size % _MB else wording.size(size)
+
+
+#: Colours and marks of those that have none in the pictures of `fsync-time`.
+LOOKS = {
+    'nginx': ('#000000', '*'),
+    'x-accel:bare': ('#7b3294', '^'),
+    'x-accel:direct': ('#08519c', '^'),
+    'x-accel:fsync-client': ('#8c0d12', '^'),
+    'waitress:direct': ('#4292c6', 'o'),
+    'waitress:fsync-client': ('#e0383e', 'o'),
+    'waitress:zeo': ('#606060', 'o'),
+    'gunicorn:direct': ('#8fbfe0', 's'),
+    'gunicorn:fsync-client': ('#f0938a', 's'),
+    'gunicorn:zeo': ('#a8a8a8', 's'),
+}
+
+
+def drawing():
+    """What draws them; it needs matplotlib, an extra, and large."""
+    from fsyncstorage.timing.reports import drawing
+    drawing.LOOKS.update(LOOKS)
+    return drawing
 
 
 ALL = (

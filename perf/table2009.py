@@ -35,9 +35,10 @@ def show(document, console):
             then = (history.ZEO_2009_REMOTE if 'network_delay' in settings
                     else history.ZEO_2009)
             source = then['source']
-            tables.show_table(console, title(settings, 'A transaction'), _table(
-                clients, _measured(document, writes, reads),
-                then['seconds'].get(str(settings['objects']), {})))
+            tables.show_table(
+                console, title(settings, 'A transaction'), _table(
+                    clients, _measured(document, writes, reads),
+                    then['seconds'].get(str(settings['objects']), {})))
     if source is not None:
         console.print(Text(KEY.format(source=source), 'dim'))
 

@@ -20,29 +20,25 @@ from rich.text import Text
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing import processes as clients
-from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.document import figures
-from fsyncstorage.timing.document import values
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.statistics import median
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.wording import duration
-from fsyncstorage.timing.wording import number
 from fsyncstorage.timing.zeo.phrases import title
 from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import history
 from .campaign import Campaign
+from .claims import Claim
 from .web import page
 from .web import program
 
 #: By name: a server, its processes, and the threads of each.
+ONE, MANY = 'gunicorn, 1 x 4', 'gunicorn, 4 x 1'
 LAYOUTS = {
     'waitress, 1 x 4': ('waitress', 1, 4),
-    'gunicorn, 1 x 4': ('gunicorn', 1, 4),
-    'gunicorn, 4 x 1': ('gunicorn', 4, 1),
+    ONE: ('gunicorn', 1, 4),
+    MANY: ('gunicorn', 4, 1),
 }
 
 #: What the application opens.
@@ -61,17 +57,17 @@ SECTIONS = {
 }
 
 #: Requests at a time, as in a post of 2009.
-CONCURRENCY = 1, 8
+CONCURRENCY = _, CROWD = 1, 8
 
 SECONDS, QUICK_SECONDS = 3.0, 0.5
 
 FIGURE = 'requests_per_second'
 
 KEY = (
-    'Requests a second: the median of the rounds, below it their range.'
-    f' {tables.RATIO_KEY} 1 x 4 is one process with 4 threads. p50 and p99'
-    ' are of one request. Clients make a connection for each request, and'
-    ' share the processors with the servers: 100 % of CPU is one of them.')
+    f'Requests a second: {tables.RATES_KEY} 1 x 4 is one process with 4'
+    ' threads. p50 and p99 are of one request. Clients make a connection for'
+    ' each request, and share the processors with the servers: 100 % of CPU is'
+    ' one of them.')
 
 #: An answer that takes longer is an error.
 _TIMEOUT = 30
@@ -147,46 +143,30 @@ def asking(address, seconds):
 
 def show(document, console):
     tables.show_machine(document, console)
-    for shared, races in tables.series(document, 'wsgi', 'layout'):
-        requests = count(shared['concurrency'], 'request')
-        tables.show_table(
-            console, title(shared, f'{requests} at a time'),
-            _table(document, shared, races))
+    tables.show_grids(document, console, [GRID])
     key = KEY.format(baseline=document['baseline'])
-    console.print(Text(f'{key}\n{history.WSGI_2009["source"]}\n', 'dim'))
+    console.print(Text(f'{key}\n{history.WSGI_2009}\n', 'dim'))
 
 
-def _table(document, shared, races):
-    table = tables.new_table()
-    for layout in races:
-        table.add_column(layout, justify='right')
-    for contestant in document['contestants']:
-        table.add_row(contestant, *(
-            _cell(document, race, next(iter(races.values())), contestant)
-            for race in races.values()))
-    then = history.WSGI_2009['per_second'][str(shared['concurrency'])]
-    table.add_row('2009', *(
-        number(then[str(LAYOUTS[layout][1])]) for layout in races))
-    return table
+def _remarks(settings, figure):
+    yield from tables.percentiles(figure)
+    yield f'clients: {figure("loaders_cpu"):.0%} CPU'
 
 
-def _cell(document, race, first, contestant):
+GRID = tables.Grid(
+    'wsgi', lambda shared: title(
+        shared, f'{count(shared["concurrency"], "request")} at a time'),
+    FIGURE, 'layout', str, _remarks)
 
-    def figure(name):
-        return median(figures(document, race, contestant, name))
 
-    def remarks():
-        yield f'p50 {duration(figure("p50_seconds"))}'
-        yield f'p99 {duration(figure("p99_seconds"))}'
-        yield f'clients: {figure("loaders_cpu"):.0%} CPU'
-        ratio = statistics.ratio(
-            values(document, race, contestant, FIGURE),
-            values(document, first, contestant, FIGURE))
-        if ratio and race != first:
-            yield f'{tables.times_or_noise(ratio)} column 1'
-
-    return tables.compared_cell(
-        document, race, contestant, FIGURE, remarks())
+def claims(document):
+    """That several processes are worth it, while several requests wait."""
+    for name in document['contestants']:
+        yield Claim(
+            f'{name}: {MANY} against {ONE}, {count(CROWD, "request")} at a'
+            ' time', 'wsgi', {'layout': MANY, 'concurrency': CROWD}, name,
+            FIGURE, against=name, at_least=1.0,
+            against_settings={'layout': ONE, 'concurrency': CROWD})
 
 
 def obstacle(directory):
@@ -198,5 +178,5 @@ def obstacle(directory):
 
 CAMPAIGNS = [Campaign(
     'wsgi', 'a web application: one process with threads, or several',
-    [CONTESTANTS[name] for name in SECTIONS], races, rounds=7, show=show,
-    obstacle=obstacle)]
+    [CONTESTANTS[name] for name in SECTIONS], races, rounds=7, claims=claims,
+    show=show, drawn=True, obstacle=obstacle)]

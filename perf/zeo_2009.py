@@ -80,11 +80,11 @@ CAMPAIGNS = [
         'zeo_2009', 'commits and reads over ZEO: the table of 2009',
         [*_SERVED, relstorages.POSTGRESQL, relstorages.SQLITE],
         functools.partial(races, HERE), rounds=3, show=table2009.show_zeo,
-        command='zeo', added=relstorages.versions),
+        command='zeo', drawn=True, added=relstorages.versions),
     Campaign(
         'zeo_remote', 'the same, with a network between server and clients',
         [RemoteSite(site) for site in (*_SERVED, relstorages.POSTGRESQL)],
         functools.partial(races, REMOTE), rounds=3, show=table2009.show_zeo,
-        command='zeo', added=added,
+        command='zeo', drawn=True, added=added,
         obstacle=lambda directory: network.obstacle()),
 ]

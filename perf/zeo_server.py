@@ -86,4 +86,4 @@ def claims(document):
 CAMPAIGNS = [Campaign(
     'zeo_server', 'commits and cold reads of stock clients, at two servers',
     [CONTESTANTS[STOCK], CONTESTANTS[OURS]], races, rounds=5, claims=claims,
-    show=table2009.show_zeo, command='zeo')]
+    show=table2009.show_zeo, command='zeo', drawn=True)]

@@ -1,4 +1,4 @@
-"""The peers of `fsync-time zeo`, and the program that runs PostgreSQL.
+"""The peers of the campaigns, and the program that runs PostgreSQL.
 
 The program is tested with stand-ins for PostgreSQL (see fakepostgres);
 PostgreSQL itself and RelStorage only where they are installed.
@@ -7,7 +7,6 @@ PostgreSQL itself and RelStorage only where they are installed.
 import contextlib
 import fcntl
 import importlib.util
-import io
 import multiprocessing
 import os
 import pathlib
@@ -18,13 +17,12 @@ import socket
 import tempfile
 from unittest import mock
 
-from fsyncstorage.timing import main
 from fsyncstorage.timing import supervisor
-from fsyncstorage.timing.servers import postgresql
-from fsyncstorage.timing.servers import relstorages
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
+from perf.peers import postgresql
+from perf.peers import relstorages
 
 from . import fakepostgres
 from .support import PATIENCE
@@ -177,39 +175,27 @@ class MissingTests(Scratch):
                     mock.patch.object(shutil, 'which', lambda *a, **kw: a):
                 self.assertEqual(postgresql.missing(), expected)
 
-    def test_relstorage(self):
-        expected = [
-            f'fsync-time zeo: {contestant.name} is left out:'
-            ' RelStorage is not installed'
-            for contestant in relstorages.CONTESTANTS]
-        code, err = self.run_main(
-            *(contestant.name for contestant in relstorages.CONTESTANTS))
-        self.assertEqual(code, 2)
-        self.assertEqual(err.splitlines()[:-1], expected)
-        self.assertIn('nothing is left', err)
-
-    def test_the_others_take_part(self):
-        with mock.patch.object(supervisor, 'run', side_effect=KeyboardInterrupt):
-            code, err = self.run_main('zeo', 'relstorage:sqlite')
-        self.assertEqual(code, 130)
-        self.assertIn('relstorage:sqlite is left out', err)
-
-    def run_main(self, *contestants):
-        """Exit code and standard error, without RelStorage."""
+    def test_relstorage_and_its_driver(self):
         found = importlib.util.find_spec
+        for absent, contestant, expected in [
+                ('relstorage', relstorages.SQLITE, 'RelStorage'),
+                ('psycopg2', relstorages.POSTGRESQL, 'psycopg2')]:
 
-        def find_spec(name, *args):
-            return None if name == 'relstorage' else found(name, *args)
+            def find_spec(name, *args):
+                return None if name == absent else found(name, *args)
 
-        err = io.StringIO()
-        with mock.patch.object(importlib.util, 'find_spec', find_spec), \
-                contextlib.redirect_stderr(err):
-            try:
-                code = main.main(
-                    ['zeo', *contestants, '--directory', self.scratch])
-            except SystemExit as exit:
-                code = exit.code
-        return code, err.getvalue()
+            with mock.patch.object(importlib.util, 'find_spec', find_spec):
+                self.assertEqual(
+                    contestant.missing(), f'{expected} is not installed')
+
+    def test_the_version_is_told_where_it_takes_part(self):
+        with mock.patch.object(postgresql, 'version', lambda: '15.4'):
+            self.assertEqual(
+                list(relstorages.versions(
+                    [relstorages.SQLITE, relstorages.POSTGRESQL])),
+                ['PostgreSQL was 15.4.'])
+            self.assertEqual(
+                list(relstorages.versions([relstorages.SQLITE])), [])
 
 
 class RelStorageTests(Scratch):
@@ -217,7 +203,7 @@ class RelStorageTests(Scratch):
 
     def measure(self, function, **settings):
         """The figures of each."""
-        for contestant in relstorages.CONTESTANTS:
+        for contestant in relstorages.POSTGRESQL, relstorages.SQLITE:
             with self.subTest(contestant.name):
                 if reason := contestant.missing():
                     self.skipTest(reason)

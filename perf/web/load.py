@@ -14,6 +14,9 @@ import time
 
 from fsyncstorage.timing.crew import Crew
 
+#: Requests, as in 2004 and 2010.
+AT_ONCE = 10
+
 _PIECE = 1 << 18
 
 #: Seconds without a byte.

@@ -10,8 +10,10 @@ it any more, or the driver is gone.
 
 import json
 import os
+import pathlib
 import shutil
 import signal
+import string
 import subprocess
 import sys
 
@@ -23,51 +25,8 @@ PLAIN = '/plain/'
 
 _HOST = '127.0.0.1'
 
-_CONFIGURATION = """\
-daemon off;
-pid {home}/pid;
-error_log stderr notice;
-worker_processes auto;
-worker_rlimit_nofile 8192;
-{user}
-events {{
-    worker_connections 4096;
-}}
-http {{
-    access_log off;
-    sendfile on;
-    tcp_nopush on;
-    client_body_temp_path {home}/client_body;
-    proxy_temp_path {home}/proxy;
-    fastcgi_temp_path {home}/fastcgi;
-    uwsgi_temp_path {home}/uwsgi;
-    scgi_temp_path {home}/scgi;
-    server {{
-        listen {host}:{port} backlog={backlog};
-        location {plain} {{
-            alias {files}/;
-        }}
-        {application}
-    }}
-}}
-"""
-
-#: As in examples/nginx, as far as it costs anything.
-_APPLICATION = """\
-        location / {{
-            proxy_pass http://{address};
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-        }}
-        location {location} {{
-            internal;
-            alias {files}/;
-            etag off;
-            if_modified_since off;
-            add_header ETag $upstream_http_etag;
-            add_header Last-Modified $upstream_http_last_modified;
-        }}
-"""
+#: Where nobody listens: all that is asked for then is below `/plain/`.
+_NO_APPLICATION = _HOST, 1
 
 #: It listens by then.
 _READY = 'start worker processes'
@@ -95,28 +54,21 @@ def _found():
 
 def main(options):
     """With the options of `served.running`; returns when nginx ends."""
-    home = options['directory']
+    home = pathlib.Path(options['directory'])
     port = foreign.free_port(_HOST)
-    path = os.path.join(home, 'nginx.conf')
-    with open(path, 'w', encoding='utf-8') as file:
-        file.write(configuration(
-            home, port, options['files'], options['application']))
+    address, number = options['application'] or _NO_APPLICATION
+    template = pathlib.Path(__file__).with_name('nginx.conf').read_text()
+    path = home / 'nginx.conf'
+    path.write_text(string.Template(template).substitute(
+        home=home, listen=f'{_HOST}:{port} backlog={BACKLOG}', plain=PLAIN,
+        location=LOCATION, files=options['files'],
+        application=f'{address}:{number}',
+        # Its workers have to read what belongs to this user alone.
+        user='user root;' if os.geteuid() == 0 else ''))
     return foreign.serve(
         [_found(), '-p', home, '-c', path, '-e', 'stderr'], options['bond'],
         [_HOST, port], ready=_READY, chatter='[notice]',
         end=signal.SIGTERM)  # at once, whatever is being sent
-
-
-def configuration(home, port, files, application):
-    """With the address of an application, or without any."""
-    return _CONFIGURATION.format(
-        home=home, host=_HOST, port=port, backlog=BACKLOG, plain=PLAIN,
-        files=files,
-        # Its workers have to read what belongs to this user alone.
-        user='user root;' if os.geteuid() == 0 else '',
-        application=_APPLICATION.format(
-            address='{}:{}'.format(*application), location=LOCATION,
-            files=files) if application else '')
 
 
 if __name__ == '__main__':
