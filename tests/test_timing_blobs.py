@@ -3,7 +3,6 @@
 How fast it was is nowhere asserted.
 """
 
-import contextlib
 import io
 import os
 import tempfile
@@ -16,7 +15,6 @@ from rich.console import Console
 from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 
-from fsyncstorage.timing import arguments
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import processes
@@ -47,7 +45,8 @@ class RequestTests(unittest.TestCase):
             blobwork._figures('cold', 100, [
                 processes.Stretch(10, 12, [0.5, 1.5], 3),
                 processes.Stretch(11, 14, [1, 2], 4)], {'cpu_seconds': 1}),
-            {'cold_per_second': 1, 'cold_cpu_seconds': 2, 'cold_bytes_per_second': 100,
+            {'cold_per_second': 1, 'cold_cpu_seconds': 2,
+             'cold_bytes_per_second': 100,
              'cold_p50_seconds': 1, 'cold_p99_seconds': 2})
 
 
@@ -269,21 +268,6 @@ class CommandTests(WithoutSync, Command):
                 self.assertEqual((code, out), (2, ''))
                 self.assertEqual(len(err.splitlines()), 1)
                 self.assertIn(expected, err)
-
-    def test_who_is_not_installed_is_named(self):
-        parser = arguments.OneLineParser(prog='fsync-time')
-        contestants = [mock.Mock(), mock.Mock()]
-        contestants[0].configure_mock(name='there')
-        contestants[1].configure_mock(name='elsewhere')
-        err = io.StringIO()
-        with contextlib.redirect_stderr(err):
-            found = arguments.able(
-                parser, mock.Mock(contestants=contestants),
-                {contestants[0]: None, contestants[1]: 'no such thing'}.get)
-        self.assertEqual(found, contestants[:1])
-        self.assertEqual(
-            err.getvalue(),
-            'fsync-time: elsewhere is left out: no such thing\n')
 
 
 class TablesTests(unittest.TestCase):

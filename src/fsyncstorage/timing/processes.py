@@ -64,6 +64,13 @@ def timed(requests, seconds=None):
     return Stretch(began, ended, durations, time.process_time() - cpu)
 
 
+def paced(requests, pause):
+    """The same, for `timed`, with as many seconds between two of them."""
+    for request in requests:
+        yield request
+        time.sleep(pause)
+
+
 def seconds(stretches):
     """From the first one's begin to the last one's end."""
     return (max(each.ended for each in stretches)
@@ -88,10 +95,16 @@ def rates(what, stretches, usage, each=1):
     return found
 
 
-def percentiles(values, what=''):
+def percentiles(values, what='', percents=(50, 99)):
     return {
         f'{what}p{percent}_seconds': statistics.percentile(values, percent)
-        for percent in (50, 99)}
+        for percent in percents}
+
+
+def times(values, percents=(50, 99)):
+    """Of what is judged by its slowest."""
+    return {**percentiles(values, percents=percents),
+            'max_seconds': max(values)}
 
 
 def busy(stretches, usage):

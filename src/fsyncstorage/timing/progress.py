@@ -24,6 +24,8 @@ class CampaignProgress(Progress):
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             console=console,
+            # A single sample may take longer than the usual 30 seconds.
+            speed_estimate_period=3600,
             auto_refresh=False,
             transient=True,
             expand=True,

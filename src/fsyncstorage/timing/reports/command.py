@@ -89,7 +89,7 @@ def html(found, show, questions):
         sheet.heading(name, name)
         sheet.print(f'{_subject(document)}. Took part: ' + '; '.join(
             f'{contestant}: {summary}' for contestant, summary
-            in document['contestants'].items()) + '.', markup=False)
+            in document['contestants'].items()) + '.')
         if _can_draw():
             _show_pictures(document, sheet, questions)
         show(name, document, sheet)

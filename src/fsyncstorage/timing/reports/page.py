@@ -48,13 +48,13 @@ _PRINTED = '<pre tabindex="0">{code}</pre>'
 class Sheet(Console):
     """A part of the page."""
 
-    #: Characters a line.
-    WIDTH = 110
+    #: Characters a line: tables may be wide here.
+    WIDTH = 170
 
     def __init__(self):
         super().__init__(
-            file=io.StringIO(), width=self.WIDTH, record=True,
-            color_system='truecolor', force_terminal=True)
+            file=io.StringIO(), width=self.WIDTH, record=True, markup=False,
+            highlight=False, color_system='truecolor', force_terminal=True)
         self._parts = []
 
     def html(self):

@@ -4,7 +4,7 @@ One client process reads objects, each once, with short pauses; another one
 changes an object of its own as fast as it can.
 """
 
-import time
+import functools
 
 from .. import processes
 from ..campaign import Race
@@ -30,30 +30,21 @@ def measure(contestant, directory, *, seconds, **site_settings):
         (reads, commits), _ = processes.run(site, [
             _reader(site, oids, seconds), writer(site, 'written', seconds)])
     return {
-        'reads': len(reads),
-        **processes.percentiles(reads),
-        'max_seconds': max(reads),
+        'reads': len(reads.durations),
+        **processes.times(reads.durations),
         'commits': len(commits.durations),
     }
 
 
 def _reader(site, oids, seconds):
-    """A job that returns how long each read took."""
+    """A job that returns a stretch."""
 
     def job(start):
         with processes.database(site) as db:
             connection = db.open()
             start()
-            end = time.perf_counter() + seconds
-            durations = []
-            for oid in oids:
-                begin = time.perf_counter()
-                connection.get(oid)
-                now = time.perf_counter()
-                durations.append(now - begin)
-                if now > end:
-                    break
-                time.sleep(PAUSE)
-            return durations
+            return processes.timed(processes.paced(
+                [functools.partial(connection.get, oid) for oid in oids],
+                PAUSE), seconds)
 
     return job
