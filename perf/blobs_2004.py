@@ -29,7 +29,7 @@ LARGE = 500 << 20
 SMALL, MUCH = 5 << 10, 50 << 20
 
 
-def races(quick, sync_seconds):
+def races(quick):
     clients, sizes = (
         (blobs.QUICK_CLIENTS, blobs.QUICK_SIZES) if quick
         else (blobs.DEFAULT_CLIENTS, blobs.DEFAULT_SIZES))

@@ -88,7 +88,7 @@ def record(campaign, options):
             rounds=options.rounds or (
                 QUICK_ROUNDS if options.quick else campaign.rounds)),
         campaign.command or campaign.name,
-        lambda _, sync_seconds: campaign.races(options.quick, sync_seconds),
+        campaign.races(options.quick),
         lambda document, console: hold.append(
             campaign.show_all(document, console)),
         added=lambda _: campaign.added(contestants))

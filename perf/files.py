@@ -77,7 +77,7 @@ MEMORY_KEY = (
     ' shares with others included: the median of the rounds.\n')
 
 
-def races(sizes, quick_sizes, quick, sync_seconds):
+def races(sizes, quick_sizes, quick):
     return [race(size=size, **common(quick))
             for size in (quick_sizes if quick else sizes)]
 

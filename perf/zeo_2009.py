@@ -53,7 +53,7 @@ class RemoteSite:
                 yield site
 
 
-def races(where, quick, sync_seconds):
+def races(where, quick):
     clients, objects, seconds = (
         (QUICK_CLIENTS, QUICK_OBJECTS, QUICK_SECONDS) if quick
         else (CLIENTS, OBJECTS, SECONDS))

@@ -41,7 +41,7 @@ PINNED = {
 }
 
 
-def races(quick, sync_seconds):
+def races(quick):
     return [race for loop in loops.installed()
             for race in races_on(loop, quick)]
 
