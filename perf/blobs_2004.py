@@ -61,4 +61,4 @@ CAMPAIGNS = [Campaign(
     [*sites.CONTESTANTS.values(),
      dataclasses.replace(relstorages.POSTGRESQL, with_blobs=True)],
     races, rounds=5, claims=lambda document: CLAIMS, show=tables.show,
-    command='blobs', drawn=True, added=relstorages.versions)]
+    command='blobs', added=relstorages.versions)]

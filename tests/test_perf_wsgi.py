@@ -82,7 +82,7 @@ class ServerTests(Scratch):
             with served.running(
                     program.__name__, self.scratch, 'free', server=server,
                     processes=1, threads=1,
-                    application=f'{applications.__name__}.Page',
+                    application='Page',
                     storage='<mappingstorage>\n</mappingstorage>'):
                 self.fail('it has no page')
 
