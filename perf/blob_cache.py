@@ -64,7 +64,7 @@ CLAIMS = [
 ]
 
 
-def races(quick, sync_seconds):
+def races(quick):
     return [
         Race('loads', {
             'processes': number,

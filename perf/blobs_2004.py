@@ -29,7 +29,7 @@ LARGE = 500 << 20
 SMALL, MUCH = 5 << 10, 50 << 20
 
 
-def races(quick, sync_seconds):
+def races(quick):
     clients, sizes = blobs.CLIENTS[quick], blobs.SIZES[quick]
     common = {**blobs.common(quick), 'sync_latency': 0.0}
     found = [

@@ -42,8 +42,7 @@ class Campaign:
     about: str
     #: The first one is the baseline.
     contestants: typing.Sequence
-    #: Called with whether the run is a quick one, and with the seconds that
-    #: one sync takes here.
+    #: Called with whether the run is a quick one.
     races: typing.Callable
     rounds: int
     #: Called with a document: what is claimed of it.
@@ -86,7 +85,7 @@ def record(campaign, options):
             rounds=options.rounds or (
                 QUICK_ROUNDS if options.quick else campaign.rounds)),
         campaign.command or campaign.name,
-        lambda _, sync_seconds: campaign.races(options.quick, sync_seconds),
+        campaign.races(options.quick),
         lambda document, console: hold.append(
             campaign.show_all(document, console)),
         added=lambda _: campaign.added(contestants))

@@ -60,7 +60,7 @@ def opened(directory, **options):
         os.path.join(directory, 'Data.fs'), create=True, **options)
 
 
-def races(quick, sync_seconds):
+def races(quick):
     return [
         Race('commits', {
             'threads': threads,
@@ -108,7 +108,7 @@ def committer(db, number, seconds):
     return job
 
 
-def seal_races(quick, sync_seconds):
+def seal_races(quick):
     return [
         Race(SEAL, {
             'threads': threads,

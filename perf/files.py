@@ -77,7 +77,7 @@ MEMORY_KEY = (
     ' shares with others included: the median of the rounds.\n')
 
 
-def races(sizes, quick, sync_seconds):
+def races(sizes, quick):
     return [
         race(size=size, requests=REQUESTS[quick], volume=VOLUME[quick],
              cold_volume=COLD_VOLUME[quick], pin=pinning.FREE,

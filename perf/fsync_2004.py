@@ -26,11 +26,11 @@ GROUP, STOCK = 'fsync:group-commit', 'filestorage'
 NONE, STOCK_WITHOUT = 'fsync:none', 'filestorage:no-fsync'
 
 
-def races(shared, quick, sync_seconds):
+def races(shared, quick):
     return commits.races(argparse.Namespace(
-        threads=[1, 8, 16] if shared else [1, 16], size=[0],
+        threads=[1, 8, 16] if shared else [1, 16],
         sync_latency=[0.0, 0.001, 0.005], shared=shared, readers=True,
-        quick=quick, transactions=None, seconds=None), sync_seconds)
+        seconds=commits.SECONDS[quick]))
 
 
 def ratio(contestant, baseline, threads, sync_latency, at_least):

@@ -81,7 +81,7 @@ CLAIMS = [Claim(f'restart {LONG}, against {STOCK}', LONG, {}, OURS, 'seconds',
                 against=STOCK, under=0.1)]
 
 
-def races(quick, sync_seconds):
+def races(quick):
     return [
         Race(workload, {
             'objects': OBJECTS[quick],

@@ -50,7 +50,7 @@ THROUGH_NGINX = 'x-accel:fsync-client'
 NAMES = THROUGH_NGINX, 'waitress:fsync-client', 'gunicorn:fsync-client'
 
 
-def races(quick, sync_seconds):
+def races(quick):
     return [Race('slow-readers', {
         'readers': READERS[quick],
         'seconds': SECONDS[quick],

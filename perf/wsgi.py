@@ -58,7 +58,7 @@ KEY = (
     ' each request, and share the processors with the servers: 100 % of CPU is'
     ' one of them.')
 
-def races(quick, sync_seconds):
+def races(quick):
     return [
         race(layout=layout, concurrency=concurrency,
              seconds=SECONDS[quick], sync_latency=0.0,

@@ -54,7 +54,7 @@ class RemoteSite:
                 yield site
 
 
-def races(where, quick, sync_seconds):
+def races(where, quick):
     each = [{'clients': clients, 'objects': objects, 'sync_latency': 0.0,
              'loop': loops.installed()[-1], 'pin': pinning.FREE, **where}
             for objects in OBJECTS[quick] for clients in CLIENTS[quick]]

@@ -41,7 +41,7 @@ PINNED = {
 }
 
 
-def races(quick, sync_seconds):
+def races(quick):
     site = {'socket': False, 'sync_latency': 0.0}
     reads = [(1, pinning.SAME), (1, pinning.ACROSS), (CROWD, pinning.FREE)]
     writes = [(1, MANY), (CROWD, 1)]

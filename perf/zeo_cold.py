@@ -49,7 +49,7 @@ def cold(site):
     return dataclasses.replace(site, program=colddisk.__name__)
 
 
-def races(quick, sync_seconds):
+def races(quick):
     site = {'loop': loops.installed()[-1], 'pin': pinning.FREE,
             'socket': False, 'sync_latency': 0.0}
     return [

@@ -30,7 +30,7 @@ CONNECTIONS, CLIENTS = (4, 16), (1, 16)
 FAST, SLOW, BESIDE = 0.0, 0.005, 0.05
 
 
-def races(quick, sync_seconds):
+def races(quick):
     return [race for loop in loops.installed()
             for race in races_on(loop, SECONDS[quick])]
 

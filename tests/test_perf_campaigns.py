@@ -178,7 +178,7 @@ class EachCampaignTests(unittest.TestCase):
                     self.check(one)
 
     def check(self, one):
-        races, contestants = one.races(False, 0.001), one.contestants
+        races, contestants = one.races(False), one.contestants
         document = documents.new(
             one.name, races, contestants, 1, contestants[0].name,
             machine.describe(tempfile.gettempdir()))
@@ -197,14 +197,14 @@ class EachCampaignTests(unittest.TestCase):
             with self.subTest(name), mock.patch.object(
                     loops, 'installed', lambda: ['asyncio']):
                 long, quick = (
-                    [str(race.settings) for race in one.races(*which, 0.001)]
-                    for which in ([False], [True]))
+                    [str(race.settings) for race in one.races(which)]
+                    for which in (False, True))
                 self.assertTrue(quick)
                 self.assertNotEqual(quick, long)
 
     def test_pinned_clients_are_those_of_one_client(self):
         with mock.patch.object(loops, 'installed', lambda: ['asyncio']):
-            for race in command.CAMPAIGNS['zeo_client'].races(False, 0.001):
+            for race in command.CAMPAIGNS['zeo_client'].races(False):
                 if race.settings['pin'] != pinning.FREE:
                     self.assertEqual(race.settings['clients'], 1)
 
@@ -238,7 +238,7 @@ class RecordTests(Perf):
         self.enterContext(mock.patch.dict(
             command.CAMPAIGNS, tried=campaign.Campaign(
                 'tried', 'a campaign', [CONTESTANTS['filestorage']],
-                lambda quick, sync_seconds: [Race('any', {}, None, ('n',))],
+                lambda quick: [Race('any', {}, None, ('n',))],
                 rounds=5, claims=lambda document: [claims.Claim(
                     'it', 'any', {}, 'filestorage', 'n',
                     **({'at_least': 1} if self.holds else {'under': 1}))])))
@@ -247,7 +247,7 @@ class RecordTests(Perf):
         """In place of a run."""
         self.options = options
         document = documents.new(
-            name, races(options, 0.001), options.contestants, options.rounds,
+            name, races, options.contestants, options.rounds,
             options.baseline.name, machine.describe(self.scratch))
         document['samples'] = [
             {'race': 0, 'contestant': 'filestorage', 'round': number,

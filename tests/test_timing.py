@@ -6,6 +6,7 @@ measured, counted, compared and kept does not.
 
 import contextlib
 import io
+import itertools
 import os
 import pathlib
 import signal
@@ -174,7 +175,7 @@ class ScheduleTests(unittest.TestCase):
 class WorkloadTests(Scratch):
 
     def commit(self, name='filestorage', **settings):
-        settings = {'threads': 3, 'transactions': 10, 'sync_latency': 0,
+        settings = {'threads': 3, 'seconds': 0, 'sync_latency': 0,
                     'shared': False, **settings}
         return committing.measure(
             CONTESTANTS[name], self.scratch, **settings)
@@ -189,26 +190,28 @@ class WorkloadTests(Scratch):
 
     def test_one_tree_a_thread(self):
         figures = self.commit()
-        self.assertEqual(self.trees(), {
-            'tree0': [0, 3, 6, 9], 'tree1': [1, 4, 7], 'tree2': [2, 5, 8]})
-        self.assertEqual(figures['transactions'], 10)
-        self.assertEqual(figures['syncs'], 10)
+        self.assertEqual(
+            self.trees(), {'tree0': [0], 'tree1': [1], 'tree2': [2]})
+        self.assertEqual(figures['transactions'], 3)
+        self.assertEqual(figures['syncs'], 3)
         self.assertEqual(figures['commits_per_sync'], 1)
         self.assertEqual(figures['conflicts'], 0)
-        self.assertIsNone(figures['storage_stats'])
 
     def test_one_tree_for_all(self):
         self.commit(shared=True)
-        self.assertEqual(self.trees(), {'tree0': list(range(10))})
+        self.assertEqual(self.trees(), {'tree0': [0, 1, 2]})
 
     def test_no_sync_is_no_error(self):
         figures = self.commit('filestorage:no-fsync')
         self.assertEqual(figures['syncs'], 0)
         self.assertIsNone(figures['commits_per_sync'])
 
-    def test_the_storage_may_count_for_itself(self):
-        figures = self.commit('fsync:per-commit')
-        self.assertGreaterEqual(figures['storage_stats']['commits'], 10)
+    def test_keys_are_set_for_so_long(self):
+        with mock.patch.object(
+                committing.time, 'perf_counter', side_effect=range(9)):
+            self.assertEqual(
+                list(committing._keys_for(3, itertools.count(1, 2))),
+                [1, 3, 5])
 
     def test_conflicts_are_retried_and_counted(self):
         tree, outcomes = {}, [ConflictError(), ConflictError(), None]
@@ -358,7 +361,7 @@ class CommandTests(Command):
     def commits(self, *arguments, **options):
         return self.run_main(
             'commits', '--directory', self.scratch, '--rounds', '1',
-            '--transactions', '4', *arguments, **options)
+            '--seconds', '1us', *arguments, **options)
 
     def json_file(self):
         directory = self.enterContext(tempfile.TemporaryDirectory())
@@ -380,7 +383,7 @@ class CommandTests(Command):
         self.assertEqual(document['baseline'], 'filestorage')
         self.assertEqual(
             [race['settings'] for race in document['races']],
-            [{'threads': threads, 'transactions': 4,
+            [{'threads': threads, 'seconds': 1e-6,
               'sync_latency': sync_latency, 'shared': shared}
              for shared, sync_latency, threads in [
                  (False, 0, 1), (False, 0, 2), (False, 1e-6, 1),
@@ -411,8 +414,7 @@ class CommandTests(Command):
 
     def test_readers(self):
         path = self.json_file()
-        with mock.patch.object(commits, 'READERS_SECONDS', 0), \
-                mock.patch.object(commits, 'READERS_LATENCY', 0):
+        with mock.patch.object(commits, 'READERS_LATENCY', 0):
             code, out, err = self.commits(
                 'filestorage', '--threads', '1', '--readers', '--json', path)
         self.assertEqual((code, err), (0, ''))
@@ -514,7 +516,7 @@ class CommandTests(Command):
         self.assertEqual(code, 1)
         self.assertEqual(
             err, 'fsync-time commits: fsync:none failed (threads 1,'
-            ' transactions 4, sync_latency 0.0, shared False):'
+            ' seconds 1e-06, sync_latency 0.0, shared False):'
             ' OSError: disk full\n')
         self.assertScratchRemoved()
         self.assertEqual(len(documents.load(path)['samples']), 2)
@@ -538,9 +540,7 @@ class CommandTests(Command):
                 (['--threads', '0'], 'whole number'),
                 (['--threads', '1,,2'], 'whole number'),
                 (['--rounds', 'many'], 'whole number'),
-                (['--transactions', '-1'], 'whole number'),
-                (['--transactions', '3', '--threads', '8'],
-                 'not enough for 8 threads'),
+                (['--seconds', '0'], 'more than 0'),
                 (['--shared', '--threads', '1'], 'more than one thread'),
                 (['--sync-latency', '5 parsecs'], 'us, ms, s'),
                 (['--sync-latency', '0,2s'], 'at most 1s'),
@@ -565,29 +565,6 @@ class CommandTests(Command):
         self.assertEqual(code, 0)
         for name in CONTESTANTS:
             self.assertIn(name, out)
-
-
-class TransactionsTests(unittest.TestCase):
-    """How many transactions a sample has."""
-
-    def transactions(self, sync_seconds, **options):
-        options = {'transactions': None, 'quick': False,
-                   'threads': [1, 16], **options}
-        return commits.transactions(mock.Mock(**options), sync_seconds)
-
-    def test_as_told(self):
-        self.assertEqual(self.transactions(1, transactions=10000), 10000)
-
-    def test_a_slow_disk_gets_fewer(self):
-        self.assertEqual(self.transactions(0.005), 600)
-        self.assertEqual(
-            self.transactions(0.005, quick=True, threads=[1]), 100)
-
-    def test_enough_for_the_threads_to_meet(self):
-        self.assertEqual(self.transactions(1), 160)
-
-    def test_a_fast_disk_gets_no_endless_sample(self):
-        self.assertEqual(self.transactions(1e-6), commits.MOST_TRANSACTIONS)
 
 
 class MachineTests(Scratch):

@@ -22,7 +22,7 @@ from .support import until
 from .test_timing import Scratch
 
 COMMITS = (
-    'commits', 'filestorage', '--threads', '1', '--transactions', '20',
+    'commits', 'filestorage', '--threads', '1', '--seconds', '10ms',
     '--rounds', '1000')
 ZEO = (
     'zeo', 'zeo', '--workload', 'light', '--connections', '1', '--loop',
@@ -223,7 +223,7 @@ class FaultTests(Scratch):
     def test_a_full_disk(self):
         within = 'unshare', '--mount', 'sh', '-c', SMALL, 'sh', self.scratch
         for command in (
-                (*COMMITS, '--transactions', '100000'),
+                (*COMMITS, '--seconds', '1000'),
                 (*ZEO, '--seconds', '1000')):
             with self.subTest(command[0]):
                 self.start(*command, within=within)

@@ -17,8 +17,8 @@ ROUNDS = 7, 3  # usual, and with --quick
 #: More than any disk that is worth a measurement takes.
 LONGEST_LATENCY = 1.0
 
-#: More in one transaction would be a measurement of memory.
-LARGEST_SIZE = 10 << 20
+#: Of a blob.
+LARGEST_SIZE = 2 << 30
 
 Wrong = argparse.ArgumentTypeError
 
@@ -139,16 +139,16 @@ def seconds(text):
     return found
 
 
-def sizes(text, least=0, most=LARGEST_SIZE):
-    """Numbers of bytes, like 0,1KB,100KB."""
+def sizes(text):
+    """Numbers of bytes, like 1KB,100KB."""
     try:
         found = list(map(stock_datatypes['byte-size'], text.split(',')))
     except ValueError:
-        found = [-1]
-    if not least <= min(found) <= max(found) <= most:
+        found = [0]
+    if not 1 <= min(found) <= max(found) <= LARGEST_SIZE:
         raise Wrong(
-            'must be numbers of bytes, or numbers with KB or MB, from'
-            f' {least} up to {most >> 20}MB, not {text!r}')
+            'must be numbers of bytes, or numbers with KB or MB, up to'
+            f' {LARGEST_SIZE >> 20}MB, not {text!r}')
     return list(dict.fromkeys(found))
 
 

@@ -154,7 +154,7 @@ class _Whole(ZODB.DB):
         return found
 
 
-def run(options, command, make_races, show, **more):
+def run(options, command, races, show):
     """As `session.run`, where storages of the user may take part.
 
     Each is tried out before the first sample, and left clean after the last.
@@ -162,15 +162,10 @@ def run(options, command, make_races, show, **more):
     own = [one for one in options.contestants
            if isinstance(one, CustomStorage)]
 
-    def make_and_announce(options, sync_seconds):
-        races = make_races(options, sync_seconds)
-        for one in own:
-            _announce(one, command, options, races)
-        return races
-
+    for one in own:
+        _announce(one, command, options, races)
     return session.run(
-        options, command, make_and_announce, show,
-        around=_visited(own, command), **more)
+        options, command, races, show, around=_visited(own, command))
 
 
 @contextlib.contextmanager

@@ -4,8 +4,6 @@ By size, over ZEO with a blob cache that is empty or filled, and without any
 server.
 """
 
-import functools
-
 from .. import arguments
 from .. import custom
 from .. import loops
@@ -20,8 +18,6 @@ READ, WRITE = WORKLOADS = 'read', 'write'
 #: Usual, and with --quick.
 CLIENTS = [1, 4], [1]
 SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20], [5 << 10, 5 << 20]
-
-LARGEST_SIZE = 2 << 30
 
 DESCRIPTION = f"""\
 Measure what it takes to read and to write a blob, by size.
@@ -60,8 +56,7 @@ def add_to(commands):
         '--workload', action='append', choices=WORKLOADS,
         help='what to measure; can be repeated (default: both)')
     parser.add_argument(
-        '--sizes', metavar='SIZE,...', type=functools.partial(
-            arguments.sizes, least=1, most=LARGEST_SIZE),
+        '--sizes', metavar='SIZE,...', type=arguments.sizes,
         help='of the blobs (default: 5KB,50KB,500KB,5MB,50MB, or 5KB,5MB with'
              ' --quick)')
     parser.add_argument(
@@ -74,10 +69,10 @@ def add_to(commands):
 def run(parser, options):
     arguments.complete(parser, options, clients=CLIENTS, sizes=SIZES,
                        workload=(WORKLOADS, WORKLOADS))
-    return custom.run(options, 'blobs', races, tables.show)
+    return custom.run(options, 'blobs', races(options), tables.show)
 
 
-def races(options, sync_seconds):
+def races(options):
     return [
         make(clients=clients, size=size, sync_latency=latency,
              **common(options.quick))

@@ -20,7 +20,6 @@ from ..crew import Crew
 from .committing import database
 from .committing import plant
 from .committing import setter
-from .committing import stats_of
 
 COMMITTERS = 4
 KEYS = range(1000)
@@ -47,7 +46,6 @@ def measure(contestant, directory, *, committers, seconds, sync_latency):
             'loads': len(loads),
             **processes.times(loads),
             'syncs': len(syncs),
-            'storage_stats': stats_of(db.storage),
         }
 
 

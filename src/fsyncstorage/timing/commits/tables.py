@@ -6,7 +6,6 @@ from .. import tables
 from ..wording import added
 from ..wording import count
 from ..wording import duration
-from ..wording import size
 
 KEY = f'Transactions a second: {tables.RATES_KEY}\n'
 
@@ -24,14 +23,10 @@ def show(document, console):
 
 def _title(settings):
     tree = 'One shared tree' if settings['shared'] else 'One tree a thread'
-    amount = (
+    amount = (  # recorded ones may have a number
         count(settings['transactions'], 'transaction')
         if 'transactions' in settings else duration(settings['seconds']))
-    more = (f', {size(settings["size"])} more a transaction'
-            if 'size' in settings else '')
-    return (
-        f'{tree}{more}, {added(settings["sync_latency"])}'
-        f' ({amount} a sample)')
+    return f'{tree}, {added(settings["sync_latency"])} ({amount} a sample)'
 
 
 def _remarks(settings, figure):

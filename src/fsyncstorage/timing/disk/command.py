@@ -62,11 +62,11 @@ def run(options):
     options.contestants = [*probing.WAYS, *STORAGES]
     options.baseline = probing.WAYS[0]
     options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    return session.run(options, 'disk', races, tables.show)
+    return session.run(options, 'disk', races(options.quick), tables.show)
 
 
-def races(options, sync_seconds):
-    if options.quick:
+def races(quick):
+    if quick:
         sync_time, commits_time = QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS
     else:
         sync_time, commits_time = SYNC_SECONDS, COMMITS_SECONDS

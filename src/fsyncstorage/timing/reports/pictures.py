@@ -76,9 +76,7 @@ class Picture:
 
 def _of_commits(settings):
     tree = 'one shared tree' if settings.get('shared') else 'one tree a thread'
-    more = (f', {wording.size(settings["size"])} more a transaction'
-            if 'size' in settings else '')
-    return f'IIBTree, {tree}{more}'
+    return f'IIBTree, {tree}'
 
 
 def _of_loads(settings):

@@ -105,10 +105,10 @@ def run(parser, options):
         parser, options, clients=CLIENTS, objects=OBJECTS,
         connections=CONNECTIONS, seconds=SECONDS,
         workload=(DEFAULT_WORKLOADS, DEFAULT_WORKLOADS))
-    return custom.run(options, 'zeo', races, tables.show)
+    return custom.run(options, 'zeo', races(options), tables.show)
 
 
-def races(options, sync_seconds):
+def races(options):
     site = {'loop': options.loop, 'socket': options.socket,
             'pin': pinning.FREE}
     timed = {'seconds': options.seconds, **site}
