@@ -37,8 +37,8 @@ from fsyncstorage.timing.wording import duration
 from .campaign import Campaign
 from .claims import Claim
 
-BLOBS, QUICK_BLOBS = 100000, 5000
-SECONDS, QUICK_SECONDS = 10, 1
+#: As usual, and in a quick run.
+BLOBS, SECONDS = (100000, 5000), (10, 1)
 #: (processes, seconds between two loads)
 LOADS = (1, 0), (8, 0.001), (8, 0)
 SIZE = 1000
@@ -69,8 +69,8 @@ def races(quick):
         Race('loads', {
             'processes': number,
             'pause': pause,
-            'blobs': QUICK_BLOBS if quick else BLOBS,
-            'seconds': QUICK_SECONDS if quick else SECONDS,
+            'blobs': BLOBS[quick],
+            'seconds': SECONDS[quick],
             'sync_latency': 0.0,
         }, measure, (*CLAIMED, 'walk'))
         for number, pause in LOADS

@@ -30,9 +30,7 @@ SMALL, MUCH = 5 << 10, 50 << 20
 
 
 def races(quick):
-    clients, sizes = (
-        (blobs.QUICK_CLIENTS, blobs.QUICK_SIZES) if quick
-        else (blobs.DEFAULT_CLIENTS, blobs.DEFAULT_SIZES))
+    clients, sizes = blobs.CLIENTS[quick], blobs.SIZES[quick]
     common = {**blobs.common(quick), 'sync_latency': 0.0}
     found = [
         make(clients=number, size=size, **common)
@@ -63,4 +61,4 @@ CAMPAIGNS = [Campaign(
     [*sites.CONTESTANTS.values(),
      dataclasses.replace(relstorages.POSTGRESQL, with_blobs=True)],
     races, rounds=5, claims=lambda document: CLAIMS, show=tables.show,
-    command='blobs', drawn=True, added=relstorages.versions)]
+    command='blobs', added=relstorages.versions)]

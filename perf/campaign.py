@@ -42,8 +42,7 @@ class Campaign:
     about: str
     #: The first one is the baseline.
     contestants: typing.Sequence
-    #: Called with whether the run is a quick one, and with the seconds that
-    #: one sync takes here.
+    #: Called with whether the run is a quick one.
     races: typing.Callable
     rounds: int
     #: Called with a document: what is claimed of it.
@@ -53,8 +52,6 @@ class Campaign:
     #: The command of `fsync-time` whose races these are, if it has all of
     #: them: its report shows them, too.
     command: str | None = None
-    #: There is something to compare over threads, clients or sizes.
-    drawn: bool = False
     #: Called with those that take part: sentences on what was added.
     added: typing.Callable = lambda contestants: ()
     #: Called with a directory: why it cannot be measured there, or None.
@@ -111,8 +108,6 @@ def draw(campaign, results):
     documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if not campaign.drawn:
-        return
     if can_draw():
         questions.drawing().save_all(
             document, results / 'pictures' / campaign.name, ['png'],

@@ -36,14 +36,14 @@ from .campaign import Campaign
 from .claims import Claim
 from .filling import fill
 
-OBJECTS, QUICK_OBJECTS = 100000, 10000
-SECONDS, QUICK_SECONDS = 5, 1
+#: As usual, and in a quick run.
+OBJECTS, SECONDS, SEAL_TRANSACTIONS = (100000, 10000), (5, 1), (20000, 2000)
+
 FIRST_OBJECT = 1 << 20  # far from those of the database
 THREADS = 1, 4
 BYTES = 10000  # of a commit
 
 SEAL = 'CPU time of a commit'
-SEAL_TRANSACTIONS, QUICK_SEAL_TRANSACTIONS = 20000, 2000
 SEAL_THREADS = 1, 16
 
 
@@ -64,8 +64,8 @@ def races(quick):
     return [
         Race('commits', {
             'threads': threads,
-            'objects': QUICK_OBJECTS if quick else OBJECTS,
-            'seconds': QUICK_SECONDS if quick else SECONDS,
+            'objects': OBJECTS[quick],
+            'seconds': SECONDS[quick],
             'sync_latency': 0.0,
         }, measure, ('p50_seconds', 'p99_seconds', 'max_seconds'))
         for threads in THREADS
@@ -112,8 +112,7 @@ def seal_races(quick):
     return [
         Race(SEAL, {
             'threads': threads,
-            'transactions': (
-                QUICK_SEAL_TRANSACTIONS if quick else SEAL_TRANSACTIONS),
+            'transactions': SEAL_TRANSACTIONS[quick],
             'sync_latency': 0.0,
         }, measure_seal, ('cpu_seconds', 'seconds'))
         for threads in SEAL_THREADS

@@ -36,17 +36,17 @@ from .web import nginx
 from .web.sites import CONTESTANTS
 
 #: Those of the notes of 2004.
-SIZES = SMALL, _, MEDIUM, LARGE, HUGE = [
+SMALL, _, MEDIUM, LARGE, HUGE = ALL = [
     size << 10 for size in (5, 50, 500, 5000, 50000)]
-#: In the quick run, not all claims can be looked at.
-QUICK_SIZES = SMALL, MEDIUM, LARGE
+GIGABYTE = 1 << 30
 
-GIGABYTE, QUICK_GIGABYTE = 1 << 30, 50 << 20
+#: As usual, and in a quick run, where not all claims can be looked at.
+SIZES = ALL, (SMALL, MEDIUM, LARGE)
+LARGE_SIZES = (SMALL, GIGABYTE), (SMALL, 50 << 20)
 
 #: Requests of a sample, if these do not come to too many bytes.
-REQUESTS, QUICK_REQUESTS = 2000, 500
-VOLUME, QUICK_VOLUME = 1 << 30, 500 << 20
-COLD_VOLUME, QUICK_COLD_VOLUME = 500 << 20, 50 << 20
+REQUESTS = 2000, 500
+VOLUME, COLD_VOLUME = (1 << 30, 500 << 20), (500 << 20, 50 << 20)
 
 YARDSTICK, BARE = 'nginx', 'x-accel:bare'
 THROUGH_NGINX = 'x-accel:direct', 'x-accel:fsync-client'
@@ -77,20 +77,12 @@ MEMORY_KEY = (
     ' shares with others included: the median of the rounds.\n')
 
 
-def races(sizes, quick_sizes, quick):
-    return [race(size=size, **common(quick))
-            for size in (quick_sizes if quick else sizes)]
-
-
-def common(quick):
-    """Settings of all races."""
-    return {
-        'requests': QUICK_REQUESTS if quick else REQUESTS,
-        'volume': QUICK_VOLUME if quick else VOLUME,
-        'cold_volume': QUICK_COLD_VOLUME if quick else COLD_VOLUME,
-        'loop': loops.installed()[-1],  # as ZEO does
-        'pin': pinning.FREE,
-    }
+def races(sizes, quick):
+    return [
+        race(size=size, requests=REQUESTS[quick], volume=VOLUME[quick],
+             cold_volume=COLD_VOLUME[quick], pin=pinning.FREE,
+             loop=loops.installed()[-1])  # as ZEO does
+        for size in sizes[quick]]
 
 
 def race(**settings):
@@ -216,13 +208,11 @@ _campaign = functools.partial(Campaign, show=show, added=added)
 CAMPAIGNS = [
     _campaign(
         'files', 'files from a blob to a browser, by size',
-        list(CONTESTANTS.values()),
-        functools.partial(races, SIZES, QUICK_SIZES),
-        rounds=7, claims=lambda document: CLAIMS, drawn=True),
+        list(CONTESTANTS.values()), functools.partial(races, SIZES),
+        rounds=7, claims=lambda document: CLAIMS),
     _campaign(
         'large_files', 'the same, files of 1 GB',
         [CONTESTANTS[name] for name in OF_LARGE_FILES],
-        functools.partial(
-            races, (SMALL, GIGABYTE), (SMALL, QUICK_GIGABYTE)),
-        rounds=3, claims=lambda document: LARGE_CLAIMS),
+        functools.partial(races, LARGE_SIZES), rounds=3,
+        claims=lambda document: LARGE_CLAIMS),
 ]

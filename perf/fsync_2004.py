@@ -76,8 +76,7 @@ def show(document, console):
 
 
 _campaign = functools.partial(
-    Campaign, claims=lambda document: CLAIMS, show=show, command='commits',
-    drawn=True)
+    Campaign, claims=lambda document: CLAIMS, show=show, command='commits')
 
 CAMPAIGNS = [
     _campaign(

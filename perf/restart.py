@@ -30,6 +30,7 @@ from fsyncstorage import recovery
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.timing.latency import replaced
 
 from . import filling
 from .campaign import Campaign
@@ -38,7 +39,8 @@ from .claims import Claim
 STOCK, OURS = 'filestorage', 'fsync:group-commit'
 LONG, SHORT = 'after a long run', 'after a short run'
 
-OBJECTS, QUICK_OBJECTS = 500000, 20000
+#: As usual, and in a quick run.
+OBJECTS = 500000, 20000
 MOST_CHANGES = 500  # transactions, after a long run
 SHORT_RUN = 300
 
@@ -82,7 +84,7 @@ CLAIMS = [Claim(f'restart {LONG}, against {STOCK}', LONG, {}, OURS, 'seconds',
 def races(quick):
     return [
         Race(workload, {
-            'objects': QUICK_OBJECTS if quick else OBJECTS,
+            'objects': OBJECTS[quick],
             'object_size': filling.OBJECT_SIZE,
             'sync_latency': 0.0,
         }, measure, ('seconds', 'index_seconds', 'scan_seconds',
@@ -145,7 +147,6 @@ def restart(contestant, directory):
     return figures
 
 
-@contextlib.contextmanager
 def timed(owner, name, part, figures):
     """Note how long a function takes, in all."""
     original = getattr(owner, name)
@@ -158,11 +159,7 @@ def timed(owner, name, part, figures):
         finally:
             figures[part] += time.perf_counter() - began
 
-    setattr(owner, name, call)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return replaced(owner, name, call)
 
 
 CAMPAIGNS = [Campaign(

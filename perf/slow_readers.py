@@ -31,8 +31,8 @@ from .web import applications
 from .web import load
 from .web import sites
 
-READERS, QUICK_READERS = 500, 200
-SECONDS, QUICK_SECONDS = 10, 3
+#: As usual, and in a quick run.
+READERS, SECONDS = (500, 200), (10, 3)
 
 SIZE, NUMBER = 2 << 20, 40
 CACHE = NUMBER * SIZE // 2
@@ -52,8 +52,8 @@ NAMES = THROUGH_NGINX, 'waitress:fsync-client', 'gunicorn:fsync-client'
 
 def races(quick):
     return [Race('slow-readers', {
-        'readers': QUICK_READERS if quick else READERS,
-        'seconds': QUICK_SECONDS if quick else SECONDS,
+        'readers': READERS[quick],
+        'seconds': SECONDS[quick],
         'loop': loops.installed()[-1],  # as ZEO does
         'pin': pinning.FREE,
     }, measure, ('served', 'others_p50_seconds', 'others_p99_seconds',

@@ -47,7 +47,8 @@ LAYOUTS = {
 #: Requests at a time, as in a post of 2009.
 CONCURRENCY = _, CROWD = 1, 8
 
-SECONDS, QUICK_SECONDS = 3.0, 0.5
+#: As usual, and in a quick run.
+SECONDS = 3.0, 0.5
 
 FIGURE = 'requests_per_second'
 
@@ -60,7 +61,7 @@ KEY = (
 def races(quick):
     return [
         race(layout=layout, concurrency=concurrency,
-             seconds=QUICK_SECONDS if quick else SECONDS, sync_latency=0.0,
+             seconds=SECONDS[quick], sync_latency=0.0,
              loop=loops.installed()[-1],  # as ZEO does
              socket=False, pin=pinning.FREE)
         for concurrency in CONCURRENCY for layout in LAYOUTS]
@@ -82,7 +83,7 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
         with served.running(
                 program.__name__, home, pinning.FREE, server=server,
                 processes=processes, threads=threads,
-                application=f'{applications.__name__}.Page',
+                application=applications.Page.__name__,
                 storage=sites.section(contestant.name, home, site.address)
                 ) as web:
             stretches = clients.run(
@@ -149,4 +150,4 @@ def obstacle(directory):
 CAMPAIGNS = [Campaign(
     'wsgi', 'a web application: one process with threads, or several',
     [CONTESTANTS[name] for name in (sites.STOCK, sites.OURS)], races,
-    rounds=7, claims=claims, show=show, drawn=True, obstacle=obstacle)]
+    rounds=7, claims=claims, show=show, obstacle=obstacle)]

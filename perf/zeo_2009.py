@@ -26,9 +26,10 @@ from .campaign import Campaign
 from .campaign import missing
 from .peers import relstorages
 
-CLIENTS, QUICK_CLIENTS = (1, 2, 4, 8, 16), (1, 4)
-OBJECTS, QUICK_OBJECTS = (1, 4, 334), (4,)
-SECONDS, QUICK_SECONDS = 1.0, 0.5
+#: As usual, and in a quick run.
+CLIENTS = (1, 2, 4, 8, 16), (1, 4)
+OBJECTS = (1, 4, 334), (4,)
+SECONDS = 1.0, 0.5
 
 HERE = {'socket': True}
 #: The delay is each way: a round trip has it twice.
@@ -54,14 +55,12 @@ class RemoteSite:
 
 
 def races(where, quick):
-    clients, objects, seconds = (
-        (QUICK_CLIENTS, QUICK_OBJECTS, QUICK_SECONDS) if quick
-        else (CLIENTS, OBJECTS, SECONDS))
-    each = [{'clients': number, 'objects': amount, 'sync_latency': 0.0,
+    each = [{'clients': clients, 'objects': objects, 'sync_latency': 0.0,
              'loop': loops.installed()[-1], 'pin': pinning.FREE, **where}
-            for amount in objects for number in clients]
-    return [*(writing.race(seconds=seconds, **settings) for settings in each),
-            *(reading.race(access='get', **settings) for settings in each)]
+            for objects in OBJECTS[quick] for clients in CLIENTS[quick]]
+    return [
+        *(writing.race(seconds=SECONDS[quick], **place) for place in each),
+        *(reading.race(access='get', **place) for place in each)]
 
 
 def added(contestants):
@@ -80,11 +79,11 @@ CAMPAIGNS = [
         'zeo_2009', 'commits and reads over ZEO: the table of 2009',
         [*_SERVED, relstorages.POSTGRESQL, relstorages.SQLITE],
         functools.partial(races, HERE), rounds=3, show=table2009.show_zeo,
-        command='zeo', drawn=True, added=relstorages.versions),
+        command='zeo', added=relstorages.versions),
     Campaign(
         'zeo_remote', 'the same, with a network between server and clients',
         [RemoteSite(site) for site in (*_SERVED, relstorages.POSTGRESQL)],
         functools.partial(races, REMOTE), rounds=3, show=table2009.show_zeo,
-        command='zeo', drawn=True, added=added,
+        command='zeo', added=added,
         obstacle=lambda directory: network.obstacle()),
 ]

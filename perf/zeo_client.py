@@ -26,7 +26,7 @@ from .peers import relstorages
 STOCK, OURS = 'zeo', 'fsync-client'
 POSTGRESQL = relstorages.POSTGRESQL.name
 
-SECONDS, QUICK_SECONDS = 2.0, 0.5  # of a sample of writes
+SECONDS = 2.0, 0.5  # of a sample of writes; and in a quick run
 
 MANY = 334  # objects in a transaction
 CROWD = 16  # clients
@@ -42,21 +42,16 @@ PINNED = {
 
 
 def races(quick):
-    return [race for loop in loops.installed()
-            for race in races_on(loop, quick)]
-
-
-def races_on(loop, quick):
-    site = {'loop': loop, 'socket': False, 'sync_latency': 0.0}
+    site = {'socket': False, 'sync_latency': 0.0}
     reads = [(1, pinning.SAME), (1, pinning.ACROSS), (CROWD, pinning.FREE)]
     writes = [(1, MANY), (CROWD, 1)]
-    return [
+    return [race for loop in loops.installed() for race in [
         *(reading.race(clients=clients, objects=MANY, access=access, pin=pin,
-                       **site)
+                       loop=loop, **site)
           for clients, pin in reads for access in reading.ACCESSES),
         *(writing.race(clients=clients, objects=objects, pin=pinning.FREE,
-                       seconds=QUICK_SECONDS if quick else SECONDS, **site)
-          for clients, objects in writes)]
+                       seconds=SECONDS[quick], loop=loop, **site)
+          for clients, objects in writes)]]
 
 
 def of_reads(how, figure, access, pin, clients=1, against=STOCK, **options):

@@ -34,8 +34,8 @@ from .campaign import Campaign
 #: Of a read of the disk.
 LATENCIES = 0.0, 0.008
 
-#: Read by each client, as far as they fill transactions.
-OBJECTS, QUICK_OBJECTS = 334, 20
+#: Read by each client; and in a quick run.
+OBJECTS = 334, 20
 
 #: No read for a small object is longer.
 _SPACE = 'x' * (8 << 10)
@@ -54,7 +54,7 @@ def races(quick):
             'socket': False, 'sync_latency': 0.0}
     return [
         race(clients=clients, objects=1, access='get', read_latency=latency,
-             planted=QUICK_OBJECTS if quick else OBJECTS, **site)
+             planted=OBJECTS[quick], **site)
         for latency in LATENCIES for clients in ((1,) if quick else (1, 4))]
 
 

@@ -1,4 +1,4 @@
-"""The command `fsync-time files`: that the right thing is measured, and gone.
+"""The campaigns of files: that the right thing is measured, and gone.
 
 How fast it was is nowhere asserted.
 """
@@ -30,21 +30,17 @@ from webob import Request
 
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import main
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.blobs import work as blobwork
-from fsyncstorage.timing.files import app as filesapp
-from fsyncstorage.timing.files import command as files
-from fsyncstorage.timing.files import loader as filesload
-from fsyncstorage.timing.files import memory as filesmemory
-from fsyncstorage.timing.files import nginx as filesnginx
-from fsyncstorage.timing.files import sites as filesites
-from fsyncstorage.timing.files import tables as filestables
-from fsyncstorage.timing.files import work as fileswork
+from perf import files
+from perf.web import applications
+from perf.web import load as filesload
+from perf.web import memory as filesmemory
+from perf.web import nginx as filesnginx
+from perf.web import sites as filesites
 
 from .support import PATIENCE
 from .support import until
-from .test_timing import Command
 from .test_timing import Scratch
 from .test_timing_blobs import WithoutSync
 from .test_timing_faults import processes_of
@@ -55,6 +51,18 @@ SETTINGS = {'requests': 12, 'volume': 1 << 20, 'cold_volume': 1 << 20, **SITE}
 needs_nginx = unittest.skipIf(filesnginx.missing(), 'there is no nginx')
 needs_proc = unittest.skipUnless(
     os.path.isdir('/proc/self/task'), 'needs /proc')
+
+#: The campaign, as far as one contestant is measured again and again.
+DRIVER = """\
+import dataclasses, pathlib, sys
+from perf import __main__ as command
+from perf.web import sites
+name, directory = sys.argv[1:]
+command.CAMPAIGNS['files'] = dataclasses.replace(
+    command.CAMPAIGNS['files'], contestants=[sites.CONTESTANTS[name]])
+sys.exit(command.main(['record', 'files', '--quick', '--rounds', '1000',
+                       '--directory', directory, '--results', directory]))
+"""
 
 REPORT = """\
 Server Hostname:        127.0.0.1
@@ -163,7 +171,7 @@ class MemoryTests(Scratch):
         (path / 'clear_refs').write_text('')
 
     def test_the_largest_of_a_role_counts(self):
-        application = 'python -m fsyncstorage.timing.files.app {}'
+        application = 'python -m perf.web.program {}'
         self.make(os.getpid(), 'python', 7000, 11, 12, 99)
         self.make(11, application, 600, 13)
         self.make(12, 'nginx: master process nginx', 800, 14)
@@ -198,7 +206,8 @@ class ApplicationTests(Scratch):
 
     @contextlib.contextmanager
     def application(self, name, files=None):
-        made = filesapp.APPLICATIONS[name](self.section, files)
+        made = getattr(applications, name)(
+            {'storage': self.section, 'files': files, 'threads': 2})
         made.open()
         with contextlib.closing(made._db):
             yield made
@@ -209,7 +218,7 @@ class ApplicationTests(Scratch):
         return request.get_response(application)
 
     def test_paths(self):
-        for name in 'ours', 'stock':
+        for name in 'Ours', 'Stock':
             with self.subTest(name), self.application(name) as application:
                 for path, body in [
                         ('/small', b'small'), ('/warm', b'one'),
@@ -222,21 +231,21 @@ class ApplicationTests(Scratch):
                     self.assertEqual(answer.content_length, len(body))
 
     def test_ours_hands_over_where_nginx_is(self):
-        with self.application('ours', self.files) as application:
+        with self.application('Ours', self.files) as application:
             answer = self.get(application, '/warm')
         self.assertEqual(answer.body, b'')
         location = answer.headers['X-Accel-Redirect']
-        self.assertTrue(location.startswith(filesapp.LOCATION), location)
-        path = os.path.join(self.files, location[len(filesapp.LOCATION):])
+        self.assertTrue(location.startswith(applications.LOCATION), location)
+        path = os.path.join(self.files, location[len(applications.LOCATION):])
         self.assertEqual(pathlib.Path(path).read_bytes(), b'one')
 
     def test_bare(self):
         with tempfile.TemporaryDirectory() as files:
             pathlib.Path(files, 'name').touch()
-            bare = filesapp.Bare(None, files)
+            bare = applications.Bare({'files': files})
         self.assertEqual(
             self.get(bare, '/warm').headers['X-Accel-Redirect'],
-            f'{filesapp.LOCATION}name')
+            f'{applications.LOCATION}name')
 
 
 class MissingTests(unittest.TestCase):
@@ -285,7 +294,7 @@ class ContestantTests(WithoutSync):
     def measure(self, name):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:
             os.chmod(directory, 0o711)
-            return supervisor.run(lambda: fileswork.measure(
+            return supervisor.run(lambda: files.measure(
                 filesites.CONTESTANTS[name], directory, size=3000,
                 **SETTINGS))
 
@@ -300,7 +309,7 @@ class ContestantTests(WithoutSync):
             expected.update(map(filesmemory.figure, roles))
         self.assertEqual(figures.keys(), expected)
         self.assertLessEqual(
-            expected, set(fileswork.race(**SETTINGS).compared))
+            expected, set(files.race(**SETTINGS).compared))
 
     @needs_nginx
     def test_through_nginx(self):
@@ -325,10 +334,10 @@ class ContestantTests(WithoutSync):
         def ask():
             with contestant.running(
                     self.scratch, size=3000, number=2, **SITE) as address:
-                filesload.fetch(address, filesapp.WARM, 3000)
+                filesload.fetch(address, applications.WARM, 3000)
                 connection = http.client.HTTPConnection(*address)
-                connection.request(
-                    'GET', filesapp.WARM, headers={'Range': 'bytes=0-1,4-5'})
+                connection.request('GET', applications.WARM, headers={
+                    'Range': 'bytes=0-1,4-5'})
                 with contextlib.closing(connection):
                     return connection.getresponse().headers['Content-Type']
 
@@ -350,9 +359,7 @@ class InterruptTests(Scratch):
 
     def start(self, name):
         self.driver = subprocess.Popen(
-            [sys.executable, '-m', 'fsyncstorage.timing.main', 'files', name,
-             '--quick', '--sizes', '1KB', '--rounds', '1000', '--directory',
-             self.scratch],
+            [sys.executable, '-c', DRIVER, name, self.scratch],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(self.end)
@@ -405,69 +412,12 @@ class InterruptTests(Scratch):
                'the server died with exit code -9: ')
 
 
-class CommandTests(WithoutSync, Command):
-
-    command = 'files'
-
-    def test_everything_for_real(self):
-        with tempfile.TemporaryDirectory() as directory, \
-                mock.patch.object(files, 'REQUESTS', 3):
-            path = os.path.join(directory, 'result.json')
-            code, out, err = self.run_main(
-                'gunicorn:direct', 'waitress:zeo', '--rounds', '1',
-                '--sizes', '1KB', '--json', path)
-            document = documents.load(path)
-        self.assertEqual((code, err), (0, ''))
-        self.assertEqual(os.listdir(self.scratch), [])
-        self.assertTrue(document['complete'])
-        self.assertEqual(
-            [(race['workload'], race['settings']['size'])
-             for race in document['races']],
-            [('files', 1024)])
-        text = ' '.join(out.split())
-        for expected in ('Requests came from', 'Warm: one file',
-                         'Cold: files', 'first byte', 'Memory',
-                         'contestant 1 KB', 'MB/s', 'Apache 2.2'):
-            self.assertIn(expected, text)
-
-    def test_races(self):
-        options = mock.Mock(quick=True, sizes=[7, 8])
-        self.assertEqual(
-            [race.settings['size'] for race in files.races(options, 0)],
-            [7, 8])
-
-    def test_bad_input_is_one_line(self):
-        for arguments, expected in [
-                (['apache'], "there is no 'apache'; allowed are nginx,"),
-                (['--sizes', '1000'], 'from 1024 up to 2048MB'),
-                (['--sizes', '3GB'], 'from 1024 up to 2048MB'),
-                (['gunicorn:direct', '--sync-latency', '1ms'],
-                 'nothing that takes part can be slowed'),
-        ]:
-            with self.subTest(arguments):
-                code, out, err = self.run_main(*arguments)
-                self.assertEqual((code, out), (2, ''))
-                self.assertEqual(len(err.splitlines()), 1)
-                self.assertIn(expected, err)
-
-    def test_storages_of_the_user_are_left_out(self):
-        path = os.path.join(self.scratch, 'own.conf')
-        pathlib.Path(path).write_text('<mappingstorage>\n</mappingstorage>\n')
-        code, out, err = self.run_main(f'own={path}')
-        self.assertEqual((code, out), (2, ''))
-        self.assertIn('own is left out: a storage of your own', err)
-        with self.assertRaises(SystemExit), \
-                contextlib.redirect_stdout(io.StringIO()) as told:
-            main.main(['files', '--help'])
-        self.assertNotIn('NAME=FILE, among', told.getvalue())
-
-
 class TablesTests(unittest.TestCase):
 
     def test_tables(self):
         contestants = [filesites.CONTESTANTS[name] for name in (
             'nginx', 'x-accel:fsync-client', 'waitress:zeo')]
-        races = [fileswork.race(size=size, **SETTINGS)
+        races = [files.race(size=size, **SETTINGS)
                  for size in (5 << 10, 5000 << 10)]
         document = documents.new(
             'files', races, contestants, 1, 'nginx',
@@ -488,18 +438,20 @@ class TablesTests(unittest.TestCase):
             }.items()]
         documents.summarise(document)
         console = Console(file=io.StringIO(), width=80)
-        filestables.show(document, console)
+        files.show(document, console)
         text = ' '.join(console.file.getvalue().split())
-        warm, cold, _, first, memory, history = re.split(
-            'Cold: |Files a second|Until the first|Memory|2004 ', text)[:6]
+        warm, cold, first, of_application, of_nginx, history = re.split(
+            'Cold: |Until the first|Memory: application|Memory: nginx|2004 ',
+            text)[:6]
         for part, expected in [
                 (warm, ('5 KB 5,000 KB', '2,000', '0.50x', '1,000 MB/s')),
                 (cold, ('50.0', '50.0 MB/s')),
-                (first, ('4 ms',)),
-                (memory, ('nginx, nginx 4.00 MB 4.00 MB',
-                      'x-accel:fsync-client, application 33.0 MB')),
+                (first, ('4 ms', 'Files a second')),
+                (of_application, ('x-accel:fsync-client 33.0 MB',)),
+                (of_nginx, ('nginx 4.00 MB 4.00 MB',)),
                 (history, ('Apache 2 2,083', '0.0700'))]:
             for each in expected:
                 self.assertIn(each, part)
         self.assertNotIn('waitress:zeo', text)
         self.assertNotIn(' nginx ', cold)
+        self.assertNotIn('Memory: server', text)  # nobody had one

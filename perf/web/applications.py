@@ -1,8 +1,9 @@
-"""Applications: one makes pages, the others send blobs.
+"""Applications of WSGI, once they are `open`: in the process that serves.
 
-Their paths are `/small`, a blob before all others; `/warm`, always the same
-one of them; and `/cold`, with each request the next one: so who measures can
-ask for one path, and get another file each time.
+One makes pages, the others send blobs.  Their paths are `/small`, a blob
+before all others; `/warm`, always the same one of them; and `/cold`, with each
+request the next one: so who measures can ask for one path, and get another
+file each time.
 """
 
 import html
@@ -33,7 +34,6 @@ class Blobs:
         self._threads = options['threads']
 
     def open(self):
-        """In the process that serves."""
         self._db = ZODB.DB(
             ZODB.config.storageFromString(self._storage),
             pool_size=self._threads)
@@ -114,7 +114,7 @@ class Page:
         self._storage = options['storage']
 
     def open(self):
-        """In the process that serves; one look fills its caches."""
+        """One look fills its caches."""
         self._db = ZODB.DB(ZODB.config.storageFromString(self._storage))
         self._show()
 

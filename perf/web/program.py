@@ -8,7 +8,6 @@ It speaks with the driver as `served` says.  It ends when nobody can speak to
 it any more, or the driver is gone.
 """
 
-import importlib
 import json
 import os
 import signal
@@ -18,6 +17,8 @@ import threading
 
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.servers import served
+
+from . import applications
 
 #: Who wants to connect while all threads are busy.
 BACKLOG = 1024
@@ -33,14 +34,12 @@ _GRACE = 2
 def main(options):
     """With the options of `served.running`; returns when the server ends.
 
-    The application is a class of a module, made with the options; it is a
-    WSGI application once it is `open`.
+    The application is one of `applications`, made with the options.
     """
     os.chdir(options['directory'])
     supervisor.inherit(options['bond'])
     supervisor.follow()
-    module, _, name = options['application'].rpartition('.')
-    application = getattr(importlib.import_module(module), name)(options)
+    application = getattr(applications, options['application'])(options)
     listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
     reader, writer = os.pipe()
     threading.Thread(target=_answer, daemon=True, args=(

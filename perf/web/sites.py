@@ -101,8 +101,8 @@ class FileSite:
             if self.server:
                 address = start(
                     program, server=self.server, processes=1, threads=THREADS,
-                    application=f'{applications.__name__}.{self.application}',
-                    storage=section, files=files if self.by_nginx else None)
+                    application=self.application, storage=section,
+                    files=files if self.by_nginx else None)
             if self.by_nginx:
                 address = start(nginx, files=files, application=address)
             yield tuple(address)

@@ -78,9 +78,9 @@ _LOGARITHMIC, _FINE = 40, 500
 
 
 def save_all(document, directory, formats, questions=pictures.QUESTIONS):
-    """Each picture in each format; the directory is made."""
-    os.makedirs(directory, exist_ok=True)
+    """Each picture in each format; the directory is made for the first."""
     for picture in pictures.of(document, questions):
+        os.makedirs(directory, exist_ok=True)
         path = os.path.join(directory, picture.name)
         save(picture, {form: f'{path}.{form}' for form in formats})
 
