@@ -17,16 +17,16 @@ import os
 
 from persistent.mapping import PersistentMapping
 
-from fsyncstorage.timing import ground
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.population import small_object
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.servers.zeo import DATA_FILE
 from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import colddisk
 from .campaign import Campaign
@@ -96,7 +96,7 @@ def plant(site, clients, number):
         with processes.database(site) as db:
             with db.transaction() as connection:
                 for group, objects in made.items():
-                    ground.of(connection)[group] = PersistentMapping(
+                    population.ground(connection)[group] = PersistentMapping(
                         spaced=[(one, PersistentMapping(filling=_SPACE))
                                 for one in objects],
                         all=objects)

@@ -25,8 +25,8 @@ from persistent.mapping import PersistentMapping
 from ZODB.broken import Broken
 from ZODB.POSException import POSError
 
-from . import ground
 from . import loops
+from . import population
 from . import session
 from . import supervisor
 from . import wording
@@ -99,7 +99,7 @@ class CustomStorage:
     def _own_ground(self):
         self._make_key()
         try:
-            with ground.below(self.key):
+            with population.below(self.key):
                 yield
         finally:
             self.remove_key()
