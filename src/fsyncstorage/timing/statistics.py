@@ -89,4 +89,6 @@ def _quantile(freedom):
     # What Student's t is for many: Abramowitz and Stegun, 26.7.5.
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     return (z + (z ** 3 + z) / (4 * freedom)
-            + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2))
+            + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2)
+            + (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z)
+            / (384 * freedom ** 3))
