@@ -160,7 +160,7 @@ class CustomTests(OwnStorage):
     def test_a_second_interrupt_leaves_nothing(self):
         def unfinished(*arguments, **settings):
             storage, directory = arguments
-            storage._make_key()
+            storage._change_root(storage._add_key)
             os.kill(os.getppid(), signal.SIGINT)
             signal.pause()
 
@@ -178,7 +178,7 @@ class CustomTests(OwnStorage):
         storage = self.storage()
         with self.assertRaises(KeyboardInterrupt):
             with custom._visited([storage], 'commits'):
-                storage._make_key()
+                storage._change_root(storage._add_key)
                 self.enterContext(self.interrupted_removal())
         self.assertUntouched()
 
