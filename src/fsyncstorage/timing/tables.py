@@ -185,10 +185,13 @@ def _cpu_of_one(document, race, contestant, figure):
         yield f'{median(used) * 1e6:,.0f} us CPU{compared}'
 
 
+def mark(ratio):
+    """Of one that the noise may have made."""
+    return '' if carried(ratio) else '~'
+
+
 def times_or_noise(ratio):
-    """How many times; with a mark, if the noise may have made it."""
-    mark = '' if carried(ratio) else '~'
-    return f'{mark}{times(ratio["of_medians"])}'
+    return f'{mark(ratio)}{times(ratio["of_medians"])}'
 
 
 def times_table(document, race, what):

@@ -66,18 +66,14 @@ def run(options):
 
 
 def races(quick):
-    if quick:
-        sync_time, commits_time = QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS
-    else:
-        sync_time, commits_time = SYNC_SECONDS, COMMITS_SECONDS
+    sync_time, commits_time = (
+        (QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS) if quick
+        else (SYNC_SECONDS, COMMITS_SECONDS))
     return [
         *(probing.race(place=place, seconds=sync_time)
           for place in probing.PLACES),
-        *(_commits(committers, commits_time) for committers in COMMITTERS),
+        *(dataclasses.replace(
+            committing.race(threads=committers, seconds=commits_time,
+                            sync_latency=0.0, shared=False),
+            suits=STORAGES.__contains__) for committers in COMMITTERS),
     ]
-
-
-def _commits(committers, seconds):
-    race = committing.race(
-        threads=committers, seconds=seconds, sync_latency=0.0, shared=False)
-    return dataclasses.replace(race, suits=STORAGES.__contains__)
