@@ -45,8 +45,6 @@ SIZE = 1000
 NEW = 0.01
 SERIAL = p64(1)
 
-CONTESTANTS = [Contestant('fsyncclient', 'the blob cache of our client', None)]
-
 #: Figure -> what is claimed of it, in seconds.
 CLAIMED = {
     'hit_p50': 0.0001,
@@ -81,7 +79,7 @@ def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
             **settings):
     fill(directory, blobs)
     began = time.perf_counter()
-    opened(directory, blobs).close()
+    BlobCache(directory, blobs * SIZE, fetch=None).close()
     walk = time.perf_counter() - began
     nobody = served.Site(served.Nobody(), None, None)
     hits, evictions = zip(*processes.run(nobody, [
@@ -112,10 +110,6 @@ def fill(directory, blobs):
             file.write(bytes(SIZE))
 
 
-def opened(directory, blobs, fetch=None):
-    return BlobCache(directory, blobs * SIZE, fetch)
-
-
 def work(directory, blobs, number, pause, seconds, start):
     """Load blobs; how long each hit took, and each eviction."""
     hits, evictions = [], []
@@ -126,7 +120,8 @@ def work(directory, blobs, number, pause, seconds, start):
         evictions.append(time.perf_counter() - began)
         download.write(bytes(SIZE))
 
-    with contextlib.closing(opened(directory, blobs, fetch)) as cache:
+    with contextlib.closing(
+            BlobCache(directory, blobs * SIZE, fetch)) as cache:
         new = itertools.count((number + 1) * 10 * blobs)
         start()
         end = time.perf_counter() + seconds
@@ -144,9 +139,8 @@ def work(directory, blobs, number, pause, seconds, start):
     return hits, evictions
 
 
-#: They are all durations.
-show = functools.partial(tables.show_figures, put=duration)
-
 CAMPAIGNS = [Campaign(
-    'blob_cache', 'the blob cache: a hit, and room for a blob', CONTESTANTS,
-    races, rounds=5, claims=lambda document: CLAIMS, show=show)]
+    'blob_cache', 'the blob cache: a hit, and room for a blob',
+    [Contestant('fsyncclient', 'the blob cache of our client', None)], races,
+    rounds=5, claims=lambda document: CLAIMS,
+    show=functools.partial(tables.show_figures, put=duration))]

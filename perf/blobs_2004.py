@@ -9,8 +9,6 @@ blob cache), cached or direct, and each size is written, too.  README.rst says
 how to read them.
 """
 
-import dataclasses
-
 from fsyncstorage.timing.blobs import command as blobs
 from fsyncstorage.timing.blobs import sites
 from fsyncstorage.timing.blobs import tables
@@ -58,7 +56,6 @@ CLAIMS = [
 
 CAMPAIGNS = [Campaign(
     'blobs_2004', 'blobs over ZEO and without it, by size',
-    [*sites.CONTESTANTS.values(),
-     dataclasses.replace(relstorages.POSTGRESQL, with_blobs=True)],
-    races, rounds=5, claims=lambda document: CLAIMS, show=tables.show,
+    [*sites.CONTESTANTS.values(), relstorages.POSTGRESQL], races, rounds=5,
+    claims=lambda document: CLAIMS, show=tables.show,
     command='blobs', added=relstorages.versions)]

@@ -13,7 +13,6 @@ the project can do, not for what else ran on that day.
 import argparse
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import sys
 import typing
@@ -108,16 +107,11 @@ def draw(campaign, results):
     documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if can_draw():
-        questions.drawing().save_all(
-            document, results / 'pictures' / campaign.name, ['png'],
-            questions.ALL)
+    if drawing := questions.drawing():
+        drawing.save_all(document, results / 'pictures' / campaign.name,
+                         ['png'], questions.ALL)
     else:
         _complain(campaign, 'there is no matplotlib to draw its pictures')
-
-
-def can_draw():
-    return importlib.util.find_spec('matplotlib') is not None
 
 
 def _able(campaign):

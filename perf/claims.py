@@ -54,11 +54,9 @@ class Claim:
 
     def holds(self, document):
         measured = self.measured(document)
-        if measured is None:
-            return False
-        if self.under is not None:
-            return measured < self.under
-        return measured >= self.at_least
+        return measured is not None and (
+            measured >= self.at_least if self.under is None
+            else measured < self.under)
 
     def put(self, value):
         if self.against is None:

@@ -25,6 +25,7 @@ import socket
 import struct
 import subprocess
 import time
+import typing
 
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import supervisor
@@ -50,18 +51,17 @@ _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _PACKET = 1 << 16
 
 
-class Apart:
+class Apart(typing.NamedTuple):
     """The process that enters a namespace starts others in there."""
 
-    def __init__(self):
-        self._server, self.server_device = _new_namespace(SERVER)
-        self._clients, self.clients_device = _new_namespace(CLIENTS)
+    server: int
+    clients: int
 
     def enter_server(self):
-        _call('setns', self._server, _NEW_NETWORK)
+        _call('setns', self.server, _NEW_NETWORK)
 
     def enter_clients(self):
-        _call('setns', self._clients, _NEW_NETWORK)
+        _call('setns', self.clients, _NEW_NETWORK)
 
 
 @contextlib.contextmanager
@@ -71,9 +71,9 @@ def network(delay):
     What one sends to the other arrives so many seconds later.  This process
     does not come back.
     """
-    apart = Apart()
-    with forwarding(apart.server_device, apart.clients_device, delay):
-        yield apart
+    namespaces, devices = zip(*map(_new_namespace, (SERVER, CLIENTS)))
+    with forwarding(*devices, delay):
+        yield Apart(*namespaces)
 
 
 def obstacle():

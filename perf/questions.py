@@ -1,5 +1,7 @@
 """What pictures answer: the questions of `fsync-time`, and more."""
 
+import importlib.util
+
 from fsyncstorage.timing import wording
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.reports.pictures import Question
@@ -37,7 +39,9 @@ LOOKS = {
 
 
 def drawing():
-    """What draws them; it needs matplotlib, an extra, and large."""
+    """What draws them; None without matplotlib, which is an extra."""
+    if importlib.util.find_spec('matplotlib') is None:
+        return None
     from fsyncstorage.timing.reports import drawing
     drawing.LOOKS.update(LOOKS)
     return drawing

@@ -110,12 +110,8 @@ def after_a_short_run(contestant, directory, *, objects, **settings):
 
 def killed(function, *arguments):
     """Call it in a process that is killed when it is done."""
-
-    def then_die():
-        function(*arguments, die=True)
-
     try:
-        supervisor.run(then_die)
+        supervisor.run(functools.partial(function, *arguments, die=True))
     except supervisor.Failed as error:
         if f'exit code {-signal.SIGKILL}' not in str(error):
             raise

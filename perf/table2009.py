@@ -72,9 +72,7 @@ def _table(clients, *measured):
             table.add_row(Text(name, 'bold'))
             for number in clients:
                 if seconds := of_name.get(str(number)):
-                    table.add_row(f'  {number}', *map(_put, seconds))
+                    table.add_row(f'  {number}', *(
+                        '-' if value is None else f'{value:.6f}'
+                        for value in seconds))
     return table
-
-
-def _put(value):
-    return '-' if value is None else f'{value:.6f}'

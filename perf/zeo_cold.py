@@ -19,7 +19,6 @@ from persistent.mapping import PersistentMapping
 
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
-from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.population import small_object
@@ -69,8 +68,8 @@ def measure(contestant, directory, *, clients, objects, access, planted,
     """Time the reads of one contestant; the figures of it."""
     figures = {}
     with contestant.running(directory, **site_settings) as site:
-        groups = [reading.Group(name, oids, access, objects)
-                  for name, oids in plant(site, clients, planted).items()]
+        groups = [reading.Group(*group, access, objects)
+                  for group in plant(site, clients, planted)]
         for missed, ways in zip(
                 MISSES.values(), (reading.ONE_BY_ONE, reading.PREFETCH)):
             colddisk.drop(os.path.join(directory, DATA_FILE))
@@ -83,7 +82,7 @@ def measure(contestant, directory, *, clients, objects, access, planted,
 
 
 def plant(site, clients, number):
-    """Oids of objects by group, one for each client.
+    """Names and oids of groups of objects, one for each client.
 
     No two are on the same page of a data file: that has them in the order in
     which they are met, and what is between them.
@@ -96,15 +95,14 @@ def plant(site, clients, number):
         with processes.database(site) as db:
             with db.transaction() as connection:
                 for group, objects in made.items():
-                    population.ground(connection)[group] = PersistentMapping(
+                    connection.root()[group] = PersistentMapping(
                         spaced=[(one, PersistentMapping(filling=_SPACE))
                                 for one in objects],
                         all=objects)
-            return {group: [one._p_oid for one in objects]
-                    for group, objects in made.items()}
+            return [(group, [one._p_oid for one in objects])
+                    for group, objects in made.items()]
 
-    [planted] = processes.run(site, [job]).results
-    return planted
+    return processes.run(site, [job]).results[0]
 
 
 def added(contestants):

@@ -30,12 +30,11 @@ FAST, SLOW, BESIDE = 0.0, 0.005, 0.05
 
 
 def races(quick):
-    return [race for loop in loops.installed()
-            for race in races_on(loop, SECONDS[quick])]
+    return [race for loop in loops.installed() for race in races_on(
+        SECONDS[quick], loop=loop, pin=pinning.FREE, socket=False)]
 
 
-def races_on(loop, seconds):
-    site = {'loop': loop, 'pin': pinning.FREE, 'socket': False}
+def races_on(seconds, **site):
     timed = {'seconds': seconds, **site}
     return [
         *(writing.race(

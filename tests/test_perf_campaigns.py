@@ -394,8 +394,6 @@ class DrawTests(Perf):
         # How pictures are drawn is tested elsewhere.
         drawing = mock.Mock()
         with mock.patch.object(questions, 'drawing', lambda: drawing), \
-                mock.patch.object(
-                    campaign, 'can_draw', lambda: True), \
                 mock.patch('fsyncstorage.timing.reports.command._can_draw',
                            lambda: False):
             code, out, err = self.run_main('draw')

@@ -14,6 +14,7 @@ It ends when nobody can speak to it any more, or the driver is gone.
 import glob
 import json
 import os
+import pathlib
 import pwd
 import secrets
 import shutil
@@ -40,18 +41,16 @@ def missing():
     """What is not installed, or None."""
     if None in map(_found, PROGRAMS):
         return 'PostgreSQL is not installed'
-    if os.geteuid() == 0 and not _account_exists():
+    if os.geteuid() == 0 and ACCOUNT not in [
+            entry.pw_name for entry in pwd.getpwall()]:
         return f'there is no user {ACCOUNT} to run PostgreSQL'
     return None
 
 
 def version():
-    """Of the server, or None if there is none."""
-    program = _found('postgres')
-    if program is None:
-        return None
-    said = subprocess.run(
-        [program, '--version'], capture_output=True, text=True).stdout
+    """Of the server that is installed."""
+    said = subprocess.run([_found('postgres'), '--version'],
+                          capture_output=True, text=True).stdout
     # postgres (PostgreSQL) 15.4 (Debian 15.4-1)
     return said.split()[2]
 
@@ -63,14 +62,10 @@ def _found(program):
     return foreign.found(program, *versions)
 
 
-def _account_exists():
-    return any(entry.pw_name == ACCOUNT for entry in pwd.getpwall())
-
-
 def main(options):
     """With the options of `served.running`; returns when PostgreSQL ends."""
-    home = os.path.join(options['directory'], 'postgresql')
-    os.mkdir(home, 0o700)
+    home = pathlib.Path(options['directory'], 'postgresql')
+    home.mkdir(0o700)
     account = {}
     if os.geteuid() == 0:
         account = {'user': ACCOUNT, 'group': ACCOUNT, 'extra_groups': []}
@@ -86,13 +81,12 @@ def main(options):
 
 
 def _new_cluster(home, password, account):
-    known = os.path.join(home, 'password')
-    with open(known, 'w', encoding='ascii') as file:
-        file.write(password)
+    known = home / 'password'
+    known.write_text(password)
     for path in home, known:
         if account:
             shutil.chown(path, account['user'], account['group'])
-    cluster = os.path.join(home, 'cluster')
+    cluster = home / 'cluster'
     # The cluster is made without syncs; what it does later has all of them.
     made = subprocess.run(
         [_found('initdb'), '-D', cluster, '--no-sync', '--encoding', 'UTF8',
@@ -102,8 +96,7 @@ def _new_cluster(home, password, account):
         **account)
     if made.returncode:
         sys.exit(' '.join(made.stderr.split()))
-    with open(os.path.join(cluster, 'pg_hba.conf'), 'a',
-              encoding='ascii') as rules:
+    with open(cluster / 'pg_hba.conf', 'a') as rules:
         # From another network, too.
         rules.write('host all all samenet scram-sha-256\n')
     return cluster

@@ -25,7 +25,7 @@ CONFIGURATION = """\
 %import relstorage
 <relstorage>
   keep-history true
-  {blobs}
+  blob-dir {blobs}
   {database}
 </relstorage>
 """
@@ -57,8 +57,6 @@ class RelStorageSite:
     summary: str
     #: Where a server listens.
     host: str = '127.0.0.1'
-    #: Each time that a client opens its storage it has a new blob cache.
-    with_blobs: bool = False
 
     # PostgreSQL keeps what it has read in buffers of its own, SQLite reads by
     # itself.
@@ -73,15 +71,15 @@ class RelStorageSite:
 
     @contextlib.contextmanager
     def running(self, directory, *, socket, pin, **others):
-        """A `Site` on an empty directory."""
+        """A `Site` on an empty directory.
+
+        Each time that a client opens its storage it has a new blob cache.
+        """
         with self.database(directory, socket, pin) as (server, section):
 
             def open_storage():
-                blobs = (
-                    f'blob-dir {blobsites.new_cache(directory)}'
-                    if self.with_blobs else '')
-                return ZODB.config.storageFromString(
-                    CONFIGURATION.format(blobs=blobs, database=section))
+                return ZODB.config.storageFromString(CONFIGURATION.format(
+                    blobs=blobsites.new_cache(directory), database=section))
 
             # Clients are forked: none of them has to import it.
             open_storage().close()
