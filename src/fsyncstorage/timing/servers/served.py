@@ -49,13 +49,12 @@ class Nobody:
     """In the place of a server: there is none, or it is not ours to ask."""
 
     sentinels = ()
-    _usage = {}
 
     def __init__(self, **usage):
-        self._usage = usage
+        self._used = usage
 
     def usage(self):
-        return self._usage
+        return self._used
 
 
 def tell(value):
