@@ -42,29 +42,28 @@ def new(command, races, contestants, rounds, baseline, machine):
 def summarise(document):
     """Make the results from the samples that there are."""
     document['results'] = [
-        {
-            'race': number,
-            'contestant': contestant,
-            'figure': figure,
-            'rounds': len(found),
-            **statistics.spread(found.values()),
-            'ratio': ratio(
-                document, number, contestant, document['baseline'], figure),
-        }
+        found
         for number, race in enumerate(document['races'])
         for contestant in document['contestants']
         for figure in race['compared']
-        if (found := values(document, number, contestant, figure))
+        if (found := result(document, number, contestant, figure))
     ]
 
 
 def result(document, race, contestant, figure):
-    """One of the results; None when it was not measured."""
-    for found in document['results']:
-        if (found['race'], found['contestant'], found['figure']) == (
-                race, contestant, figure):
-            return found
-    return None
+    """What is made of its samples; None when it was not measured."""
+    found = values(document, race, contestant, figure)
+    if not found:
+        return None
+    return {
+        'race': race,
+        'contestant': contestant,
+        'figure': figure,
+        'rounds': len(found),
+        **statistics.spread(found.values()),
+        'ratio': ratio(
+            document, race, contestant, document['baseline'], figure),
+    }
 
 
 def ratio(document, race, contestant, baseline, figure):

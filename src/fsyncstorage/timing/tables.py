@@ -140,10 +140,10 @@ def show_figures(document, console, put=None):
 
 
 def rounds(document):
-    measured = max((one['rounds'] for one in document['results']), default=0)
-    return (
-        f'{measured} of ' if measured < document['rounds'] else '') + count(
-            document['rounds'], 'round')
+    """How many there are, and how many there should have been."""
+    measured = max((one['round'] for one in document['samples']), default=0)
+    said = count(document['rounds'], 'round')
+    return said if measured == document['rounds'] else f'{measured} of {said}'
 
 
 def compared_cell(

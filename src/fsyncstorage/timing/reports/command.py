@@ -110,7 +110,6 @@ def _documents(directory):
         except (OSError, ValueError) as error:
             _complain(f'{path.name} is left out: {error}')
         else:
-            documents.summarise(document)
             yield path.stem, document
 
 
