@@ -11,7 +11,7 @@ from fsyncstorage.timing import tables
 from fsyncstorage.timing.document import figures
 from fsyncstorage.timing.statistics import median
 from fsyncstorage.timing.zeo import tables as zeotables
-from fsyncstorage.timing.zeo.phrases import title
+from fsyncstorage.timing.zeo.tables import title
 
 from . import history
 

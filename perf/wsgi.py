@@ -24,9 +24,9 @@ from fsyncstorage.timing import processes as clients
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.zeo.phrases import title
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
+from fsyncstorage.timing.zeo.tables import title
 
 from . import history
 from .campaign import Campaign

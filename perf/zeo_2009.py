@@ -15,10 +15,10 @@ import functools
 
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import network
 from . import table2009

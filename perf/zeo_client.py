@@ -13,10 +13,10 @@ import dataclasses
 
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import table2009
 from .campaign import Campaign

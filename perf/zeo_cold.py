@@ -22,10 +22,10 @@ from fsyncstorage.timing import pinning
 from fsyncstorage.timing import processes
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.population import small_object
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.servers.zeo import DATA_FILE
 from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import colddisk
 from .campaign import Campaign

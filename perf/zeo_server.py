@@ -7,13 +7,12 @@ asyncio and, where it is installed, uvloop.  README.rst says how to read them.
 
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.zeo import beside
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
 
 from . import table2009
 from .campaign import Campaign
@@ -46,7 +45,7 @@ def races_on(seconds, **site):
           for number in CLIENTS),
         *(light.race(connections=number, sync_latency=latency, **timed)
           for latency in (FAST, SLOW) for number in CONNECTIONS),
-        beside.race(sync_latency=BESIDE, **timed)]
+        reading.beside_race(sync_latency=BESIDE, **timed)]
 
 
 def ratio(words, workload, at_least, figure='txn_per_second', **settings):

@@ -20,8 +20,8 @@ from fsyncstorage.timing import session
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.reports import pictures
+from fsyncstorage.timing.servers import zeo as sites
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import writing
 from perf import __main__ as command
 from perf import campaign

@@ -18,7 +18,7 @@ from fsyncstorage import datafile
 from fsyncstorage.reading import CachedView
 from fsyncstorage.reading import View
 from fsyncstorage.timing import supervisor
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from perf import colddisk
 from perf import zeo_cold
 

@@ -12,8 +12,8 @@ import unittest
 from unittest import mock
 
 from fsyncstorage.timing import supervisor
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.zeo import light
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
 from perf import network
 from perf import zeo_2009
 

@@ -19,7 +19,7 @@ from fsyncstorage.timing import population
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.zeo.sites import CONTESTANTS
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from perf import questions
 from perf import wsgi
 from perf.web import applications

@@ -21,7 +21,6 @@ from ZODB.POSException import ConflictError
 
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import ground
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
@@ -104,10 +103,10 @@ class CustomTests(OwnStorage):
                 self.assertEqual(
                     set(root[storage.key]), {'tree0', 'tree1', 'tree2'})
                 self.assertIs(
-                    ground.of(connection), root[storage.key])
+                    population.ground(connection), root[storage.key])
         self.assertUntouched()
         with self.database() as db, db.transaction() as connection:
-            self.assertIs(ground.of(connection), connection.root())
+            self.assertIs(population.ground(connection), connection.root())
 
     def test_the_key_is_random(self):
         self.assertNotEqual(self.storage().key, self.storage().key)
@@ -161,7 +160,7 @@ class CustomTests(OwnStorage):
     def test_a_second_interrupt_leaves_nothing(self):
         def unfinished(*arguments, **settings):
             storage, directory = arguments
-            storage._make_key()
+            storage._change_root(storage._add_key)
             os.kill(os.getppid(), signal.SIGINT)
             signal.pause()
 
@@ -179,7 +178,7 @@ class CustomTests(OwnStorage):
         storage = self.storage()
         with self.assertRaises(KeyboardInterrupt):
             with custom._visited([storage], 'commits'):
-                storage._make_key()
+                storage._change_root(storage._add_key)
                 self.enterContext(self.interrupted_removal())
         self.assertUntouched()
 

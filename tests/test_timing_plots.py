@@ -14,9 +14,8 @@ from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.disk import probing
 from fsyncstorage.timing.reports import pictures
-from fsyncstorage.timing.zeo import beside
+from fsyncstorage.timing.servers import zeo as sites
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import writing
 from tests.test_timing_results import made_document
 from tests.test_timing_results import txn
@@ -95,7 +94,8 @@ class PicturesTests(unittest.TestCase):
         self.assertIn('asyncio over TCP', found[0].conditions)
 
     def test_in_units_that_can_be_read(self):
-        picture, = pictures.of(document_of(beside.race(seconds=2, **SITE)))
+        picture, = pictures.of(document_of(
+            reading.beside_race(seconds=2, **SITE)))
         self.assertEqual(picture.question.up, 'milliseconds a read')
         self.assertEqual(
             picture.panels[0].series['zeo'], [(0, 1500, 1000, 2000)])
@@ -122,7 +122,7 @@ class PicturesTests(unittest.TestCase):
         self.assertEqual(pictures.of(made_document([])), [])
 
     def test_not_of_another_measurement_with_the_same_name(self):
-        document = document_of(beside.race(seconds=2, **SITE))
+        document = document_of(reading.beside_race(seconds=2, **SITE))
         document['races'][0]['workload'] = 'write'
         self.assertEqual(
             [one.name for one in pictures.of(document)],

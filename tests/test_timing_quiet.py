@@ -30,9 +30,10 @@ def document_of(*samples):
 
 @contextlib.contextmanager
 def counted(user, steal=0):
-    with mock.patch.object(quiet, 'open', mock.mock_open(
-            read_data=STAT.format(user, steal)), create=True), \
+    with tempfile.TemporaryDirectory() as directory, \
+            mock.patch.object(quiet, '_PROC', pathlib.Path(directory)), \
             mock.patch.object(quiet, '_of_kernel', lambda: 30):
+        pathlib.Path(directory, 'stat').write_text(STAT.format(user, steal))
         yield
 
 
@@ -40,13 +41,13 @@ class WatchTests(unittest.TestCase):
 
     def seen(self, used=0.0, **counters):
         """Where this process, with its children, used so much meanwhile."""
-        usage = mock.Mock(ru_utime=1, ru_stime=2)
+        usage = [1, 2]
         with mock.patch.object(
                 quiet.resource, 'getrusage', return_value=usage), \
                 mock.patch.object(quiet.os, 'sysconf', return_value=100):
             with counted(1000):
                 watch = quiet.Watch()
-            usage.ru_utime += used / 2  # it is asked for two sums
+            usage[0] += used / 2  # it is asked for two sums
             with counted(**counters):
                 return watch.seen()
 
@@ -65,8 +66,7 @@ class WatchTests(unittest.TestCase):
         self.assertEqual(self.seen(used=9, user=1150)['cpu_seconds'], 0.0)
 
     def test_on_a_system_that_does_not_tell(self):
-        with mock.patch.object(
-                quiet, 'open', side_effect=FileNotFoundError, create=True):
+        with mock.patch.object(quiet, '_PROC', pathlib.Path('/no/such')):
             self.assertIsNone(quiet.Watch().seen())
 
     def test_threads_of_the_kernel_are_not_others(self):

@@ -96,11 +96,6 @@ class DocumentTests(unittest.TestCase):
         documents.save(document, path)
         self.assertEqual(documents.load(path), document)
 
-    def test_tids_are_written_in_hex(self):
-        path = os.path.join(self.scratch, 'result.json')
-        documents.save({'tid': b'\1\xff'}, path)
-        self.assertEqual(documents.load(path), {'tid': '01ff'})
-
     def test_a_failed_save_leaves_the_old_file(self):
         path = os.path.join(self.scratch, 'result.json')
         documents.save({'old': 1}, path)

@@ -46,13 +46,12 @@ class StatisticsTests(unittest.TestCase):
         self.assertIsNone(statistics.ratio({}, {1: 20}))
 
     def test_quantiles_are_those_of_the_books(self):
-        # Two-sided; the last columns of any table of Student's t.
-        for confidence, freedom, expected in [
-                (0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 6, 2.447),
-                (0.95, 20, 2.086), (0.98, 6, 3.143), (0.99, 5, 4.032)]:
-            with mock.patch.object(statistics, 'CONFIDENCE', confidence):
-                self.assertAlmostEqual(
-                    statistics._quantile(freedom), expected, 3)
+        # The 98th percentile; in any table of Student's t.
+        for freedom, expected in [
+                (1, 15.895), (2, 4.849), (6, 2.612), (10, 2.359), (11, 2.328),
+                (12, 2.303), (20, 2.197), (30, 2.147), (100, 2.081)]:
+            self.assertAlmostEqual(
+                statistics._quantile(freedom), expected, 3)
 
     def test_interval(self):
         ratio = statistics.ratio(

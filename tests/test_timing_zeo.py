@@ -32,12 +32,11 @@ from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.servers import launcher
 from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.servers import zeo as sites
 from fsyncstorage.timing.servers import zeo as zeosites
-from fsyncstorage.timing.zeo import beside
 from fsyncstorage.timing.zeo import command as zeo
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.zeo import wire as zeowire
 from fsyncstorage.timing.zeo import writing
@@ -189,7 +188,7 @@ class StockServerTests(Scratch):
             self.assertGreater(figures[figure], 0, figure)
 
     def test_reads_beside_commits(self):
-        figures = self.measure(beside.measure, seconds=0.01)
+        figures = self.measure(reading.measure_beside, seconds=0.01)
         self.assertGreaterEqual(figures['reads'], 1)
         self.assertGreaterEqual(figures['commits'], 1)
 

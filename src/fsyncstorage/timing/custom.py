@@ -25,8 +25,8 @@ from persistent.mapping import PersistentMapping
 from ZODB.broken import Broken
 from ZODB.POSException import POSError
 
-from . import ground
 from . import loops
+from . import population
 from . import session
 from . import supervisor
 from . import wording
@@ -97,15 +97,15 @@ class CustomStorage:
 
     @contextlib.contextmanager
     def _own_ground(self):
-        self._make_key()
+        self._change_root(self._add_key)
         try:
-            with ground.below(self.key):
+            with population.below(self.key):
                 yield
         finally:
             self.remove_key()
 
     def try_out(self):
-        self._make_key()
+        self._change_root(self._add_key)
         try:
             was_kept = self.remove_key()
         except Exception as error:
@@ -115,21 +115,13 @@ class CustomStorage:
         if not was_kept:
             raise ValueError('it forgets what it was told when it is closed')
 
-    def _make_key(self):
-        def make(root):
-            root[self.key] = PersistentMapping()
-
-        self._change_root(make)
-
     def remove_key(self):
         """Whether it was there."""
-        def remove(root):
-            there = self.key in root
-            if there:
-                del root[self.key]
-            return there
+        return self._change_root(
+            lambda root: root.pop(self.key, None) is not None)
 
-        return self._change_root(remove)
+    def _add_key(self, root):
+        root[self.key] = PersistentMapping()
 
     def _change_root(self, change):
         manager = transaction.TransactionManager()
@@ -161,9 +153,12 @@ def run(options, command, races, show):
     """
     own = [one for one in options.contestants
            if isinstance(one, CustomStorage)]
-
     for one in own:
-        _announce(one, command, options, races)
+        written = (1 + options.rounds) * sum(
+            race.written for race in races if race.takes(one))
+        if written:  # its owner may mind
+            _complain(command, f'{one.name}: at least {wording.size(written)}'
+                      ' will be written to it; pack it afterwards')
     return session.run(
         options, command, races, show, around=_visited(own, command))
 
@@ -175,34 +170,16 @@ def _visited(storages, command):
         for one in storages:
             visited.append(one)  # before: it may be interrupted
             try:
-                _try_out(one)
-            except SampleFailed:
+                supervisor.run(one.try_out)
+            except supervisor.Failed as error:
                 visited.remove(one)
-                raise
+                raise SampleFailed(
+                    f'{one.name} cannot be used: {error}') from error
         yield
     finally:
         with supervisor.held():
             for one in visited:
                 _clean_up(one, command)
-
-
-def _try_out(contestant):
-    try:
-        supervisor.run(contestant.try_out)
-    except supervisor.Failed as error:
-        raise SampleFailed(
-            f'{contestant.name} cannot be used: {error}') from error
-
-
-def _announce(contestant, command, options, races):
-    """What its owner may mind is said before."""
-    samples = 1 + options.rounds
-    written = samples * sum(
-        race.written for race in races if race.takes(contestant))
-    if written:
-        print(f'fsync-time {command}: {contestant.name}: at least'
-              f' {wording.size(written)} will be written to it; pack it'
-              ' afterwards', file=sys.stderr)
 
 
 def _clean_up(contestant, command):
@@ -216,6 +193,9 @@ def _clean_up(contestant, command):
     try:
         supervisor.run(contestant.remove_key, meanwhile=lose_patience)
     except supervisor.Failed as error:
-        print(f'fsync-time {command}: {contestant.name}: remove the key'
-              f' {contestant.key} from its root yourself: {error}',
-              file=sys.stderr)
+        _complain(command, f'{contestant.name}: remove the key'
+                  f' {contestant.key} from its root yourself: {error}')
+
+
+def _complain(command, message):
+    print(f'fsync-time {command}: {message}', file=sys.stderr)

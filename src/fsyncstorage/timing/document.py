@@ -27,20 +27,12 @@ def new(command, races, contestants, rounds, baseline, machine):
         'machine': machine,
         'added': wording.all_added(
             race.settings.get('sync_latency', 0.0) for race in races),
-        'contestants': {
-            contestant.name: contestant.summary
-            for contestant in contestants
-        },
+        'contestants': {one.name: one.summary for one in contestants},
         'rounds': rounds,
         'baseline': baseline,
         'races': [
-            {
-                'workload': race.workload,
-                'settings': race.settings,
-                'compared': list(race.compared),
-            }
-            for race in races
-        ],
+            {'workload': race.workload, 'settings': race.settings,
+             'compared': list(race.compared)} for race in races],
         # Those of round 0 are a warm-up: they are in no result.
         'samples': [],
         'results': [],
@@ -132,27 +124,15 @@ def write(path, text):
 
 def _text(document):
     """JSON with a line for each sample: short, and good to compare."""
-    parts = (
-        f'{_json(key)}: [\n{_items(value)}\n]' if isinstance(value, list)
-        else f'{_json(key)}: {_json(value)}'
-        for key, value in document.items())
+    parts = []
+    for key, value in document.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = '[\n' + ',\n'.join(map(json.dumps, value)) + '\n]'
+        parts.append(f'{json.dumps(key)}: {text}')
     return '{\n' + ',\n'.join(parts) + '\n}\n'
-
-
-def _items(values):
-    return ',\n'.join(map(_json, values))
-
-
-def _json(value):
-    return json.dumps(value, default=_plain)
 
 
 def load(path):
     with open(path, encoding='utf-8') as file:
         return json.load(file)
-
-
-def _plain(value):
-    if isinstance(value, bytes):  # a tid or an oid
-        return value.hex()
-    raise TypeError(f'{value!r} has no place in a JSON file')

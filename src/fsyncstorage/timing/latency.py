@@ -15,6 +15,7 @@ directory are left alone; no commit makes one.
 import contextlib
 import importlib
 import time
+from unittest import mock
 
 from fsyncstorage import datafile
 
@@ -40,29 +41,16 @@ def slowed(delay, sleep=time.sleep):
             durations.append(time.perf_counter() - began)
         return slow_sync
 
-    with replaced(_stock, 'fsync', slow(_stock.fsync)), \
-            replaced(datafile.disk, 'sync', slow(datafile.disk.sync)):
+    with mock.patch.object(_stock, 'fsync', slow(_stock.fsync)), \
+            mock.patch.object(datafile.disk, 'sync', slow(datafile.disk.sync)):
         yield durations
 
 
 def stock_without_fsync():
     """Take out the fsync of stock FileStorage, as ZODB itself would."""
-    return replaced(_stock, 'fsync', None)
+    return mock.patch.object(_stock, 'fsync', None)
 
 
 def stock_sync(fd):
     """The fsync of stock FileStorage, with whatever is added to it now."""
     _stock.fsync(fd)
-
-
-@contextlib.contextmanager
-def replaced(owner, name, value):
-    own = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own is None:  # it came from the class
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)

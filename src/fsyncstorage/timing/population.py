@@ -1,12 +1,36 @@
-"""The objects of the workloads of `fsync-time zeo`: small, and all alike."""
+"""The objects of a measurement, and where they are kept in a database.
+
+In one that the driver made that is the root.  In one that is the user's it is
+a mapping below a key of the root, and nothing else is touched.  Which it is
+belongs to the process that takes a sample, and to all that are forked from it.
+"""
+
+import contextlib
 
 from persistent.mapping import PersistentMapping
 
-from . import ground
 from . import processes
 
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
+
+#: The key; None in a database of the driver's own.
+_key = None
+
+
+@contextlib.contextmanager
+def below(key):
+    global _key
+    before, _key = _key, key
+    try:
+        yield
+    finally:
+        _key = before
+
+
+def ground(connection):
+    root = connection.root()
+    return root if _key is None else root[_key]
 
 
 def plant(site, **numbers):
@@ -19,8 +43,7 @@ def plant(site, **numbers):
                 for group, number in numbers.items()}
             with db.transaction() as connection:
                 for group, objects in made.items():
-                    ground.of(connection)[group] = PersistentMapping(
-                        all=objects)
+                    ground(connection)[group] = PersistentMapping(all=objects)
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
@@ -33,7 +56,7 @@ def small_object(number):
 
 def ghosts(connection, group):
     """The objects of a group, none of them loaded."""
-    return ground.of(connection)[group]['all']
+    return ground(connection)[group]['all']
 
 
 #: How one of them is loaded.

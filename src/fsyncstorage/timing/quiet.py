@@ -62,17 +62,14 @@ def warning(document):
 def _others():
     """Processor seconds of others since the machine was started."""
     try:
-        with open(_PROC / 'stat', encoding='ascii') as file:
-            # cpu user nice system idle iowait irq softirq steal ...
-            _, user, nice, system, _, _, _, _, steal, *_ = (
-                file.readline().split())
+        # cpu user nice system idle iowait irq softirq steal ...
+        _, user, nice, system, _, _, _, _, steal, *_ = (
+            _PROC / 'stat').read_text().partition('\n')[0].split()
     except (OSError, ValueError):
         return None  # not Linux
     ticks = sum(map(int, (user, nice, system, steal))) - _of_kernel()
-    ours = sum(
-        used.ru_utime + used.ru_stime for used in map(
-            resource.getrusage,
-            (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+    ours = sum(sum(resource.getrusage(whose)[:2]) for whose in (
+        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return ticks / os.sysconf('SC_CLK_TCK') - ours
 
 

@@ -79,7 +79,7 @@ def new_cache(directory):
 
 def _with_blobs(name, /, **more):
     """A contestant of `fsync-time zeo`."""
-    site = next(one for one in zeosites.CONTESTANTS if one.name == name)
+    site = zeosites.CONTESTANTS[name]
     section = site.storage.replace(
         'path Data.fs', f'path Data.fs\n  blob-dir {BLOBS}')
     return ZeoBlobSite(**{**vars(site), 'storage': section, **more})

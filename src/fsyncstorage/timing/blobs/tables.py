@@ -6,7 +6,7 @@ from .. import tables
 from ..wording import count
 from ..wording import number
 from ..wording import size
-from ..zeo.phrases import title
+from ..zeo.tables import title
 
 KEY = (
     f'Blobs a second: {tables.RATES_KEY} p50 and p99 are of one blob. A MB is'

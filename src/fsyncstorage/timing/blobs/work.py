@@ -21,7 +21,6 @@ import transaction
 from persistent.mapping import PersistentMapping
 from ZODB.blob import Blob
 
-from .. import ground
 from .. import population
 from .. import processes
 from ..campaign import Race
@@ -82,9 +81,10 @@ def plant(site, number, size):
         data = os.urandom(size)
         with processes.database(site) as db:
             with db.transaction() as connection:
-                ground.of(connection)['blobs'] = PersistentMapping(all=[
-                    new_blob(connection, b'small'),
-                    *(new_blob(connection, data) for _ in range(number))])
+                blobs = [new_blob(connection, b'small'), *(
+                    new_blob(connection, data) for _ in range(number))]
+                population.ground(connection)['blobs'] = PersistentMapping(
+                    all=blobs)
 
     processes.run(site, [job])
     # Else that would go to the disk while others are timed.

@@ -15,8 +15,8 @@ import ZODB
 from BTrees.IIBTree import IIBTree
 from ZODB.POSException import ConflictError
 
-from .. import ground
 from .. import latency
+from .. import population
 from .. import statistics
 from ..campaign import Race
 from ..crew import Crew
@@ -67,7 +67,7 @@ def plant(db, number, keys=()):
     trees = {f'tree{n}': IIBTree({key: key for key in keys})
              for n in range(number)}
     with db.transaction() as connection:
-        ground.of(connection).update(trees)
+        population.ground(connection).update(trees)
     return list(trees)
 
 
@@ -87,7 +87,7 @@ def setter(db, name, keys):
         manager = transaction.TransactionManager()
         connection = db.open(manager)
         try:
-            tree = ground.of(connection)[name]
+            tree = population.ground(connection)[name]
             len(tree)  # loads it
             start()
             return [_set_one(manager, tree, key) for key in keys]

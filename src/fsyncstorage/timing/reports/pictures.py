@@ -14,7 +14,7 @@ from .. import quiet
 from .. import statistics
 from .. import tables
 from .. import wording
-from ..zeo import phrases
+from ..zeo.tables import conditions
 
 
 class Point(typing.NamedTuple):
@@ -85,7 +85,7 @@ def _of_loads(settings):
 
 
 def of_zeo(settings):
-    return ', '.join(phrases.conditions(settings))
+    return ', '.join(conditions(settings))
 
 
 def _of_blobs(settings):

@@ -49,7 +49,6 @@ class Nobody:
     """In the place of a server: there is none, or it is not ours to ask."""
 
     sentinels = ()
-    _usage = {}
 
     def __init__(self, **usage):
         self._usage = usage
@@ -82,7 +81,7 @@ def running(program, directory, pin, **options):
         **options, 'directory': directory, 'bond': supervisor.bond()})
     pinning.start_clients()
     try:
-        server.wait_for_address()
+        server.address = server.read()
         yield server
         server.check()
     except Exception as error:
@@ -104,9 +103,6 @@ class Server:
         #: Can be read from when the server is dead.
         self.sentinels = (self._process.stdout,)
 
-    def wait_for_address(self):
-        self.address = self._read()
-
     def usage(self):
         """Since its start: `cpu_seconds`, `syncs`, and what else the program
         counts; as far as it is known."""
@@ -114,9 +110,9 @@ class Server:
             print(file=self._process.stdin, flush=True)
         except BrokenPipeError:
             pass  # it is dead, as reading tells
-        return self._read()
+        return self.read()
 
-    def _read(self):
+    def read(self):
         line = self._process.stdout.readline()
         if not line:
             raise EOFError('the server ended')

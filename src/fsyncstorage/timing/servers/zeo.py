@@ -98,7 +98,7 @@ class ZeoSite:
             yield served.Site(server, address, open_client)
 
 
-CONTESTANTS = (
+CONTESTANTS = {contestant.name: contestant for contestant in (
     ZeoSite(
         'zeo', 'client and server of ZEO, FileStorage',
         STOCK, FILESTORAGE),
@@ -118,4 +118,4 @@ CONTESTANTS = (
         'fsync-client:zeo',
         'FsyncClient, server of ZEO, FileStorage',
         STOCK, FILESTORAGE, FsyncClient),
-)
+)}

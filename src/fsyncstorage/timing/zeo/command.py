@@ -8,10 +8,9 @@ from .. import custom
 from .. import loops
 from .. import pinning
 from .. import wording
-from . import beside
+from ..servers.zeo import CONTESTANTS
 from . import light
 from . import reading
-from . import sites
 from . import tables
 from . import writing
 
@@ -31,7 +30,7 @@ READS_LATENCY = 0.05
 _ADDED = wording.duration(READS_LATENCY)
 
 _LIGHT = ', '.join(
-    name for name, contestant in sites.CONTESTANTS.items()
+    name for name, contestant in CONTESTANTS.items()
     if contestant.takes_light_clients)
 
 DESCRIPTION = f"""\
@@ -66,7 +65,7 @@ def add_to(commands):
     parser = arguments.add_measuring(
         commands, 'zeo',
         'what commits and reads take over ZEO, by server and client',
-        DESCRIPTION, sites.CONTESTANTS, EPILOG)
+        DESCRIPTION, CONTESTANTS, EPILOG)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
         help='what to measure; can be repeated (default:'
@@ -129,7 +128,7 @@ def races(options):
             for latency in options.sync_latency
             for number in options.connections],
         'read-beside-commit': [
-            beside.race(sync_latency=READS_LATENCY, **timed)],
+            reading.beside_race(sync_latency=READS_LATENCY, **timed)],
     }
     return [race for workload in WORKLOADS if workload in options.workload
             for race in by_workload[workload]]

@@ -8,6 +8,9 @@ All of them read the same objects, some in each transaction:
 - prefetch: cold again, in new processes, and each transaction begins with a
   prefetch of its objects.
 
+And cold, with short pauses, while another client changes an object of its own
+as fast as it can.
+
 A transaction's time includes its begin, when a storage may ask its server for
 news; an object's does not.  A prefetched object has none of its own.
 """
@@ -23,6 +26,7 @@ from ..campaign import Race
 from ..population import activate
 from ..population import ghosts
 from ..population import plant
+from .writing import writer
 
 #: Read by each client, as far as they fill transactions.
 OBJECTS = 1002
@@ -138,3 +142,43 @@ def _timed(durations, load, objects):
         begin = time.perf_counter()
         load(one)
         durations.append(time.perf_counter() - begin)
+
+
+#: Between two reads beside commits, in seconds.
+_PAUSE = 0.001
+
+
+def beside_race(**settings):
+    return Race(
+        'read-beside-commit', settings, measure_beside,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
+
+
+def measure_beside(contestant, directory, *, seconds, **site_settings):
+    """Time the reads of one contestant, each of an object of its own."""
+    with contestant.running(directory, **site_settings) as site:
+        # With the pauses it cannot read more than these in that time.
+        oids = plant(
+            site, read=round(seconds / _PAUSE) + 1, written=1)['read']
+        (reads, commits), _ = processes.run(site, [
+            _paced_reader(site, oids, seconds),
+            writer(site, 'written', seconds)])
+    return {
+        'reads': len(reads.durations),
+        **processes.times(reads.durations),
+        'commits': len(commits.durations),
+    }
+
+
+def _paced_reader(site, oids, seconds):
+    """A job that returns a stretch."""
+
+    def job(start):
+        with processes.database(site) as db:
+            connection = db.open()
+            start()
+            return processes.timed(processes.paced(
+                [functools.partial(connection.get, oid) for oid in oids],
+                _PAUSE), seconds)
+
+    return job
