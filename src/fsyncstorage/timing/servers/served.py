@@ -51,10 +51,10 @@ class Nobody:
     sentinels = ()
 
     def __init__(self, **usage):
-        self._usage = usage
+        self._used = usage
 
     def usage(self):
-        return self._usage
+        return self._used
 
 
 def tell(value):
