@@ -37,11 +37,9 @@ from .servers import served
 HELP = """\
 NAME=FILE, among the contestants, is a storage of your own: FILE is a ZConfig
 file with one storage section (%import is allowed), NAME what the tables call
-it. Its server or database has to run. Everything that is written there is
-below one new key of the root, fsync-time-..., which is removed at the end;
-nothing else is touched. It can be a lot: pack it afterwards, or better, use an
-empty database. Nothing is added to its syncs. Its caches are not emptied: if
-one outlives its client, cold reads are answered from it.
+it. Its server or database has to run. Everything is written below one new key
+of the root, fsync-time-..., which is removed at the end. It can be a lot: pack
+it afterwards, or better, use an empty database.
 """
 
 #: The root may be changed by others at the same time.

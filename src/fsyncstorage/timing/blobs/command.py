@@ -22,9 +22,9 @@ SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20], [5 << 10, 5 << 20]
 DESCRIPTION = f"""\
 Measure what it takes to read and to write a blob, by size.
 
-Each sample starts a server in a process of its own on an empty directory, and
-stops it afterwards. Clients are processes of their own, too, each with a blob
-cache of its own. A request is a transaction with one blob. The workloads:
+Each sample starts a server on an empty directory, and stops it afterwards.
+Clients are processes with a blob cache of their own. A request is a
+transaction with one blob. The workloads:
 
   read    load the object of the blob, open its file and read it to the end:
           cold, with all caches of the client empty; cached, with the file in
@@ -40,10 +40,8 @@ client, and for two more.
 """
 
 EPILOG = """\
-examples:
-  fsync-time blobs --quick
+example:
   fsync-time blobs zeo fsync-client --sizes 5KB,50MB --directory /srv/zeo
-  fsync-time blobs filestorage fsync:group-commit --workload write
 """
 
 

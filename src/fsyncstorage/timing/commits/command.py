@@ -33,8 +33,6 @@ commit takes of the processors.
 
 EPILOG = """\
 examples:
-  fsync-time commits --quick
-  fsync-time commits --directory /srv/zeo --json commits.json
   fsync-time commits filestorage fsync:group-commit --sync-latency 0,1ms,5ms
   fsync-time commits filestorage mine=etc/storage.conf
 """

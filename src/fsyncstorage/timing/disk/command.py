@@ -35,17 +35,11 @@ each. The verdict says whether this can be a disk at all, how many commits a
 second to expect, and which settings to choose.
 """
 
-EPILOG = """\
-examples:
-  fsync-time disk --quick
-  fsync-time disk /srv/zeo --json disk.json
-"""
-
 
 def add_to(commands):
     parser = arguments.add_command(
         commands, 'disk', 'what one sync costs here, and which policy to'
-        ' choose', DESCRIPTION, EPILOG)
+        ' choose', DESCRIPTION)
     parser.add_argument(
         'directory', nargs='?', default=os.curdir, type=arguments.directory,
         metavar='PATH',

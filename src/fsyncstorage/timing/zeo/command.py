@@ -36,8 +36,8 @@ _LIGHT = ', '.join(
 DESCRIPTION = f"""\
 Measure what commits and reads take over ZEO, by server and client.
 
-Each sample starts a server in a process of its own on an empty directory, and
-stops it afterwards. Clients are processes of their own, too. The workloads:
+Each sample starts a server on an empty directory, and stops it afterwards.
+Clients are processes of their own. The workloads:
 
   write               each client changes small objects of its own
   read                each client reads small objects: cold, with ZODB's cache
@@ -54,10 +54,8 @@ Without --workload these are write and read: what Jim Fulton measured in 2009.
 """
 
 EPILOG = """\
-examples:
-  fsync-time zeo --quick
+example:
   fsync-time zeo zeo fsync-client --objects 334 --directory /srv/zeo
-  fsync-time zeo --workload light --sync-latency 0,5ms
 """
 
 
