@@ -40,7 +40,9 @@ def main(argv=None):
 def parser():
     made = arguments.OneLineParser(
         prog='perf', description='Measure with fixed parameters, and record.',
-        epilog=_listed(), formatter_class=argparse.RawDescriptionHelpFormatter)
+        epilog='campaigns:\n' + '\n'.join(
+            f'  {name:13} {each.about}' for name, each in CAMPAIGNS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = made.add_subparsers(metavar='COMMAND', required=True)
     recording = commands.add_parser(
         'record', help='measure a campaign, and record the result')
@@ -71,12 +73,6 @@ def parser():
             '--results', default=RESULTS, type=pathlib.Path, metavar='DIR',
             help='where the results are (default: perf/results)')
     return made
-
-
-def _listed():
-    width = max(map(len, CAMPAIGNS))
-    return 'campaigns:\n' + '\n'.join(
-        f'  {name:{width}}  {each.about}' for name, each in CAMPAIGNS.items())
 
 
 def _campaign(name):

@@ -25,17 +25,18 @@ import os
 import sys
 import tempfile
 import time
+from unittest import mock
 
-from fsyncstorage import datafile
 from fsyncstorage.datafile import disk
 from fsyncstorage.reading import CachedView
 from fsyncstorage.reading import View
 from fsyncstorage.reading import pread_cached
-from fsyncstorage.timing.latency import replaced
 from fsyncstorage.timing.servers import launcher
 
 # The package has an attribute of this name too: the class.
 _stock = importlib.import_module('ZODB.FileStorage.FileStorage')
+
+patch = mock.patch.object
 
 _PROBE = b'x' * 4096
 
@@ -93,10 +94,10 @@ def cold_reads(delay, sleep=time.sleep):
     Nothing is read ahead.  Yields a list that has an entry for each of them.
     """
     reads = _ColdReads(delay, sleep)
-    with replaced(_stock, 'open', reads.stock_open), \
-            replaced(CachedView, 'pread', staticmethod(reads.pread_cached)), \
-            replaced(View, 'pread', staticmethod(reads.pread)), \
-            replaced(datafile.disk, 'open', reads.open):
+    with patch(_stock, 'open', reads.stock_open, create=True), \
+            patch(CachedView, 'pread', staticmethod(reads.pread_cached)), \
+            patch(View, 'pread', staticmethod(reads.pread)), \
+            patch(disk, 'open', reads.open):
         yield reads.misses
 
 
@@ -106,7 +107,7 @@ class _ColdReads:
         self.misses = []  # their positions
         self._delay = delay
         self._sleep = sleep
-        self._open = datafile.disk.open
+        self._open = disk.open
         self._not_cached = set()
 
     def wait(self, descriptor, length, position):

@@ -21,6 +21,7 @@ import os
 import random
 import signal
 import time
+from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 
@@ -30,7 +31,6 @@ from fsyncstorage import recovery
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
-from fsyncstorage.timing.latency import replaced
 
 from . import filling
 from .campaign import Campaign
@@ -155,7 +155,7 @@ def timed(owner, name, part, figures):
         finally:
             figures[part] += time.perf_counter() - began
 
-    return replaced(owner, name, call)
+    return mock.patch.object(owner, name, call)
 
 
 CAMPAIGNS = [Campaign(
