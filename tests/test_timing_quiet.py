@@ -29,10 +29,10 @@ def document_of(*samples):
 
 
 @contextlib.contextmanager
-def counted(user, steal=0):
+def counted(user, steal=0, kernel=30):
     with tempfile.TemporaryDirectory() as directory, \
             mock.patch.object(quiet, '_PROC', pathlib.Path(directory)), \
-            mock.patch.object(quiet, '_of_kernel', lambda: 30):
+            mock.patch.object(quiet, '_of_kernel', lambda: kernel):
         pathlib.Path(directory, 'stat').write_text(STAT.format(user, steal))
         yield
 
@@ -57,6 +57,10 @@ class WatchTests(unittest.TestCase):
     def test_what_was_taken_away(self):
         self.assertAlmostEqual(
             self.seen(user=1000, steal=50)['cpu_seconds'], 0.5)
+
+    def test_what_the_kernel_did_does_not_count(self):
+        self.assertAlmostEqual(
+            self.seen(user=1150, kernel=80)['cpu_seconds'], 1.0)
 
     def test_what_the_driver_and_its_samples_used_does_not_count(self):
         self.assertAlmostEqual(
