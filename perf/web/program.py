@@ -51,7 +51,7 @@ def main(options):
             application.open()
         except Exception as error:
             os.write(writer, f'{supervisor.one_line(error)}\n'.encode())
-            os._exit(1)
+            threading.Event().wait()  # `_answer` ends all, when it has said so
         os.write(writer, b'\n')
         return application
 
