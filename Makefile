@@ -10,7 +10,7 @@ PIP  = $(PY) -m pip --quiet --disable-pip-version-check
 TEST = $(PY) -m tests.shards
 
 # Modules that `make check` leaves to `make test`.
-LONG = conformance|crash_(images|machine)|_caches|timing|kill|documents|examples|zope
+LONG = conformance|crash_(images|machine)|_caches|timing|perf|kill|documents|examples|zope
 
 .PHONY: help run lint check test test-all test-oldest docs docs-build dist dist-check clean
 

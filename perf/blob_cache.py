@@ -11,40 +11,39 @@ millisecond.  Without that pause, eight of them fight for the processors, and
 what is measured is mostly how long one waits for its turn.
 
 How long it takes to take over the directory of a stock client, by a walk, is
-shown, too.  Writes `blob_cache.json` and `blob_cache.txt`.
+shown, too.
 """
 
 import contextlib
 import functools
 import itertools
-import multiprocessing
 import os
 import random
-import sys
 import time
 
 from ZEO.ClientStorage import BlobCacheLayout
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
-import claims
-import running
 from fsyncstorage.client.blobcache import BlobCache
+from fsyncstorage.timing import processes
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.wording import duration
 
-ROUNDS = 5
-BLOBS, QUICK_BLOBS = 100000, 5000
-SECONDS, QUICK_SECONDS = 10, 1
+from .campaign import Campaign
+from .claims import Claim
+
+#: As usual, and in a quick run.
+BLOBS, SECONDS = (100000, 5000), (10, 1)
 #: (processes, seconds between two loads)
 LOADS = (1, 0), (8, 0.001), (8, 0)
 SIZE = 1000
 NEW = 0.01
 SERIAL = p64(1)
-
-CONTESTANTS = [Contestant('fsyncclient', 'the blob cache of our client', None)]
 
 #: Figure -> what is claimed of it, in seconds.
 CLAIMED = {
@@ -55,44 +54,37 @@ CLAIMED = {
 }
 
 CLAIMS = [
-    claims.Claim(
+    Claim(
         words=figure.replace('_', ' '),
         workload='loads', settings={'processes': 8, 'pause': 0.001},
         contestant='fsyncclient', figure=figure, under=most)
     for figure, most in CLAIMED.items()
 ]
 
-_FORK = multiprocessing.get_context('fork')
-
 
 def races(quick):
     return [
         Race('loads', {
-            'processes': processes,
+            'processes': number,
             'pause': pause,
-            'blobs': QUICK_BLOBS if quick else BLOBS,
-            'seconds': QUICK_SECONDS if quick else SECONDS,
+            'blobs': BLOBS[quick],
+            'seconds': SECONDS[quick],
             'sync_latency': 0.0,
         }, measure, (*CLAIMED, 'walk'))
-        for processes, pause in LOADS
+        for number, pause in LOADS
     ]
 
 
-def measure(contestant, directory, *, processes, pause, blobs, seconds,
-            sync_latency):
+def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
+            **settings):
     fill(directory, blobs)
     began = time.perf_counter()
-    opened(directory, blobs).close()
+    BlobCache(directory, blobs * SIZE, fetch=None).close()
     walk = time.perf_counter() - began
-    start = _FORK.Barrier(processes)
-    receivers = []
-    for number in range(processes):
-        receiver, sender = _FORK.Pipe(duplex=False)
-        receivers.append(receiver)
-        _FORK.Process(target=work, args=(
-            directory, blobs, number, pause, seconds, start, sender)).start()
-        sender.close()
-    hits, evictions = zip(*(receiver.recv() for receiver in receivers))
+    nobody = served.Site(served.Nobody(), None, None)
+    hits, evictions = zip(*processes.run(nobody, [
+        functools.partial(work, directory, blobs, number, pause, seconds)
+        for number in range(settings['processes'])]).results)
     hits, evictions = sum(hits, []), sum(evictions, [])
     return {
         'hit_p50': statistics.percentile(hits, 50),
@@ -118,12 +110,8 @@ def fill(directory, blobs):
             file.write(bytes(SIZE))
 
 
-def opened(directory, blobs, fetch=None):
-    return BlobCache(directory, blobs * SIZE, fetch)
-
-
-def work(directory, blobs, number, pause, seconds, start, sender):
-    """Load blobs; send how long each hit took, and each eviction."""
+def work(directory, blobs, number, pause, seconds, start):
+    """Load blobs; how long each hit took, and each eviction."""
     hits, evictions = [], []
 
     def fetch(oid, serial, download):
@@ -132,9 +120,10 @@ def work(directory, blobs, number, pause, seconds, start, sender):
         evictions.append(time.perf_counter() - began)
         download.write(bytes(SIZE))
 
-    with contextlib.closing(opened(directory, blobs, fetch)) as cache:
+    with contextlib.closing(
+            BlobCache(directory, blobs * SIZE, fetch)) as cache:
         new = itertools.count((number + 1) * 10 * blobs)
-        start.wait()
+        start()
         end = time.perf_counter() + seconds
         while (began := time.perf_counter()) < end:
             is_new = random.random() < NEW
@@ -147,16 +136,11 @@ def work(directory, blobs, number, pause, seconds, start, sender):
                 file.read()
             if pause:
                 time.sleep(pause)
-    sender.send((hits, evictions))
+    return hits, evictions
 
 
-def show(document, console):
-    tables.show_machine(document, console)
-    for number, race in enumerate(document['races']):
-        console.print(running.table(document, number, race, (1e-3, 'ms')))
-
-
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'blob_cache', __doc__, CONTESTANTS, races, ROUNDS, show,
-        functools.partial(claims.show, CLAIMS)))
+CAMPAIGNS = [Campaign(
+    'blob_cache', 'the blob cache: a hit, and room for a blob',
+    [Contestant('fsyncclient', 'the blob cache of our client', None)], races,
+    rounds=5, claims=lambda document: CLAIMS,
+    show=functools.partial(tables.show_figures, put=duration))]

@@ -5,24 +5,21 @@ In 2004 SlinkP's notes on Zope had what it takes to serve files of 5 KB to
 blobs, read by `FsyncClient` at `fsync-runzeo`, by the client of ZEO at its own
 server, and straight from FileStorage and FsyncStorage; RelStorage over
 PostgreSQL takes part where it is installed.  Reads are cold (with an empty
-blob cache), cached or direct, and each size is written, too.  Writes
-`blobs_2004.json` (all samples) and `blobs_2004.txt` (the tables and the
-claims).  README.rst says how to read them.
+blob cache), cached or direct, and each size is written, too.  README.rst says
+how to read them.
 """
 
-import sys
-
-import claims
-import running
 from fsyncstorage.timing.blobs import command as blobs
-from fsyncstorage.timing.blobs import sites as blobsites
-from fsyncstorage.timing.blobs import tables as blobtables
-from fsyncstorage.timing.blobs import work as blobwork
+from fsyncstorage.timing.blobs import sites
+from fsyncstorage.timing.blobs import tables
+from fsyncstorage.timing.blobs import work
 from fsyncstorage.timing.wording import size as put
 
-STOCK, OURS = 'zeo', 'fsync-client'
+from .campaign import Campaign
+from .claims import Claim
+from .peers import relstorages
 
-ROUNDS = 5
+STOCK, OURS = 'zeo', 'fsync-client'
 
 #: Larger than those of 2004: claimed, and read by one client alone.
 LARGE = 500 << 20
@@ -30,32 +27,21 @@ LARGE = 500 << 20
 SMALL, MUCH = 5 << 10, 50 << 20
 
 
-def contestants():
-    """Those that are installed."""
-    for contestant in blobsites.CONTESTANTS.values():
-        if reason := contestant.missing():
-            print(f'{contestant.name} is left out: {reason}', file=sys.stderr)
-        else:
-            yield contestant
-
-
 def races(quick):
-    clients, sizes = (
-        (blobs.QUICK_CLIENTS, blobs.QUICK_SIZES) if quick
-        else (blobs.DEFAULT_CLIENTS, blobs.DEFAULT_SIZES))
+    clients, sizes = blobs.CLIENTS[quick], blobs.SIZES[quick]
     common = {**blobs.common(quick), 'sync_latency': 0.0}
     found = [
         make(clients=number, size=size, **common)
-        for make in (blobwork.read_race, blobwork.write_race)
+        for make in (work.read_race, work.write_race)
         for number in clients
         for size in sizes]
     if not quick:
-        found.append(blobwork.read_race(clients=1, size=LARGE, **common))
+        found.append(work.read_race(clients=1, size=LARGE, **common))
     return found
 
 
 def claim(what, size, figure, **options):
-    return claims.Claim(
+    return Claim(
         f'{what}, {put(size)}, 1 client, against {STOCK}', 'blob-read',
         {'clients': 1, 'size': size}, OURS, f'cold_{figure}', against=STOCK,
         **options)
@@ -68,12 +54,8 @@ CLAIMS = [
       for size in (MUCH, LARGE)),
 ]
 
-
-def show_claims(document, console):
-    return claims.show(CLAIMS, document, console)
-
-
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'blobs_2004', __doc__, list(contestants()), races, ROUNDS,
-        blobtables.show, show_claims))
+CAMPAIGNS = [Campaign(
+    'blobs_2004', 'blobs over ZEO and without it, by size',
+    [*sites.CONTESTANTS.values(), relstorages.POSTGRESQL], races, rounds=5,
+    claims=lambda document: CLAIMS, show=tables.show,
+    command='blobs', added=relstorages.versions)]

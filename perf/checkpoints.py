@@ -1,71 +1,71 @@
-"""What index checkpoints do to commits: their latency, with and without.
+"""What checksums and index checkpoints cost a commit.
 
+`seal_cost` has the CPU time of a commit, with checksums and without: threads
+set one key of an IIBTree in each transaction, as in fsync_2004.py, under
+durability none, so that no sync hides the work.  It is that of the whole
+process, from the moment that all threads are ready until the last one is done,
+by transaction.
+
+`checkpoints` has the latency of commits, with checkpoints and without.
 Threads commit to a database that has 100,000 objects, so that an index is
 worth writing, under group-commit: each transaction stores one object of 10,000
 bytes anew, so that an index is due often.  One contestant never writes one;
 one has the default of `index-checkpoint`; and one writes an index as often as
-the storage ever does.  Each commit is timed by itself.  Writes
-`checkpoints.json` and `checkpoints.txt`.
+the storage ever does.
 """
 
 import contextlib
 import functools
+import itertools
 import os
-import sys
 import time
 
 import transaction
 from persistent.mapping import PersistentMapping
 
-import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage.durability import DEFAULT_INDEX_CHECKPOINT
-from fsyncstorage.timing import statistics
+from fsyncstorage.timing import processes
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.crew import Crew
+from fsyncstorage.timing.wording import count
 
-ROUNDS = 7
-OBJECTS, QUICK_OBJECTS = 100000, 10000
-SECONDS, QUICK_SECONDS = 5, 1
+from .campaign import Campaign
+from .claims import Claim
+from .filling import fill
+
+#: As usual, and in a quick run.
+OBJECTS, SECONDS, SEAL_TRANSACTIONS = (100000, 10000), (5, 1), (20000, 2000)
+
 FIRST_OBJECT = 1 << 20  # far from those of the database
 THREADS = 1, 4
-
 BYTES = 10000  # of a commit
 
-EVERY = {
-    'no checkpoints': '1000GB',
-    'default': DEFAULT_INDEX_CHECKPOINT,
-    'all the time': '16KB',
-}
+SEAL = 'CPU time of a commit'
+SEAL_THREADS = 1, 16
+
+
+def contestants(option, values, **options):
+    return [
+        Contestant(name, f'FsyncStorage, {option.replace("_", "-")} {value}',
+                   functools.partial(opened, **{option: value}, **options))
+        for name, value in values.items()]
 
 
 @contextlib.contextmanager
-def opened(directory, every):
-    yield FsyncStorage(os.path.join(directory, 'Data.fs'), create=True,
-                       index_checkpoint=every)
-
-
-CONTESTANTS = [
-    Contestant(name, f'FsyncStorage, index-checkpoint {every}',
-               functools.partial(opened, every=every))
-    for name, every in EVERY.items()
-]
-
-CLAIMS = [
-    running.Ratio(race, name, 'p99_seconds', at_most=1.2)
-    for race in range(len(THREADS))
-    for name in ('default', 'all the time')
-]
+def opened(directory, **options):
+    yield FsyncStorage(
+        os.path.join(directory, 'Data.fs'), create=True, **options)
 
 
 def races(quick):
     return [
         Race('commits', {
             'threads': threads,
-            'objects': QUICK_OBJECTS if quick else OBJECTS,
-            'seconds': QUICK_SECONDS if quick else SECONDS,
+            'objects': OBJECTS[quick],
+            'seconds': SECONDS[quick],
             'sync_latency': 0.0,
         }, measure, ('p50_seconds', 'p99_seconds', 'max_seconds'))
         for threads in THREADS
@@ -74,17 +74,16 @@ def races(quick):
 
 def measure(contestant, directory, *, threads, objects, seconds, sync_latency):
     with committing.database(contestant, directory, threads) as db:
-        running.fill(db.storage, FIRST_OBJECT, objects)
+        fill(db.storage, FIRST_OBJECT, objects)
         written = db.storage._checkpoints.written
         with db.transaction() as connection:
             for number in range(threads):
                 connection.root()[number] = PersistentMapping()
-        crew = Crew([committer(db, number, seconds)
-                     for number in range(threads)])
-        latencies = sum(crew.run(), [])
+        stretches = Crew([
+            committer(db, number, seconds) for number in range(threads)]).run()
+        latencies = processes.durations(stretches)
         return {
-            'p50_seconds': statistics.percentile(latencies, 50),
-            'p99_seconds': statistics.percentile(latencies, 99),
+            **processes.percentiles(latencies),
             'max_seconds': max(latencies),
             'commits': len(latencies),
             'checkpoints': db.storage._checkpoints.written - written,
@@ -92,24 +91,74 @@ def measure(contestant, directory, *, threads, objects, seconds, sync_latency):
 
 
 def committer(db, number, seconds):
-    """A job that returns how long each of its commits took."""
+    """A job that returns a stretch of commits."""
+
+    def commits(manager, mine):
+        for number in itertools.count():
+            mine['data'] = str(number).ljust(BYTES)
+            yield manager.commit
 
     def job(start):
         manager = transaction.TransactionManager()
         with contextlib.closing(db.open(manager)) as connection:
             mine = connection.root()[number]
             start()
-            latencies = []
-            end = time.perf_counter() + seconds
-            while (began := time.perf_counter()) < end:
-                mine['data'] = str(len(latencies)).ljust(BYTES)
-                manager.commit()
-                latencies.append(time.perf_counter() - began)
-            return latencies
+            return processes.timed(commits(manager, mine), seconds)
 
     return job
 
 
-if __name__ == '__main__':
-    sys.exit(running.run('checkpoints', __doc__, CONTESTANTS, races, CLAIMS,
-                         ROUNDS, unit=(1e-3, 'ms')))
+def seal_races(quick):
+    return [
+        Race(SEAL, {
+            'threads': threads,
+            'transactions': SEAL_TRANSACTIONS[quick],
+            'sync_latency': 0.0,
+        }, measure_seal, ('cpu_seconds', 'seconds'))
+        for threads in SEAL_THREADS
+    ]
+
+
+def measure_seal(contestant, directory, *, threads, transactions,
+                 sync_latency):
+    began = []
+    with committing.database(contestant, directory, threads) as db:
+        trees = committing.plant(db, threads)
+        crew = Crew(
+            [committing.setter(db, tree, range(transactions // threads))
+             for tree in trees],
+            at_start=lambda: began.append(time.process_time()))
+        crew.run()
+        cpu = time.process_time() - began[0]
+        return {'cpu_seconds': cpu / transactions,
+                'seconds': crew.seconds / transactions}
+
+
+def claims(document):
+    baseline, *others = document['contestants']
+    for race in document['races']:
+        threads = race['settings']['threads']
+        of_seal = race['workload'] == SEAL
+        for name in others:
+            yield Claim(
+                f'{SEAL if of_seal else "p99 of a commit"}, {name},'
+                f' {count(threads, "thread")}, against {baseline}',
+                race['workload'], {'threads': threads}, name,
+                'cpu_seconds' if of_seal else 'p99_seconds',
+                against=baseline, under=1.05 if of_seal else 1.2)
+
+
+CAMPAIGNS = [
+    Campaign(
+        'checkpoints', 'the latency of a commit, with checkpoints of an index',
+        contestants('index_checkpoint', {
+            'no checkpoints': '1000GB',
+            'default': DEFAULT_INDEX_CHECKPOINT,
+            'all the time': '16KB'}),
+        races, rounds=7, claims=claims),
+    Campaign(
+        'seal_cost', 'the processor time of a commit, with checksums or not',
+        contestants('checksums', {
+            'checksums off': False, 'checksums on': True}, durability='none'),
+        seal_races, rounds=7, claims=claims),
+]

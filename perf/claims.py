@@ -1,7 +1,8 @@
 """What the project claims, against what was measured.
 
 A claim is about a figure of one contestant in one race, or how many times it
-is that of another.
+is that of another: the ratio of the medians, with the interval that holds the
+true one as far as the rounds can tell.
 """
 
 import dataclasses
@@ -30,46 +31,34 @@ class Claim:
     at_least: float | None = None
     under: float | None = None
 
-    def measured(self, document):
-        """The ratio, or the figure; None if it was not measured."""
-        found = self.spread(document)
-        return found and found['median']
-
-    def spread(self, document):
-        """The same with its range, round by round."""
+    def found(self, document):
+        """The ratio, or the figure, with its range; {} if not measured."""
         own = self._values(
             document, self.settings, self.contestant, self.figure)
         if self.against is None:
-            return statistics.spread(own.values()) if own else None
+            return statistics.spread(own.values()) if own else {}
         ratio = statistics.ratio(own, self._values(
             document, self.against_settings or self.settings, self.against,
             self.against_figure or self.figure))
-        return ratio and {'median': ratio['of_medians'], **ratio}
+        return {'median': ratio['of_medians'], **ratio} if ratio else {}
+
+    def measured(self, document):
+        return self.found(document).get('median')
 
     def _values(self, document, settings, contestant, figure):
-        race = self._race(document, settings)
-        if race is None:
-            return {}
-        return documents.values(document, race, contestant, figure)
-
-    def _race(self, document, settings):
         for number, race in enumerate(document['races']):
             if race['workload'] == self.workload and (
                     settings.items() <= race['settings'].items()):
-                return number
-        return None
+                return documents.values(document, number, contestant, figure)
+        return {}
 
     def holds(self, document):
         measured = self.measured(document)
-        if measured is None:
-            return False
-        if self.under is not None:
-            return measured < self.under
-        return measured >= self.at_least
+        return measured is not None and (
+            measured >= self.at_least if self.under is None
+            else measured < self.under)
 
     def put(self, value):
-        if value is None:
-            return '-'
         if self.against is None:
             return f'{milliseconds(value)} ms'
         return times(value)
@@ -84,21 +73,23 @@ def show(claims, document, console):
     """Return whether all of them hold."""
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('claim')
-    table.add_column('claimed', justify='right')
-    table.add_column('measured', justify='right')
-    table.add_column('in rounds', justify='right')
+    for heading in ('claimed', 'measured', 'interval', 'in rounds'):
+        table.add_column(heading, justify='right')
     table.add_column('holds')
     for claim in claims:
+        found = claim.found(document)
         table.add_row(
-            claim.words, claim.claimed(), claim.put(claim.measured(document)),
-            _range(claim, document),
+            claim.words, claim.claimed(),
+            claim.put(found['median']) if found else '-',
+            _range(claim, found.get('interval')),
+            _range(claim, [found.get('min'), found.get('max')]),
             'yes' if claim.holds(document) else 'NO')
-    console.print(table)
+    if claims:
+        console.print(table)
     return all(claim.holds(document) for claim in claims)
 
 
-def _range(claim, document):
-    found = claim.spread(document)
-    if found is None or found['min'] is None:
+def _range(claim, ends):
+    if ends is None or None in ends:
         return ''
-    return f'{claim.put(found["min"])}-{claim.put(found["max"])}'
+    return '-'.join(map(claim.put, ends))

@@ -1,50 +1,135 @@
 """Files from a blob to a browser, by size; and the claims about serving them.
 
-Runs the races of `fsync-time files`: nginx on a plain file is the yardstick;
-ours goes through nginx (X-Accel-Redirect), and from waitress and gunicorn;
-stock ZEO stands beside.  Writes `files.json` (all samples) and `files.txt`
-(the tables and the claims).  README.rst says how to read them; files of 1 GB
-are in `large_files.py`.
+nginx on a plain file is the yardstick; ours goes through nginx
+(X-Accel-Redirect), and from waitress and gunicorn; stock ZEO stands beside.
+`files` has the sizes of the notes of 2004, `large_files` 1 GB for those that
+are claimed about.  README.rst says how to read them.
+
+Requests are for files of one size, ten at a time, as in 2004 and 2010.  They
+come in two ways:
+
+- cold: each is for another file, which the blob cache does not have; before
+  them there is one alone, whose first byte is timed;
+- warm: all are for one file, which was sent before.
+
+A request before the first one opens what is opened only then, and does not
+count.
 """
 
-import sys
+import functools
 
-import claims
-import running
-from fsyncstorage.timing.files import command
-from fsyncstorage.timing.files import sites
-from fsyncstorage.timing.files import tables
-from fsyncstorage.timing.files import work
+from rich.text import Text
 
-ROUNDS = 7
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.blobs import work as blobwork
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.wording import number
+
+from . import history
+from .campaign import Campaign
+from .claims import Claim
+from .web import load
+from .web import memory
+from .web import nginx
+from .web.sites import CONTESTANTS
+
+#: Those of the notes of 2004.
+SMALL, _, MEDIUM, LARGE, HUGE = ALL = [
+    size << 10 for size in (5, 50, 500, 5000, 50000)]
+GIGABYTE = 1 << 30
+
+#: As usual, and in a quick run, where not all claims can be looked at.
+SIZES = ALL, (SMALL, MEDIUM, LARGE)
+LARGE_SIZES = (SMALL, GIGABYTE), (SMALL, 50 << 20)
+
+#: Requests of a sample, if these do not come to too many bytes.
+REQUESTS = 2000, 500
+VOLUME, COLD_VOLUME = (1 << 30, 500 << 20), (500 << 20, 50 << 20)
 
 YARDSTICK, BARE = 'nginx', 'x-accel:bare'
 THROUGH_NGINX = 'x-accel:direct', 'x-accel:fsync-client'
 BY_GUNICORN = 'gunicorn:direct', 'gunicorn:fsync-client'
 
-SMALL, MEDIUM, LARGE, HUGE = 5 << 10, 500 << 10, 5000 << 10, 50000 << 10
+#: What takes part where files are of 1 GB.
+OF_LARGE_FILES = (
+    YARDSTICK, *THROUGH_NGINX, 'waitress:fsync-client', 'waitress:zeo',
+    'gunicorn:fsync-client', 'gunicorn:zeo')
+
+#: Whose memory is looked at.
+PROCESSES = (
+    ('x-accel:fsync-client', 'nginx'),
+    ('x-accel:fsync-client', 'application'),
+    ('x-accel:fsync-client', 'server'),
+    ('waitress:fsync-client', 'application'),
+    ('gunicorn:fsync-client', 'application'),
+)
+#: Two peaks that are the same differ by less.
+FLAT = 1.25
+
+KEY = (
+    f'Files a second: {tables.RATES_KEY} A KB is 1,024 bytes, a MB'
+    ' 1,048,576.\n')
+
+MEMORY_KEY = (
+    'The most that a process had in memory while files were sent, what it'
+    ' shares with others included: the median of the rounds.\n')
 
 
-def contestants():
-    """Those that are installed."""
-    for contestant in sites.CONTESTANTS.values():
-        if reason := contestant.missing():
-            print(f'{contestant.name} is left out: {reason}', file=sys.stderr)
-        else:
-            yield contestant
+def races(sizes, quick):
+    return [
+        race(size=size, requests=REQUESTS[quick], volume=VOLUME[quick],
+             cold_volume=COLD_VOLUME[quick], pin=pinning.FREE,
+             loop=loops.installed()[-1])  # as ZEO does
+        for size in sizes[quick]]
 
 
-def races(quick):
-    # In the quick run, not all claims can be looked at.
-    sizes = (SMALL, MEDIUM, LARGE) if quick else command.DEFAULT_SIZES
-    return [work.race(size=size, **command.common(quick)) for size in sizes]
+def race(**settings):
+    return Race('files', settings, measure, (
+        'warm_per_second', 'warm_bytes_per_second',
+        'cold_per_second', 'cold_bytes_per_second', 'first_byte_seconds',
+        *map(memory.figure, memory.ROLES)))
+
+
+def measure(contestant, directory, *, size, requests, volume, cold_volume,
+            **site_settings):
+    """The figures of one contestant."""
+    cold = blobwork.number(size, requests, cold_volume)
+    warm = max(load.AT_ONCE, blobwork.number(size, requests, volume))
+    figures = {}
+    with contestant.running(
+            directory, size=size, number=1 + cold, **site_settings) as address:
+
+        def ask(way, requests):
+            figures[f'{way}_per_second'] = per_second = load.load(
+                address, contestant.path(way), size, requests, load.AT_ONCE)
+            figures[f'{way}_bytes_per_second'] = per_second * size
+
+        if small := contestant.path('small'):
+            load.fetch(address, small, len(b'small'))
+        memory.forget()
+        if 'cold' in contestant.ways:
+            figures['first_byte_seconds'] = load.fetch(
+                address, contestant.path('cold'), size)
+            ask('cold', cold)
+        load.fetch(address, contestant.path('warm'), size)
+        ask('warm', warm)
+        return {**figures, **memory.peaks()}
 
 
 def claim(words, contestant, figure, size, **options):
     against = f', against {options["against"]}' if 'against' in options else ''
-    return claims.Claim(
+    return Claim(
         f'{contestant}: {words}, {size >> 10:,} KB{against}', 'files',
         {'size': size}, contestant, figure, **options)
+
+
+def _memory_claim(contestant, role):
+    return Claim(
+        f'{contestant}: peak of {role}, 1 GB against {SMALL >> 10} KB',
+        'files', {'size': GIGABYTE}, contestant, memory.figure(role),
+        against=contestant, against_settings={'size': SMALL}, under=FLAT)
 
 
 CLAIMS = [
@@ -59,12 +144,75 @@ CLAIMS = [
       for name in BY_GUNICORN),
 ]
 
+LARGE_CLAIMS = [
+    *(claim('warm', name, 'warm_per_second', GIGABYTE,
+            against=YARDSTICK, at_least=0.85)
+      for name in THROUGH_NGINX),
+    *(_memory_claim(*process) for process in PROCESSES),
+    *(claim('first byte of a cold file', name, 'first_byte_seconds',
+            GIGABYTE, under=0.05)
+      for name in ('waitress:fsync-client', 'gunicorn:fsync-client')),
+    *(claim('cold', f'{server}:fsync-client', 'cold_per_second',
+            GIGABYTE, against=f'{server}:zeo', at_least=1.5)
+      for server in ('waitress', 'gunicorn')),
+]
 
-def show_claims(document, console):
-    return claims.show(CLAIMS, document, console)
+
+def show(document, console):
+    tables.show_machine(document, console)
+    tables.show_grids(document, console, GRIDS)
+    console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
+    tables.show_grids(document, console, MEMORY_GRIDS)
+    console.print(Text(MEMORY_KEY, 'dim'))
+    history.show_files(console)
 
 
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'files', __doc__, list(contestants()), races, ROUNDS,
-        tables.show, show_claims))
+def _speed_grid(way, title):
+
+    def remarks(settings, figure):
+        if bytes_ := figure(f'{way}_bytes_per_second'):
+            yield f'{_megabytes(bytes_)}/s'
+
+    return tables.Grid('files', lambda shared: title, f'{way}_per_second',
+                       'size', history.kilobytes, remarks)
+
+
+def _megabytes(bytes_):
+    return f'{number(bytes_ / (1 << 20))} MB'
+
+
+GRIDS = (
+    _speed_grid('warm', 'Warm: one file, which was sent before'),
+    _speed_grid('cold', 'Cold: files that the blob cache does not have yet'),
+    tables.Grid(
+        'files', lambda shared: 'Until the first byte of a cold file',
+        'first_byte_seconds', 'size', history.kilobytes),
+)
+
+MEMORY_GRIDS = [
+    tables.Grid(
+        'files', lambda shared, role=role: f'Memory: {role}',
+        memory.figure(role), 'size', history.kilobytes, put=_megabytes)
+    for role in memory.ROLES]
+
+
+def added(contestants):
+    """Sentences: by what it was measured."""
+    yield f'Requests came from {load.name()}.'
+    if version := nginx.version():
+        yield f'nginx was {version}.'
+
+
+_campaign = functools.partial(Campaign, show=show, added=added)
+
+CAMPAIGNS = [
+    _campaign(
+        'files', 'files from a blob to a browser, by size',
+        list(CONTESTANTS.values()), functools.partial(races, SIZES),
+        rounds=7, claims=lambda document: CLAIMS),
+    _campaign(
+        'large_files', 'the same, files of 1 GB',
+        [CONTESTANTS[name] for name in OF_LARGE_FILES],
+        functools.partial(races, LARGE_SIZES), rounds=3,
+        claims=lambda document: LARGE_CLAIMS),
+]

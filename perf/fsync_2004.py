@@ -1,37 +1,41 @@
-"""The campaign about fsync: the experiment of 2004, on this machine.
+"""What a durable commit costs: the experiment of 2004, on this machine.
 
-Runs `fsync-time commits` with the parameters of the recorded results, and
-then compares what was measured with what the project claims.  Writes
-`fsync_2004.json` (all samples) and `fsync_2004.txt` (the tables and the
-claims).  README.rst says how to read them.
+`fsync_2004` has all contestants of `fsync-time commits`, by number of threads
+and by what is added to each sync; `claims` has those that the claims are
+about, in more rounds.  README.rst says how to read them.
 """
 
-import sys
+import argparse
+import functools
 
-import claims
-import running
+from rich.text import Text
+
 from fsyncstorage.timing import tables
+from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing.commits import tables as commits_tables
+from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.wording import times
+from fsyncstorage.timing.wording import number
 
-PARAMETERS = [
-    'commits',
-    '--threads', '1,8,16',
-    '--sync-latency', '0,1ms,5ms',
-    '--shared',
-    '--readers',
-]
-ROUNDS = 9
-
+from . import history
+from .campaign import Campaign
+from .claims import Claim
 
 GROUP, STOCK = 'fsync:group-commit', 'filestorage'
 NONE, STOCK_WITHOUT = 'fsync:none', 'filestorage:no-fsync'
 
 
+def races(shared, quick):
+    return commits.races(argparse.Namespace(
+        threads=[1, 8, 16] if shared else [1, 16],
+        sync_latency=[0.0, 0.001, 0.005], shared=shared, readers=True,
+        seconds=commits.SECONDS[quick]))
+
+
 def ratio(contestant, baseline, threads, sync_latency, at_least):
     """A contestant commits at least so many times what another does."""
-    return claims.Claim(
+    return Claim(
         f'{contestant} against {baseline}, {count(threads, "thread")},'
         f' {added(sync_latency)}',
         'commits', {'threads': threads, 'sync_latency': sync_latency,
@@ -41,7 +45,7 @@ def ratio(contestant, baseline, threads, sync_latency, at_least):
 
 def load_time(contestant, **limit):
     """The slowest loads stay under, or reach, a limit."""
-    return claims.Claim(
+    return Claim(
         f'{contestant}: p99 of loadBefore while others commit',
         'loads', {}, contestant, 'p99_seconds', **limit)
 
@@ -60,19 +64,26 @@ CLAIMS = [
     load_time(STOCK, at_least=0.050),
 ]
 
-#: How much of what is possible without any sync is reached with them.
-SHARE = ratio(GROUP, NONE, 16, 0.0, at_least=0)
+
+def show(document, console):
+    commits_tables.show(document, console)
+    table = tables.new_table('2004')
+    table.add_column('1 thread', justify='right')
+    for contestant, per_second in history.COMMITS_2004['per_second'].items():
+        table.add_row(contestant, number(per_second))
+    tables.show_table(console, 'Transactions a second, then', table)
+    console.print(Text(f'{history.COMMITS_2004["source"]}\n', 'dim'))
 
 
-def show_claims(document, console):
-    hold = claims.show(CLAIMS, document, console)
-    share = SHARE.measured(document)
-    if share is not None:
-        console.print(f'{SHARE.words}: {times(share)}', highlight=False)
-    return hold
+_campaign = functools.partial(
+    Campaign, claims=lambda document: CLAIMS, show=show, command='commits')
 
-
-if __name__ == '__main__':
-    sys.exit(running.campaign(
-        'fsync_2004', __doc__, PARAMETERS, ROUNDS, tables.show_commits,
-        show_claims))
+CAMPAIGNS = [
+    _campaign(
+        'fsync_2004', 'what a durable commit costs: the experiment of 2004',
+        list(CONTESTANTS.values()), functools.partial(races, True), rounds=9),
+    _campaign(
+        'claims', 'the same, and no more than the claims are about',
+        [CONTESTANTS[name] for name in (STOCK, STOCK_WITHOUT, NONE, GROUP)],
+        functools.partial(races, False), rounds=7),
+]

@@ -11,30 +11,36 @@ with the file in the page cache as far as the storage leaves it there.  Twice:
 Stock FileStorage writes its index when it is closed and when it had to scan
 all of the file; so the first is where the index checkpoints of FsyncStorage
 (the default) count.  The time is shown by its parts, too: reading the index
-file, reading the data behind it, and writing an index.  Writes `restart.json`
-and `restart.txt`.
+file, reading the data behind it, and writing an index.
 """
 
 import contextlib
+import functools
 import importlib
 import os
 import random
 import signal
-import sys
 import time
+from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 
-import running
 from fsyncstorage import FsyncStorage
 from fsyncstorage import index
 from fsyncstorage import recovery
-from fsyncstorage.timing import child
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import Contestant
 
-ROUNDS = 5
-OBJECTS, QUICK_OBJECTS = 500000, 20000
+from . import filling
+from .campaign import Campaign
+from .claims import Claim
+
+STOCK, OURS = 'filestorage', 'fsync:group-commit'
+LONG, SHORT = 'after a long run', 'after a short run'
+
+#: As usual, and in a quick run.
+OBJECTS = 500000, 20000
 MOST_CHANGES = 500  # transactions, after a long run
 SHORT_RUN = 300
 
@@ -46,48 +52,46 @@ def path(directory):
 
 
 @contextlib.contextmanager
-def opened_stock(directory):
-    yield FileStorage(path(directory))
-
-
-@contextlib.contextmanager
-def opened(directory):
-    yield FsyncStorage(path(directory))
+def opened(storage, directory):
+    yield storage(path(directory))
 
 
 CONTESTANTS = [
-    Contestant('filestorage', 'stock FileStorage', opened_stock),
-    Contestant('fsync:group-commit', 'FsyncStorage with its defaults', opened),
+    Contestant(STOCK, 'stock FileStorage',
+               functools.partial(opened, FileStorage)),
+    Contestant(OURS, 'FsyncStorage with its defaults',
+               functools.partial(opened, FsyncStorage)),
 ]
 
 #: (where, function, name of the part) of each contestant.
 PARTS = {
-    'filestorage': [
+    STOCK: [
         (FileStorage, '_restore_index', 'index_seconds'),
         (_stock, 'read_index', 'scan_seconds'),
         (FileStorage, '_save_index', 'save_seconds'),
     ],
-    'fsync:group-commit': [
+    OURS: [
         (index, 'load', 'index_seconds'),
         (recovery, 'recover', 'scan_seconds'),
         (FsyncStorage, '_save_index', 'save_seconds'),
     ],
 }
 
-CLAIMS = [running.Ratio(0, 'fsync:group-commit', 'seconds', at_most=0.1)]
+CLAIMS = [Claim(f'restart {LONG}, against {STOCK}', LONG, {}, OURS, 'seconds',
+                against=STOCK, under=0.1)]
 
 
 def races(quick):
     return [
         Race(workload, {
-            'objects': QUICK_OBJECTS if quick else OBJECTS,
-            'object_size': running.OBJECT_SIZE,
+            'objects': OBJECTS[quick],
+            'object_size': filling.OBJECT_SIZE,
             'sync_latency': 0.0,
         }, measure, ('seconds', 'index_seconds', 'scan_seconds',
                      'save_seconds'))
         for workload, measure in (
-            ('after a long run', after_a_long_run),
-            ('after a short run', after_a_short_run),
+            (LONG, after_a_long_run),
+            (SHORT, after_a_short_run),
         )
     ]
 
@@ -95,24 +99,20 @@ def races(quick):
 def after_a_long_run(contestant, directory, *, objects, **settings):
     changes = random.randrange(MOST_CHANGES)
     killed(run, contestant, directory, objects, changes)
-    return child.run(restart, contestant, directory)
+    return supervisor.run(restart, contestant, directory)
 
 
 def after_a_short_run(contestant, directory, *, objects, **settings):
-    child.run(run, contestant, directory, objects, 0)
+    supervisor.run(run, contestant, directory, objects, 0)
     killed(run, contestant, directory, 0, SHORT_RUN)
-    return child.run(restart, contestant, directory)
+    return supervisor.run(restart, contestant, directory)
 
 
 def killed(function, *arguments):
     """Call it in a process that is killed when it is done."""
-
-    def then_die():
-        function(*arguments, die=True)
-
     try:
-        child.run(then_die)
-    except child.ChildFailed as error:
+        supervisor.run(functools.partial(function, *arguments, die=True))
+    except supervisor.Failed as error:
         if f'exit code {-signal.SIGKILL}' not in str(error):
             raise
 
@@ -120,10 +120,10 @@ def killed(function, *arguments):
 def run(contestant, directory, objects, changes, die=False):
     """Make so many objects, change some in so many transactions, and end."""
     with contestant.opened(directory) as storage:
-        running.fill(storage, 0, objects)
+        filling.fill(storage, 0, objects)
         known = range(len(storage))
         for _ in range(changes):
-            running.store(storage, random.sample(known, running.AT_ONCE))
+            filling.store(storage, random.sample(known, filling.AT_ONCE))
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
         storage.close()
@@ -143,7 +143,6 @@ def restart(contestant, directory):
     return figures
 
 
-@contextlib.contextmanager
 def timed(owner, name, part, figures):
     """Note how long a function takes, in all."""
     original = getattr(owner, name)
@@ -156,13 +155,9 @@ def timed(owner, name, part, figures):
         finally:
             figures[part] += time.perf_counter() - began
 
-    setattr(owner, name, call)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return mock.patch.object(owner, name, call)
 
 
-if __name__ == '__main__':
-    sys.exit(running.run('restart', __doc__, CONTESTANTS, races, CLAIMS,
-                         ROUNDS, unit=(1e-3, 'ms')))
+CAMPAIGNS = [Campaign(
+    'restart', 'opening 500,000 objects after `kill -9`', CONTESTANTS, races,
+    rounds=5, claims=lambda document: CLAIMS)]

@@ -9,34 +9,30 @@ Counted are the readers who got a first byte within half a minute: so many a
 server holds at once.  Timed are the requests for the small file; one that is
 not answered in half a minute counts as that.  When all readers are gone, the
 files in the blob cache are added up.  Claimed is what goes through nginx;
-waitress and gunicorn without it are there to show their own limits.  Writes
-`slow_readers.json` and `slow_readers.txt`.
+waitress and gunicorn without it are there to show their own limits.
 """
 
 import contextlib
 import os
 import selectors
 import socket
-import sys
-import threading
 import time
 
 from ZODB.blob import BLOB_SUFFIX
 
-import claims
-import running
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
 from fsyncstorage.timing import statistics
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.files import app as filesapp
-from fsyncstorage.timing.files import command as files
-from fsyncstorage.timing.files import loader as filesload
-from fsyncstorage.timing.files import sites as filesites
 
-ROUNDS = 3
+from .campaign import Campaign
+from .claims import Claim
+from .web import applications
+from .web import load
+from .web import sites
 
-READERS, QUICK_READERS = 500, 200
-SECONDS, QUICK_SECONDS = 10, 3
+#: As usual, and in a quick run.
+READERS, SECONDS = (500, 200), (10, 3)
 
 SIZE, NUMBER = 2 << 20, 40
 CACHE = NUMBER * SIZE // 2
@@ -54,22 +50,12 @@ THROUGH_NGINX = 'x-accel:fsync-client'
 NAMES = THROUGH_NGINX, 'waitress:fsync-client', 'gunicorn:fsync-client'
 
 
-def contestants():
-    """Those that are installed."""
-    for name in NAMES:
-        contestant = filesites.CONTESTANTS[name]
-        if reason := contestant.missing():
-            print(f'{name} is left out: {reason}', file=sys.stderr)
-        else:
-            yield contestant
-
-
 def races(quick):
     return [Race('slow-readers', {
-        'readers': QUICK_READERS if quick else READERS,
-        'seconds': QUICK_SECONDS if quick else SECONDS,
-        'loop': files.common(quick)['loop'],
-        'pin': files.common(quick)['pin'],
+        'readers': READERS[quick],
+        'seconds': SECONDS[quick],
+        'loop': loops.installed()[-1],  # as ZEO does
+        'pin': pinning.FREE,
     }, measure, ('served', 'others_p50_seconds', 'others_p99_seconds',
                  'cache_bytes'))]
 
@@ -78,64 +64,54 @@ def measure(contestant, directory, *, readers, seconds, loop, pin):
     with contestant.running(
             directory, size=SIZE, number=NUMBER, loop=loop, pin=pin,
             cache_size=CACHE) as address:
-        filesload.fetch(address, filesapp.SMALL, len(b'small'))
+        load.fetch(address, applications.SMALL, len(b'small'))
         with Readers(address, readers) as crowd:
-            served = crowd.served()
-            times = list(_others(address, seconds))
+            end = time.perf_counter() + PATIENCE
+            while len(crowd.served) < readers and time.perf_counter() < end:
+                crowd.read()
+                time.sleep(PAUSE)
+            served = len(crowd.served)
+            times = list(_others(address, seconds, crowd))
         # One more, for which room has to be made.
-        filesload.fetch(address, filesapp.COLD, SIZE)
+        load.fetch(address, applications.COLD, SIZE)
         return {
             'readers': readers,
             'served': served,
             'others_p50_seconds': statistics.percentile(times, 50),
             'others_p99_seconds': statistics.percentile(times, 99),
             'cache_bytes': _bytes_in(
-                os.path.join(directory, filesites.CACHE)),
+                os.path.join(directory, sites.CACHE)),
             'cache_limit': CACHE,
         }
 
 
 class Readers:
-    """They read as long as the `with` lasts, in a thread."""
+    """They are there as long as the `with` lasts."""
 
     def __init__(self, address, number):
         self._selector = selectors.DefaultSelector()
-        self._waiting = number
-        self._served = threading.Condition()
-        self._ended = threading.Event()
+        #: Those that got something.
+        self.served = set()
         self._readers = [_reader(address) for _ in range(number)]
-        for reader in self._readers:
-            self._selector.register(reader, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._read)
 
     def __enter__(self):
-        self._thread.start()
+        for reader in self._readers:
+            self._selector.register(reader, selectors.EVENT_READ)
         return self
 
     def __exit__(self, *error):
-        self._ended.set()
-        self._thread.join()
         self._selector.close()
         for reader in self._readers:
             reader.close()
 
-    def served(self):
-        """How many got something, when all did or the time is over."""
-        with self._served:
-            self._served.wait_for(lambda: not self._waiting, PATIENCE)
-            return len(self._readers) - self._waiting
-
-    def _read(self):
-        known = set()
-        while not self._ended.wait(PAUSE):
-            for key, _ in self._selector.select(0):
-                if not _taken(key.fileobj):
-                    self._selector.unregister(key.fileobj)
-                elif key.fd not in known:
-                    known.add(key.fd)
-                    with self._served:
-                        self._waiting -= 1
-                        self._served.notify()
+    def read(self):
+        """Each takes a bit of what there is for it."""
+        for key, _ in self._selector.select(0):
+            with contextlib.suppress(ConnectionError):
+                if key.fileobj.recv(BIT):
+                    self.served.add(key.fd)
+                    continue
+            self._selector.unregister(key.fileobj)
 
 
 def _reader(address):
@@ -143,26 +119,24 @@ def _reader(address):
     # Else the system would read for it.
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BIT)
     reader.connect(address)
-    reader.sendall(
-        f'GET {filesapp.COLD} HTTP/1.0\r\nHost: localhost\r\n\r\n'.encode())
+    reader.sendall(b''.join([
+        f'GET {applications.COLD} HTTP/1.0\r\n'.encode(),
+        b'Host: localhost\r\n\r\n']))
     return reader
 
 
-def _taken(reader):
-    try:
-        return reader.recv(BIT)
-    except OSError:
-        return b''
-
-
-def _others(address, seconds):
-    """The times of requests for the small file."""
+def _others(address, seconds, crowd):
+    """The times of requests for the small file, while the crowd reads on."""
     end = time.perf_counter() + seconds
+    read = 0.0
     while (began := time.perf_counter()) < end:
         with contextlib.suppress(TimeoutError):
-            filesload.fetch(
-                address, filesapp.SMALL, len(b'small'), timeout=PATIENCE)
+            load.fetch(
+                address, applications.SMALL, len(b'small'), timeout=PATIENCE)
         yield time.perf_counter() - began
+        if began - read > PAUSE:
+            read = began
+            crowd.read()
         time.sleep(STEP)
 
 
@@ -174,7 +148,7 @@ def _bytes_in(directory):
 
 
 def claim(words, figure, **options):
-    return claims.Claim(
+    return Claim(
         words, 'slow-readers', {}, THROUGH_NGINX, figure, **options)
 
 
@@ -188,11 +162,7 @@ CLAIMS = [
 ]
 
 
-def show_claims(document, console):
-    return claims.show(CLAIMS, document, console)
-
-
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'slow_readers', __doc__, list(contestants()), races, ROUNDS,
-        tables.show_figures, show_claims))
+CAMPAIGNS = [Campaign(
+    'slow_readers', 'what others wait while many read slowly',
+    [sites.CONTESTANTS[name] for name in NAMES], races, rounds=3,
+    claims=lambda document: CLAIMS)]

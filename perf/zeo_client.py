@@ -1,4 +1,4 @@
-"""The claims about the ZEO client, against stock ZEO and RelStorage.
+"""What the ZEO client claims, against stock ZEO and RelStorage.
 
 Client processes read and write small objects over TCP on this machine, by
 `FsyncClient` at `fsync-runzeo` and by the client of ZEO at its own server;
@@ -6,29 +6,27 @@ RelStorage over PostgreSQL and SQLite takes part where it is installed.  Reads
 have 334 objects a transaction; one client is pinned, to the processor of its
 server and to another one.  Servers and clients of ZEO run on asyncio and,
 where it is installed, on uvloop; the read channels of FsyncClient run on no
-event loop.  Writes
-`zeo_client.json` (all samples) and `zeo_client.txt` (the tables and the
-claims).  README.rst says how to read them.
+event loop.  README.rst says how to read them.
 """
 
 import dataclasses
-import sys
 
-import claims
-import running
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import sites
-from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.zeo import writing
 
-STOCK, OURS = 'zeo', 'fsync-client'
-POSTGRESQL, SQLITE = 'relstorage:postgresql', 'relstorage:sqlite'
+from . import table2009
+from .campaign import Campaign
+from .claims import Claim
+from .peers import relstorages
 
-ROUNDS = 5
-SECONDS, QUICK_SECONDS = 2.0, 0.5  # of a sample of writes
+STOCK, OURS = 'zeo', 'fsync-client'
+POSTGRESQL = relstorages.POSTGRESQL.name
+
+SECONDS = 2.0, 0.5  # of a sample of writes; and in a quick run
 
 MANY = 334  # objects in a transaction
 CROWD = 16  # clients
@@ -43,36 +41,21 @@ PINNED = {
 }
 
 
-def contestants():
-    """Those that are installed."""
-    for name in STOCK, OURS, POSTGRESQL, SQLITE:
-        contestant = sites.CONTESTANTS[name]
-        if reason := contestant.missing():
-            print(f'{name} is left out: {reason}', file=sys.stderr)
-        else:
-            yield contestant
-
-
 def races(quick):
-    return [race for loop in loops.installed()
-            for race in races_on(loop, quick)]
-
-
-def races_on(loop, quick):
-    site = {'loop': loop, 'socket': False, 'sync_latency': 0.0}
+    site = {'socket': False, 'sync_latency': 0.0}
     reads = [(1, pinning.SAME), (1, pinning.ACROSS), (CROWD, pinning.FREE)]
     writes = [(1, MANY), (CROWD, 1)]
-    return [
+    return [race for loop in loops.installed() for race in [
         *(reading.race(clients=clients, objects=MANY, access=access, pin=pin,
-                       **site)
+                       loop=loop, **site)
           for clients, pin in reads for access in reading.ACCESSES),
         *(writing.race(clients=clients, objects=objects, pin=pinning.FREE,
-                       seconds=QUICK_SECONDS if quick else SECONDS, **site)
-          for clients, objects in writes)]
+                       seconds=SECONDS[quick], loop=loop, **site)
+          for clients, objects in writes)]]
 
 
 def of_reads(how, figure, access, pin, clients=1, against=STOCK, **options):
-    return claims.Claim(
+    return Claim(
         f'{how}, {access}, {count(clients, "client")}{PINNED[pin]},'
         f' against {against}',
         'read', {'clients': clients, 'access': access, 'pin': pin},
@@ -95,50 +78,40 @@ def of_one_client(pin, most):
                 f'{how} read', f'{how}_p50_seconds', access, pin, under=NOISE)
 
 
-def of_a_crowd():
-    for access, against, least in (
-            ('get', STOCK, 2.2), ('ghosts', STOCK, 3.0),
-            ('ghosts', POSTGRESQL, 1.4)):
-        yield of_reads(
-            'cold objects a second', 'cold_per_second', access, pinning.FREE,
-            CROWD, against, at_least=least)
-
-
-def of_writes():
-    yield claims.Claim(
+CLAIMS = [
+    *of_one_client(pinning.SAME, 1 / 3),
+    *of_one_client(pinning.ACROSS, 0.55),
+    *(of_reads(
+        'cold objects a second', 'cold_per_second', access, pinning.FREE,
+        CROWD, against, at_least=least)
+      for access, against, least in (
+          ('get', STOCK, 2.2), ('ghosts', STOCK, 3.0),
+          ('ghosts', POSTGRESQL, 1.4))),
+    Claim(
         f'commit of {count(MANY, "object")}, 1 client, against {STOCK}',
         'write', {'clients': 1, 'objects': MANY}, OURS, 'p50_seconds',
-        against=STOCK, under=0.5)
-    yield claims.Claim(
+        against=STOCK, under=0.5),
+    Claim(
         f'commits of 1 object a second, {CROWD} clients, against {STOCK}',
         'write', {'clients': CROWD, 'objects': 1}, OURS, against=STOCK,
-        at_least=2.0)
+        at_least=2.0),
+]
 
 
-def all_claims():
-    yield from of_one_client(pinning.SAME, 1 / 3)
-    yield from of_one_client(pinning.ACROSS, 0.55)
-    yield from of_a_crowd()
-    yield from of_writes()
-
-
-def claims_on(loop):
-    for claim in all_claims():
-        yield dataclasses.replace(
+def claims(document):
+    """On each loop, those about what took part."""
+    measured = {race['settings']['loop'] for race in document['races']}
+    return [
+        dataclasses.replace(
             claim, words=f'{claim.words}, {loop}',
             settings={**claim.settings, 'loop': loop})
+        for loop in sorted(measured) for claim in CLAIMS
+        if claim.against in document['contestants']]
 
 
-def show_claims(document, console):
-    """Those about what took part."""
-    return claims.show(
-        [claim for loop in loops.NAMES for claim in claims_on(loop)
-         if claim.against in document['contestants'] and any(
-             race['settings']['loop'] == loop for race in document['races'])],
-        document, console)
-
-
-if __name__ == '__main__':
-    sys.exit(running.measure(
-        'zeo_client', __doc__, list(contestants()), races, ROUNDS,
-        zeotables.show, show_claims))
+CAMPAIGNS = [Campaign(
+    'zeo_client', 'commits and reads of the clients, and of the peers',
+    [CONTESTANTS[STOCK], CONTESTANTS[OURS],
+     relstorages.POSTGRESQL, relstorages.SQLITE],
+    races, rounds=5, claims=claims, show=table2009.show_zeo, command='zeo',
+    added=relstorages.versions)]

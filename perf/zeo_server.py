@@ -1,71 +1,87 @@
-"""The claims about the ZEO server, against stock ZEO, on this machine.
+"""The ZEO server against stock, with stock clients.
 
-Runs `fsync-time zeo` with stock clients on both sides, under asyncio and,
-where it is installed, uvloop, and compares what was measured with what the
-project claims.  Writes `zeo_server.json` (all samples) and `zeo_server.txt`
-(the tables and the claims).  README.rst says how to read them.
+Light connections show the limit of the server, client processes what is left
+of it; and cold reads are timed while another client commits.  All of it under
+asyncio and, where it is installed, uvloop.  README.rst says how to read them.
 """
 
-import sys
-
-import claims
-import running
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.zeo import command as zeo
-from fsyncstorage.timing.zeo import tables as zeotables
+from fsyncstorage.timing.zeo import light
+from fsyncstorage.timing.zeo import reading
+from fsyncstorage.timing.zeo import writing
+
+from . import table2009
+from .campaign import Campaign
+from .claims import Claim
 
 OURS, STOCK = 'fsync-zeo', 'zeo'
 
-PARAMETERS = [
-    'zeo', STOCK, OURS,
-    *(f'--workload={name}' for name in zeo.WORKLOADS),
-    '--connections', '4,16',
-    '--clients', '1,16',
-    '--objects', '1',
-    '--sync-latency', '0,5ms',
-    '--seconds', '2',
-    '--loop', 'both',
-]
-ROUNDS = 5
+SECONDS = 2.0, 0.5  # of a sample; and in a quick run
+
+CONNECTIONS, CLIENTS = (4, 16), (1, 16)
+
+#: Added to each sync: a disk that is fast, one that is not, and one to be slow
+#: beside.
+FAST, SLOW, BESIDE = 0.0, 0.005, 0.05
+
+
+def races(quick):
+    return [race for loop in loops.installed() for race in races_on(
+        SECONDS[quick], loop=loop, pin=pinning.FREE, socket=False)]
+
+
+def races_on(seconds, **site):
+    timed = {'seconds': seconds, **site}
+    return [
+        *(writing.race(
+            clients=number, objects=1, sync_latency=latency, **timed)
+          for latency in (FAST, SLOW) for number in CLIENTS),
+        *(reading.race(
+            clients=number, objects=1, access='get', sync_latency=FAST, **site)
+          for number in CLIENTS),
+        *(light.race(connections=number, sync_latency=latency, **timed)
+          for latency in (FAST, SLOW) for number in CONNECTIONS),
+        reading.beside_race(sync_latency=BESIDE, **timed)]
 
 
 def ratio(words, workload, at_least, figure='txn_per_second', **settings):
-    return claims.Claim(
+    return Claim(
         f'{words}, {settings["loop"]}', workload, settings, OURS, figure,
         against=STOCK, at_least=at_least)
 
 
 def of_loop(loop):
-    for latency, light, real in (0.0, 2.5, 1.3), (0.005, 10, 5):
+    for latency, of_light, real in (FAST, 2.5, 1.3), (SLOW, 10, 5):
         yield ratio(
             f'commits of 16 light connections, {added(latency)}', 'light',
-            light, connections=16, sync_latency=latency, loop=loop)
+            of_light, connections=16, sync_latency=latency, loop=loop)
         yield ratio(
             f'commits of 16 client processes, {added(latency)}', 'write',
             real, clients=16, sync_latency=latency, loop=loop)
-    yield claims.Claim(
+    yield Claim(
         f'commits of 16 light connections against our own of 4, {loop}',
-        'light', {'connections': 16, 'sync_latency': 0.0, 'loop': loop}, OURS,
+        'light', {'connections': 16, 'sync_latency': FAST, 'loop': loop}, OURS,
         against=OURS, at_least=1.0, against_settings={
-            'connections': 4, 'sync_latency': 0.0, 'loop': loop})
-    yield claims.Claim(
-        f'p99 of a cold read beside commits, {added(0.05)}, {loop}',
+            'connections': 4, 'sync_latency': FAST, 'loop': loop})
+    yield Claim(
+        f'p99 of a cold read beside commits, {added(BESIDE)}, {loop}',
         'read-beside-commit', {'loop': loop}, OURS, 'p99_seconds', under=0.005)
-    for clients in 1, 16:
+    for clients in CLIENTS:
         yield ratio(
             f'cold reads, {count(clients, "client")}', 'read', 1.0,
             'cold_per_second', clients=clients, loop=loop)
 
 
-def show_claims(document, console):
-    loops = {race['settings']['loop'] for race in document['races']}
-    return claims.show(
-        [claim for loop in sorted(loops) for claim in of_loop(loop)],
-        document, console)
+def claims(document):
+    measured = {race['settings']['loop'] for race in document['races']}
+    return [claim for loop in sorted(measured) for claim in of_loop(loop)]
 
 
-if __name__ == '__main__':
-    sys.exit(running.campaign(
-        'zeo_server', __doc__, PARAMETERS, ROUNDS, zeotables.show,
-        show_claims))
+CAMPAIGNS = [Campaign(
+    'zeo_server', 'commits and cold reads of stock clients, at two servers',
+    [CONTESTANTS[STOCK], CONTESTANTS[OURS]], races, rounds=5, claims=claims,
+    show=table2009.show_zeo, command='zeo')]

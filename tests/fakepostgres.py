@@ -1,4 +1,4 @@
-"""The program `postgresql` of the timing driver, over stand-ins.
+"""The program `postgresql` of the campaigns, over stand-ins.
 
 They are scripts; `write` makes them in a directory, and the program is told
 which one by an option of its own.
@@ -10,7 +10,7 @@ import pathlib
 import sys
 from unittest import mock
 
-from fsyncstorage.timing.servers import postgresql
+from perf.peers import postgresql
 
 INITDB = """\
 import os, sys

@@ -6,6 +6,7 @@ measured, counted, compared and kept does not.
 
 import contextlib
 import io
+import itertools
 import os
 import pathlib
 import signal
@@ -22,13 +23,12 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
 from fsyncstorage import datafile
-from fsyncstorage.timing import bond
 from fsyncstorage.timing import campaign
-from fsyncstorage.timing import child
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
 from fsyncstorage.timing import machine
 from fsyncstorage.timing import main
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import command as commits
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.commits import loading
@@ -175,7 +175,7 @@ class ScheduleTests(unittest.TestCase):
 class WorkloadTests(Scratch):
 
     def commit(self, name='filestorage', **settings):
-        settings = {'threads': 3, 'transactions': 10, 'sync_latency': 0,
+        settings = {'threads': 3, 'seconds': 0, 'sync_latency': 0,
                     'shared': False, **settings}
         return committing.measure(
             CONTESTANTS[name], self.scratch, **settings)
@@ -190,26 +190,28 @@ class WorkloadTests(Scratch):
 
     def test_one_tree_a_thread(self):
         figures = self.commit()
-        self.assertEqual(self.trees(), {
-            'tree0': [0, 3, 6, 9], 'tree1': [1, 4, 7], 'tree2': [2, 5, 8]})
-        self.assertEqual(figures['transactions'], 10)
-        self.assertEqual(figures['syncs'], 10)
+        self.assertEqual(
+            self.trees(), {'tree0': [0], 'tree1': [1], 'tree2': [2]})
+        self.assertEqual(figures['transactions'], 3)
+        self.assertEqual(figures['syncs'], 3)
         self.assertEqual(figures['commits_per_sync'], 1)
         self.assertEqual(figures['conflicts'], 0)
-        self.assertIsNone(figures['storage_stats'])
 
     def test_one_tree_for_all(self):
         self.commit(shared=True)
-        self.assertEqual(self.trees(), {'tree0': list(range(10))})
+        self.assertEqual(self.trees(), {'tree0': [0, 1, 2]})
 
     def test_no_sync_is_no_error(self):
         figures = self.commit('filestorage:no-fsync')
         self.assertEqual(figures['syncs'], 0)
         self.assertIsNone(figures['commits_per_sync'])
 
-    def test_the_storage_may_count_for_itself(self):
-        figures = self.commit('fsync:per-commit')
-        self.assertGreaterEqual(figures['storage_stats']['commits'], 10)
+    def test_keys_are_set_for_so_long(self):
+        with mock.patch.object(
+                committing.time, 'perf_counter', side_effect=range(9)):
+            self.assertEqual(
+                list(committing._keys_for(3, itertools.count(1, 2))),
+                [1, 3, 5])
 
     def test_conflicts_are_retried_and_counted(self):
         tree, outcomes = {}, [ConflictError(), ConflictError(), None]
@@ -267,7 +269,7 @@ class CrewTests(unittest.TestCase):
 class ChildTests(unittest.TestCase):
 
     def setUp(self):
-        patch = mock.patch.object(child, '_TICK', 0.001)
+        patch = mock.patch.object(supervisor, '_TICK', 0.001)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -276,8 +278,8 @@ class ChildTests(unittest.TestCase):
             os.waitpid(-1, os.WNOHANG)
 
     def test_result(self):
-        self.assertNotEqual(child.run(os.getpid), os.getpid())
-        self.assertEqual(child.run(max, 3, 5), 5)
+        self.assertNotEqual(supervisor.run(os.getpid), os.getpid())
+        self.assertEqual(supervisor.run(max, 3, 5), 5)
         self.assertNoChildLeft()
 
     def test_error_is_one_line(self):
@@ -285,24 +287,24 @@ class ChildTests(unittest.TestCase):
             raise OSError('disk\nfull')
 
         with self.assertRaisesRegex(
-                child.ChildFailed,
+                supervisor.Failed,
                 r'^OSError: disk full \(test_timing.py, line \d+\)$'):
-            child.run(fail)
+            supervisor.run(fail)
         self.assertNoChildLeft()
 
     def test_death(self):
-        with self.assertRaisesRegex(child.ChildFailed, 'exit code 3'):
-            child.run(os._exit, 3)
+        with self.assertRaisesRegex(supervisor.Failed, 'exit code 3'):
+            supervisor.run(os._exit, 3)
         self.assertNoChildLeft()
 
     def test_interrupt_ends_the_child(self):
         with self.assertRaises(KeyboardInterrupt):
-            child.run(signal.pause, meanwhile=mock.Mock(
+            supervisor.run(signal.pause, meanwhile=mock.Mock(
                 side_effect=KeyboardInterrupt))
         self.assertNoChildLeft()
 
     def test_an_interrupt_during_the_fork_ends_the_child(self):
-        process = child._FORK.Process
+        process = supervisor.FORK.Process
         start = process.start
 
         def interrupted(self):
@@ -311,24 +313,24 @@ class ChildTests(unittest.TestCase):
 
         with mock.patch.object(process, 'start', interrupted), \
                 self.assertRaises(KeyboardInterrupt):
-            child.run(signal.pause)
+            supervisor.run(signal.pause)
         self.assertNoChildLeft()
 
     def test_an_interrupt_while_all_ends_waits_for_the_end(self):
-        end, ended = bond.Bond.end, []
+        end, ended = supervisor._end_all, []
 
-        def interrupted(self, seconds):
+        def interrupted(bond):
             os.kill(os.getpid(), signal.SIGINT)
-            ended.append(end(self, seconds))
+            ended.append(end(bond))
             return ended[0]
 
-        with mock.patch.object(bond.Bond, 'end', interrupted), \
+        with mock.patch.object(supervisor, '_end_all', interrupted), \
                 self.assertRaises(KeyboardInterrupt):
-            child.run(os.getpid)
+            supervisor.run(os.getpid)
         self.assertEqual(ended, [True])
 
     def test_what_comes_from_the_terminal_is_for_the_parent(self):
-        self.assertNotEqual(child.run(os.getpgrp), os.getpgrp())
+        self.assertNotEqual(supervisor.run(os.getpgrp), os.getpgrp())
 
     def test_nobody_outlives_the_child(self):
         own, theirs = socket.socketpair()
@@ -340,7 +342,7 @@ class ChildTests(unittest.TestCase):
             self.program = subprocess.Popen(
                 [sys.executable, '-c', 'input()'], stdin=theirs)
 
-        child.run(leave_a_program)
+        supervisor.run(leave_a_program)
         theirs.close()
         self.assertEqual(own.recv(1), b'')
 
@@ -353,13 +355,13 @@ def in_process(work, *arguments, meanwhile):
 class CommandTests(Command):
 
     def run_main(self, *arguments, in_child=in_process):
-        with mock.patch.object(child, 'run', in_child):
+        with mock.patch.object(supervisor, 'run', in_child):
             return super().run_main(*arguments)
 
     def commits(self, *arguments, **options):
         return self.run_main(
             'commits', '--directory', self.scratch, '--rounds', '1',
-            '--transactions', '4', *arguments, **options)
+            '--seconds', '1us', *arguments, **options)
 
     def json_file(self):
         directory = self.enterContext(tempfile.TemporaryDirectory())
@@ -372,7 +374,7 @@ class CommandTests(Command):
         path = self.json_file()
         code, out, err = self.commits(
             '--threads', '1,2', '--sync-latency', '0,1us', '--shared',
-            '--json', path, in_child=child.run)
+            '--json', path, in_child=supervisor.run)
         self.assertEqual((code, err), (0, ''))
         self.assertScratchRemoved()
         document = documents.load(path)
@@ -381,7 +383,7 @@ class CommandTests(Command):
         self.assertEqual(document['baseline'], 'filestorage')
         self.assertEqual(
             [race['settings'] for race in document['races']],
-            [{'threads': threads, 'transactions': 4,
+            [{'threads': threads, 'seconds': 1e-6,
               'sync_latency': sync_latency, 'shared': shared}
              for shared, sync_latency, threads in [
                  (False, 0, 1), (False, 0, 2), (False, 1e-6, 1),
@@ -397,11 +399,11 @@ class CommandTests(Command):
         for name in CONTESTANTS:
             self.assertIn(name, out)
 
-    def test_contestants_and_baseline_by_name(self):
+    def test_the_first_one_named_is_the_baseline(self):
         path = self.json_file()
         code, out, err = self.commits(
-            'filestorage:no-fsync', 'filestorage', '--baseline',
-            'filestorage:no-fsync', '--threads', '1', '--json', path)
+            'filestorage:no-fsync', 'filestorage', '--threads', '1', '--json',
+            path)
         self.assertEqual((code, err), (0, ''))
         document = documents.load(path)
         self.assertEqual(document['baseline'], 'filestorage:no-fsync')
@@ -412,8 +414,7 @@ class CommandTests(Command):
 
     def test_readers(self):
         path = self.json_file()
-        with mock.patch.object(commits, 'READERS_SECONDS', 0), \
-                mock.patch.object(commits, 'READERS_LATENCY', 0):
+        with mock.patch.object(commits, 'READERS_LATENCY', 0):
             code, out, err = self.commits(
                 'filestorage', '--threads', '1', '--readers', '--json', path)
         self.assertEqual((code, err), (0, ''))
@@ -511,11 +512,11 @@ class CommandTests(Command):
     def test_a_failing_contestant(self):
         path = self.json_file()
         code, out, err = self.stopped_by(
-            child.ChildFailed('OSError: disk full'), '--json', path)
+            supervisor.Failed('OSError: disk full'), '--json', path)
         self.assertEqual(code, 1)
         self.assertEqual(
             err, 'fsync-time commits: fsync:none failed (threads 1,'
-            ' transactions 4, sync_latency 0.0, shared False):'
+            ' seconds 1e-06, sync_latency 0.0, shared False):'
             ' OSError: disk full\n')
         self.assertScratchRemoved()
         self.assertEqual(len(documents.load(path)['samples']), 2)
@@ -539,17 +540,13 @@ class CommandTests(Command):
                 (['--threads', '0'], 'whole number'),
                 (['--threads', '1,,2'], 'whole number'),
                 (['--rounds', 'many'], 'whole number'),
-                (['--transactions', '-1'], 'whole number'),
-                (['--transactions', '3', '--threads', '8'],
-                 'not enough for 8 threads'),
+                (['--seconds', '0'], 'more than 0'),
                 (['--shared', '--threads', '1'], 'more than one thread'),
                 (['--sync-latency', '5 parsecs'], 'us, ms, s'),
                 (['--sync-latency', '0,2s'], 'at most 1s'),
                 (['--directory', '/no/such/place'], 'no directory'),
                 (['--json', self.scratch], 'is a directory'),
                 (['--json', '/no/such/place/file'], 'no directory'),
-                (['--baseline', 'fsync:none', 'filestorage'],
-                 'does not take part'),
                 (['--no-such-option'], 'unrecognized'),
         ]:
             with self.subTest(arguments):
@@ -568,29 +565,6 @@ class CommandTests(Command):
         self.assertEqual(code, 0)
         for name in CONTESTANTS:
             self.assertIn(name, out)
-
-
-class TransactionsTests(unittest.TestCase):
-    """How many transactions a sample has."""
-
-    def transactions(self, sync_seconds, **options):
-        options = {'transactions': None, 'quick': False,
-                   'threads': [1, 16], **options}
-        return commits.transactions(mock.Mock(**options), sync_seconds)
-
-    def test_as_told(self):
-        self.assertEqual(self.transactions(1, transactions=10000), 10000)
-
-    def test_a_slow_disk_gets_fewer(self):
-        self.assertEqual(self.transactions(0.005), 600)
-        self.assertEqual(
-            self.transactions(0.005, quick=True, threads=[1]), 100)
-
-    def test_enough_for_the_threads_to_meet(self):
-        self.assertEqual(self.transactions(1), 160)
-
-    def test_a_fast_disk_gets_no_endless_sample(self):
-        self.assertEqual(self.transactions(1e-6), commits.MOST_TRANSACTIONS)
 
 
 class MachineTests(Scratch):

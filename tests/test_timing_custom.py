@@ -5,7 +5,6 @@ Whatever happens to a measurement, what the user has in a database stays.
 """
 
 import contextlib
-import itertools
 import os
 import pathlib
 import signal
@@ -20,15 +19,12 @@ import ZODB
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
-from fsyncstorage.timing import child
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import ground
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes
-from fsyncstorage.timing.commits import command as commits
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import committing
-from fsyncstorage.timing.contestants import CONTESTANTS
 
 from .support import PATIENCE
 from .test_timing import Command
@@ -77,7 +73,7 @@ class OwnStorage(Command):
     def commits(self, *arguments):
         return self.run_main(
             'commits', '--directory', self.scratch, '--rounds', '1',
-            '--threads', '2', '--transactions', '4', *arguments)
+            '--threads', '2', '--seconds', '1us', *arguments)
 
 
 class CustomTests(OwnStorage):
@@ -107,10 +103,10 @@ class CustomTests(OwnStorage):
                 self.assertEqual(
                     set(root[storage.key]), {'tree0', 'tree1', 'tree2'})
                 self.assertIs(
-                    ground.of(connection), root[storage.key])
+                    population.ground(connection), root[storage.key])
         self.assertUntouched()
         with self.database() as db, db.transaction() as connection:
-            self.assertIs(ground.of(connection), connection.root())
+            self.assertIs(population.ground(connection), connection.root())
 
     def test_the_key_is_random(self):
         self.assertNotEqual(self.storage().key, self.storage().key)
@@ -164,7 +160,7 @@ class CustomTests(OwnStorage):
     def test_a_second_interrupt_leaves_nothing(self):
         def unfinished(*arguments, **settings):
             storage, directory = arguments
-            storage._make_key()
+            storage._change_root(storage._add_key)
             os.kill(os.getppid(), signal.SIGINT)
             signal.pause()
 
@@ -182,7 +178,7 @@ class CustomTests(OwnStorage):
         storage = self.storage()
         with self.assertRaises(KeyboardInterrupt):
             with custom._visited([storage], 'commits'):
-                storage._make_key()
+                storage._change_root(storage._add_key)
                 self.enterContext(self.interrupted_removal())
         self.assertUntouched()
 
@@ -202,14 +198,15 @@ class CustomTests(OwnStorage):
         self.assertIn('from its root yourself: it does not answer', err)
 
     def test_what_will_be_written_is_said_before(self):
-        with mock.patch.object(child, 'run', side_effect=[
+        with mock.patch.object(supervisor, 'run', side_effect=[
                 None, KeyboardInterrupt, None]):
-            code, out, err = self.commits(
-                'filestorage', f'mine={self.configuration()}', '--size',
-                '0,10MB')
-        # Four transactions, in the warm-up and in the one round.
+            code, out, err = self.run_main(
+                'blobs', 'filestorage', f'mine={self.configuration()}',
+                '--directory', self.scratch, '--rounds', '1', '--sizes',
+                '50MB', '--workload', 'write', '--clients', '1')
+        # Three blobs, in the warm-up and in the one round.
         self.assertEqual(err.splitlines()[0], (
-            'fsync-time commits: mine: at least 80 MB will be written to it;'
+            'fsync-time blobs: mine: at least 300 MB will be written to it;'
             ' pack it afterwards'))
 
     def test_others_may_change_the_root(self):
@@ -244,8 +241,7 @@ class CustomTests(OwnStorage):
     def test_it_can_be_the_baseline(self):
         path = self.json_file()
         code, out, err = self.commits(
-            'filestorage', f'mine={self.configuration()}', '--baseline',
-            'mine', '--json', path)
+            f'mine={self.configuration()}', 'filestorage', '--json', path)
         self.assertEqual((code, err), (0, ''))
         self.assertEqual(documents.load(path)['baseline'], 'mine')
 
@@ -258,8 +254,6 @@ class CustomTests(OwnStorage):
                 ([f'[red]={good}'], "'[red]' is no name"),
                 ([f'filestorage={good}'], "'filestorage' is taken"),
                 ([f'mine={good}', f'mine={good}'], 'the same name'),
-                ([f'mine={good}', '--baseline', 'yours'],
-                 'yours does not take part'),
                 ([f'mine={good}', '--sync-latency', '1ms'],
                  'nothing that takes part can be slowed'),
         ]:
@@ -330,99 +324,8 @@ class ZeoTests(OwnStorage):
                         objects = population.ghosts(db.open(), 'read')
                         return [one._p_oid for one in objects]
 
-                [found] = processes.run(site, [job])
+                [found] = processes.run(site, [job]).results
                 return found == oids
 
-        self.assertTrue(child.run(work))
+        self.assertTrue(supervisor.run(work))
         self.assertUntouched()
-
-
-class SizeTests(Command):
-
-    def measure(self, **settings):
-        return committing.measure(
-            CONTESTANTS['filestorage'], self.scratch, sync_latency=0,
-            **{'threads': 2, 'shared': False, **settings})
-
-    def stored(self):
-        """Bytes of data of each object, in each transaction."""
-        with contextlib.closing(FileStorage(
-                os.path.join(self.scratch, 'Data.fs'))) as storage:
-            return [sorted(len(record.data) for record in records)
-                    for records in storage.iterator()]
-
-    def test_each_transaction_carries_an_object(self):
-        self.measure(transactions=4, size=5000)
-        for sizes in self.stored()[-4:]:
-            tree, carried = sizes
-            self.assertLess(tree, 1000)
-            self.assertTrue(5000 < carried < 5200, carried)
-
-    def test_and_none_unless_told_so(self):
-        self.measure(transactions=4)
-        self.assertEqual(
-            [len(sizes) for sizes in self.stored()[-4:]], [1] * 4)
-
-    def test_carried_again_after_a_conflict(self):
-        tree, cargo = {}, mock.MagicMock()
-        manager = mock.Mock(
-            spec=transaction.TransactionManager,
-            **{'commit.side_effect': [ConflictError(), None]})
-        self.assertEqual(committing._set_one(manager, tree, 5, cargo), 1)
-        self.assertEqual(cargo.__setitem__.call_count, 2)
-
-    def test_for_so_long(self):
-        figures = self.measure(seconds=0, threads=3)
-        self.assertEqual(figures['transactions'], 3)
-        self.assertGreater(figures['txn_per_second'], 0)
-        self.assertEqual(figures['conflicts'], 0)
-
-    def test_no_two_threads_have_a_key(self):
-        found = [list(committing._keys(number, 3, 8, None))
-                 for number in range(3)]
-        self.assertEqual(sorted(sum(found, [])), list(range(8)))
-        self.assertEqual(
-            [list(itertools.islice(
-                committing._keys(number, 3, None, PATIENCE), 2))
-             for number in range(3)], [[0, 3], [1, 4], [2, 5]])
-
-    def test_tables_say_the_size_and_the_time(self):
-        path = self.json_file()
-        code, out, err = self.run_main(
-            'commits', 'filestorage', '--directory', self.scratch, '--rounds',
-            '1', '--threads', '1,2', '--seconds', '1ms', '--size', '0,10KB',
-            '--json', path)
-        self.assertEqual((code, err), (0, ''))
-        self.assertIn('One tree a thread, nothing added to the syncs (1 ms a'
-                      ' sample)', out)
-        self.assertIn('One tree a thread, 10 KB more a transaction,'
-                      ' nothing added to the syncs (1 ms a sample)',
-                      ' '.join(out.split()))
-        settings = [race['settings'] for race in documents.load(path)['races']]
-        self.assertEqual(
-            [one.get('size') for one in settings],
-            [None, None, 10 << 10, 10 << 10])
-        self.assertNotIn('transactions', settings[0])
-
-    def test_large_transactions_are_fewer(self):
-        options = mock.Mock(transactions=None, quick=False, threads=[1])
-        for size, expected in [
-                (0, 2500), (1 << 10, 2500), (1 << 20, 190), (10 << 20, 19)]:
-            self.assertEqual(
-                commits.transactions(options, 1e-6, size), expected)
-
-    def test_bad_input_is_one_line(self):
-        for arguments, expected in [
-                (['--size', 'large'], 'numbers of bytes'),
-                (['--size', '-5'], 'numbers of bytes'),
-                (['--size', '1KB,'], 'numbers of bytes'),
-                (['--size', '11MB'], 'up to 10MB'),
-                (['--seconds', '0'], 'more than 0'),
-                (['--seconds', 'long'], 'us, ms, s'),
-                (['--seconds', '1s', '--transactions', '5'], 'not allowed'),
-        ]:
-            with self.subTest(arguments):
-                code, out, err = self.run_main('commits', *arguments)
-                self.assertEqual((code, out), (2, ''))
-                self.assertEqual(len(err.splitlines()), 1)
-                self.assertIn(expected, err)

@@ -250,7 +250,7 @@ class TablesTests(Scratch):
         """A document with the figures of these tests."""
         found = figures(**others)
         document = documents.new(
-            'disk', disk.races(mock.Mock(quick=True), 0.0),
+            'disk', disk.races(quick=True),
             [*probing.WAYS, *disk.STORAGES], len(ROUNDS),
             probing.WAYS[0].name, {
                 **machine.describe(self.scratch), 'cpus': 2,
@@ -349,10 +349,10 @@ class CommandTests(Command):
         """As far as that can be said without a clock."""
         def seconds(quick):
             rounds = disk.QUICK_ROUNDS if quick else disk.ROUNDS
-            races = disk.races(mock.Mock(quick=quick), 0.0)
+            races = disk.races(quick)
             return (rounds + 1) * sum(
                 race.settings['seconds'] * sum(map(
-                    race.suits, (*probing.WAYS, *disk.STORAGES)))
+                    race.takes, (*probing.WAYS, *disk.STORAGES)))
                 for race in races)
 
         # What comes on top is the begin and the end of each sample.

@@ -15,14 +15,14 @@ import tempfile
 import unittest
 
 from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import interrupts
+from fsyncstorage.timing import supervisor
 
 from .support import PATIENCE
 from .support import until
 from .test_timing import Scratch
 
 COMMITS = (
-    'commits', 'filestorage', '--threads', '1', '--transactions', '20',
+    'commits', 'filestorage', '--threads', '1', '--seconds', '10ms',
     '--rounds', '1000')
 ZEO = (
     'zeo', 'zeo', '--workload', 'light', '--connections', '1', '--loop',
@@ -50,43 +50,43 @@ class SignalTests(unittest.TestCase):
 
     def setUp(self):
         # Who runs the tests may ignore one of them.
-        for each in interrupts.SIGNALS:
+        for each in supervisor.SIGNALS:
             self.addCleanup(signal.signal, each, signal.signal(
                 each, signal.default_int_handler))
         self.log = []
 
     def come(self, *signals):
-        for each in signals or interrupts.SIGNALS:
+        for each in signals or supervisor.SIGNALS:
             os.kill(os.getpid(), each)
         self.log.append('whole')
 
     def test_only_the_first_one_counts(self):
-        before = list(map(signal.getsignal, interrupts.SIGNALS))
-        for first in interrupts.SIGNALS:
+        before = list(map(signal.getsignal, supervisor.SIGNALS))
+        for first in supervisor.SIGNALS:
             with self.subTest(first), self.assertRaises(KeyboardInterrupt):
-                with interrupts.once():
+                with supervisor.one_interrupt():
                     try:
                         self.come(first)
                     finally:
                         self.come()
         self.assertEqual(self.log, ['whole'] * 3)
         self.assertEqual(
-            list(map(signal.getsignal, interrupts.SIGNALS)), before)
+            list(map(signal.getsignal, supervisor.SIGNALS)), before)
 
     def test_what_is_ignored_stays_ignored(self):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-        with interrupts.once():
+        with supervisor.one_interrupt():
             self.come(signal.SIGHUP)
         self.assertEqual(self.log, ['whole'])
 
     def test_one_that_is_held_comes_at_the_end(self):
         with self.assertRaises(KeyboardInterrupt):
-            with interrupts.held():
+            with supervisor.held():
                 self.come(signal.SIGTERM)
         with self.assertRaises(KeyboardInterrupt):
-            with interrupts.held() as before:
+            with supervisor.held() as before:
                 try:
-                    with interrupts.let(before):
+                    with supervisor.let(before):
                         self.come(signal.SIGINT)
                 finally:
                     self.come(signal.SIGINT)
@@ -94,8 +94,8 @@ class SignalTests(unittest.TestCase):
 
     def test_who_is_called_meanwhile_lets_none_through(self):
         with self.assertRaises(KeyboardInterrupt):
-            with interrupts.held(), interrupts.held() as before:
-                with interrupts.let(before):
+            with supervisor.held(), supervisor.held() as before:
+                with supervisor.let(before):
                     self.come(signal.SIGHUP)
         self.assertEqual(self.log, ['whole'])
 
@@ -223,7 +223,7 @@ class FaultTests(Scratch):
     def test_a_full_disk(self):
         within = 'unshare', '--mount', 'sh', '-c', SMALL, 'sh', self.scratch
         for command in (
-                (*COMMITS, '--transactions', '100000'),
+                (*COMMITS, '--seconds', '1000'),
                 (*ZEO, '--seconds', '1000')):
             with self.subTest(command[0]):
                 self.start(*command, within=within)

@@ -6,22 +6,16 @@ import itertools
 import os
 import tempfile
 import unittest
-from unittest import mock
 from xml.etree import ElementTree
 
-from fsyncstorage.timing import arguments
 from fsyncstorage.timing import contestants
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.disk import probing
-from fsyncstorage.timing.files import sites as filesites
-from fsyncstorage.timing.files import work as fileswork
 from fsyncstorage.timing.reports import pictures
-from fsyncstorage.timing.wsgi import loader as wsgiload
-from fsyncstorage.timing.zeo import beside
+from fsyncstorage.timing.servers import zeo as sites
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import sites
 from fsyncstorage.timing.zeo import writing
 from tests.test_timing_results import made_document
 from tests.test_timing_results import txn
@@ -100,8 +94,9 @@ class PicturesTests(unittest.TestCase):
         self.assertIn('asyncio over TCP', found[0].conditions)
 
     def test_in_units_that_can_be_read(self):
-        picture, = pictures.of(document_of(beside.race(seconds=2, **SITE)))
-        self.assertEqual(picture.up, 'milliseconds a read')
+        picture, = pictures.of(document_of(
+            reading.beside_race(seconds=2, **SITE)))
+        self.assertEqual(picture.question.up, 'milliseconds a read')
         self.assertEqual(
             picture.panels[0].series['zeo'], [(0, 1500, 1000, 2000)])
 
@@ -112,31 +107,6 @@ class PicturesTests(unittest.TestCase):
         self.assertEqual(names, [
             'syncs-append', 'syncs-overwrite',
             'syncs-append-beside-a-writer'])
-
-    def test_of_files(self):
-        document = document_of(*(
-            fileswork.race(
-                size=size, requests=1, volume=1, cold_volume=1,
-                loop='asyncio', pin='free')
-            for size in (5 << 10, 5000 << 10)),
-            names=('nginx', 'x-accel:bare'))
-        document['added'] += ' Requests came from ab.'
-        found = pictures.of(document)
-        self.assertEqual(
-            [one.name for one in found],
-            ['files', 'file-speeds', 'first-bytes'])
-        self.assertEqual(
-            [[panel.title.partition(':')[0] for panel in one.panels]
-             for one in found], [['warm', 'cold'], ['warm', 'cold'], ['cold']])
-        self.assertEqual(
-            found[2].panels[0].series['nginx'],
-            [(5 << 10, 1500, 1000, 2000), (5000 << 10, 3000, 2000, 4000)])
-        self.assertEqual(
-            [found[0].put(size) for size in (5 << 10, 5000 << 10, 1 << 30)],
-            ['5 KB', '5,000 KB', '1 GB'])
-        self.assertIn(
-            'Nothing added to the syncs. Requests came from ab.',
-            found[0].footer)
 
     def test_what_is_on_no_axis_is_among_the_conditions(self):
         one, two = (
@@ -152,20 +122,11 @@ class PicturesTests(unittest.TestCase):
         self.assertEqual(pictures.of(made_document([])), [])
 
     def test_not_of_another_measurement_with_the_same_name(self):
-        document = document_of(beside.race(seconds=2, **SITE))
+        document = document_of(reading.beside_race(seconds=2, **SITE))
         document['races'][0]['workload'] = 'write'
         self.assertEqual(
             [one.name for one in pictures.of(document)],
             ['zeo-commit-times'])
-
-
-class WithoutMatplotlibTests(unittest.TestCase):
-
-    def test_says_what_to_install(self):
-        with mock.patch('importlib.util.find_spec', lambda name: None), \
-                self.assertRaises(Exception) as caught:
-            arguments._pictures(tempfile.gettempdir())
-        self.assertIn('fsyncstorage[plots]', str(caught.exception))
 
 
 @unittest.skipUnless(
@@ -186,7 +147,7 @@ class DrawingTests(unittest.TestCase):
             '{http://www.w3.org/2000/svg}text')]
 
     def test_rows_of_what_has_one_number_of_threads(self):
-        self.drawing.save_all(commits(), self.directory)
+        self.drawing.save_all(commits(), self.directory, ['png', 'svg'])
         self.assertEqual(
             sorted(os.listdir(self.directory)), ['commits.png', 'commits.svg'])
         texts = self.texts('commits.svg')
@@ -197,14 +158,14 @@ class DrawingTests(unittest.TestCase):
     def test_lines_of_what_has_several(self):
         self.drawing.save_all(document_of(*(
             reading.race(clients=clients, objects=4, access='get', **SITE)
-            for clients in (1, 16))), self.directory)
+            for clients in (1, 16))), self.directory, ['svg'])
         texts = self.texts('zeo-reads.svg')
         for expected in ('client processes', '1', '16', 'steamin',
                          'objects a second, all clients', 'fsync-client'):
             self.assertIn(expected, texts)
 
     def test_of_1200_pixels(self):
-        self.drawing.save_all(commits(), self.directory)
+        self.drawing.save_all(commits(), self.directory, ['png'])
         with open(os.path.join(self.directory, 'commits.png'), 'rb') as file:
             file.seek(16)
             self.assertEqual(int.from_bytes(file.read(4), 'big'), 1200)
@@ -219,7 +180,7 @@ class DrawingTests(unittest.TestCase):
             sample for sample in document['samples']
             if (sample['race'], sample['contestant']) != (0, 'mine')]
         documents.summarise(document)
-        self.drawing.save_all(document, self.directory)
+        self.drawing.save_all(document, self.directory, ['svg'])
         colours = self.drawing.looks_of(['mine', 'yours'])
         for name, contestants_, others in [
                 ('zeo-commits.svg', ['yours'], ['mine']),
@@ -233,7 +194,7 @@ class DrawingTests(unittest.TestCase):
 
     def test_no_two_look_the_same(self):
         names = {*contestants.CONTESTANTS, *sites.CONTESTANTS,
-                 *blobsites.CONTESTANTS, *filesites.CONTESTANTS,
+                 *blobsites.CONTESTANTS,
                  *(f'mine{number}' for number in range(20))}
         self.assertEqual(
             len(set(self.drawing.looks_of(names).values())), len(names))
@@ -281,15 +242,9 @@ class DrawingTests(unittest.TestCase):
         sizes = [5 << 10, 50 << 10, 500 << 10, 5000 << 10, 50000 << 10]
         amounts = {'requests': 1, 'volume': 1, 'loop': 'uvloop', 'pin': 'free'}
         for races in [
-                [fileswork.race(size=size, cold_volume=1, **amounts)
-                 for size in sizes],
                 [blobwork.read_race(
                     size=size, clients=1, **{**amounts, **SITE})
                  for size in sizes],
-                [wsgiload.race(
-                    concurrency=concurrency, server='gunicorn', write=0,
-                    processes=processes, threads=5 - processes, **SITE)
-                 for concurrency in (1, 8, 16) for processes in (1, 4, 3)],
                 [reading.race(clients=clients, objects=4, access='get', **SITE)
                  for clients in (1, 2, 4, 8, 16)]]:
             for picture in pictures.of(document_of(*races)):

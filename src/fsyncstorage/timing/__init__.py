@@ -5,32 +5,37 @@ Each command is a package, and `command` in it is its command line:
 - disk          what one sync costs here, and what follows
 - commits       what a durable commit costs
 - zeo, blobs    what commits, reads and blobs take over ZEO
-- files, wsgi   what a browser can be sent, and what an application answers
 - reports       results as one page; the pictures
 
-and servers has what these start besides: ZEO servers, PostgreSQL, a network.
+Whatever only campaigns need (other servers, files over HTTP, slow networks) is
+in the scripts of `perf/`, on top of this package.
 
-What they share, from the outside in:
+What the commands share, from the outside in; a module imports only what stands
+below it:
 
 - main          the command line: commands, errors, exit codes
 - arguments     options that measuring commands have in common
+- custom        storages of the user, as contestants
 - session       what every measuring run does, whatever it measures
-- campaign      who runs when: rounds of races between contestants
-- child         one sample in a process of its own; bond: all that it starts
-- interrupts    Ctrl-C, and what else asks the driver to end
-- contestants   the storages that can take part, by name; custom: those of the
-                user; ground: where a measurement keeps its objects in them
-- crew          threads that start together; processes: clients that do;
-                population: the objects that these clients read
-- loops         the event loop that ZEO runs on
-- pinning       the processors that servers and clients run on
-- latency       the one place that changes how a storage syncs and reads
-- pagecache     a data file that is on the disk alone
+- campaign      which sample is taken when: rounds of races between contestants
+- progress      the bar in the terminal
 - machine       what the measurements were made on
-- statistics, document, tables, wording, progress, history    what is made of
-                samples; pyperf: the results in its format
+- contestants   the storages that can take part without a server, by name
+- servers       ZEO servers, with their clients, that a sample starts
+- population    the objects of a measurement, and where they are kept
+- processes     clients that start together, and what they timed
+- crew          threads that start together
+- supervisor    one sample in a process of its own, and the end of everything
+                that it starts: nobody is left behind, Ctrl-C included
+- latency       the one place that changes how a storage syncs
+- pinning       the processors that servers and clients run on
+- loops         the event loop that ZEO runs on
+- tables, document, quiet, wording, statistics    what is made of samples;
+                quiet: what others did with the processors meanwhile
+
+Commands do not import each other but for `commits.committing`, which `disk`
+measures too, and the tables of `zeo`, whose wording others share.
 
 A new measurement is a package like `commits`, with work like
-`commits.committing`; the rest does not change.  A new peer over a network is a
-module like `servers.relstorages`.
+`commits.committing`; the rest does not change.
 """

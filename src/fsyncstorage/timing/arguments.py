@@ -1,12 +1,10 @@
-"""The options that every measuring command has, and how they are read.
+"""The options that measuring commands have in common, and how they are read.
 
 A wrong value is refused in one line that says what is allowed.
 """
 
 import argparse
-import importlib.util
 import os
-import sys
 
 from ZConfig.datatypes import stock_datatypes
 
@@ -14,14 +12,15 @@ from fsyncstorage import durability
 
 from . import custom
 
-DEFAULT_ROUNDS = 7
-QUICK_ROUNDS = 3
+ROUNDS = 7, 3  # usual, and with --quick
 
 #: More than any disk that is worth a measurement takes.
 LONGEST_LATENCY = 1.0
 
-#: More in one transaction would be a measurement of memory.
-LARGEST_SIZE = 10 << 20
+#: Of a blob.
+LARGEST_SIZE = 2 << 30
+
+Wrong = argparse.ArgumentTypeError
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -31,25 +30,38 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')
 
 
-def add_common(parser, contestants):
-    """What to measure, how often, and where to.
+def add_command(commands, name, summary, description, epilog=''):
+    return commands.add_parser(
+        name, help=summary, description=description, epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
 
-    The first of the contestants is what the others are compared with.
-    """
 
-    def contestant(name):
+def add_measuring(commands, name, summary, description, contestants, epilog):
+    """The parser of a command, with what to measure, how often, where to."""
+    width = max(map(len, contestants))
+    listed = '\n'.join(
+        f'  {one.name:{width}}  {one.summary}' for one in contestants.values())
+    parser = add_command(
+        commands, name, summary, description,
+        f'contestants:\n{listed}\n\n{custom.HELP}\n\n{epilog}')
+
+    def contestant(text):
+        if text in contestants:
+            return contestants[text]
+        name, is_own, path = text.partition('=')
+        if not is_own:
+            raise Wrong(f'there is no {text!r}; allowed are'
+                        f' {", ".join(contestants)}, and NAME=FILE')
         if name in contestants:
-            return contestants[name]
-        if '=' in name:
-            return _custom(name, contestants)
-        raise argparse.ArgumentTypeError(
-            f'there is no {name!r}; allowed are {", ".join(contestants)},'
-            ' and NAME=FILE')
+            raise Wrong(
+                f'{name!r} is taken; give your storage another name')
+        return _checked(custom.read, name, path)
 
     parser.set_defaults(all_contestants=list(contestants.values()))
     parser.add_argument(
         'contestants', nargs='*', type=contestant, metavar='CONTESTANT',
-        help='what takes part; all of them unless you name some (see below)')
+        help='what takes part; all of them unless you name some (see below);'
+             ' the first is what the others are compared with')
     parser.add_argument(
         '--sync-latency', action='extend', type=_latencies, metavar='TIME,...',
         help='add this to every sync, to see what a slower disk would do:'
@@ -58,92 +70,53 @@ def add_common(parser, contestants):
     parser.add_argument(
         '--rounds', type=positive, metavar='R',
         help='how often each contestant is measured, after a warm-up'
-             f' (default: {DEFAULT_ROUNDS})')
-    parser.add_argument(
-        '--repeats', type=positive, default=1, metavar='N',
-        help='in each round measure each contestant so often, in turn, and'
-             ' take the mean: for differences that the noise hides'
-             ' (default: 1)')
+             f' ({default(ROUNDS)})')
     parser.add_argument(
         '--quick', action='store_true',
-        help='a rough answer in a minute or two: short samples and'
-             f' {QUICK_ROUNDS} rounds')
-    parser.add_argument(
-        '--baseline', metavar='CONTESTANT',
-        help='the name of what the others are compared with (default:'
-             f' {next(iter(contestants))}, or the first that takes part)')
+        help='a rough answer in a minute or two: short samples, few rounds')
     parser.add_argument(
         '--directory', default=os.curdir, type=directory, metavar='DIR',
         help='measure the disk that this is on (default: the current'
              ' directory); the scratch directory that is made in it is always'
              ' removed')
     add_output(parser)
+    return parser
 
 
 def add_output(parser):
-    """Where the results go, besides the terminal."""
     parser.add_argument(
         '--json', type=new_file, metavar='FILE',
         help='write all samples and results to this file; when the run is'
              ' interrupted, what there is by then')
-    parser.add_argument(
-        '--plot', type=_pictures, metavar='DIR',
-        help='draw pictures of the results into this directory, as PNG and'
-             ' as SVG (needs matplotlib)')
-    parser.add_argument(
-        '--pyperf', type=new_file, metavar='FILE',
-        help='write the results for `pyperf compare_to` to this file')
 
 
-def able(parser, options, obstacle):
-    """Those that can take part here; the others are named.
+def default(choice):
+    """How a usual value, and that of a quick run, are put."""
+    usual, quick = (
+        ','.join(map(str, value)) if isinstance(value, list) else value
+        for value in choice)
+    return f'default: {usual}, or {quick} with --quick'
 
-    `obstacle` is called with a contestant: why can it not, or None.
+
+def complete(parser, options, **defaults):
+    """Fill in what depends on other options.
+
+    The defaults are pairs: what is usual, and what it is in a quick run.
     """
-    contestants = options.contestants or options.all_contestants
-    obstacles = {one.name: obstacle(one) for one in contestants}
-    for name, reason in obstacles.items():
-        if reason:
-            print(f'{parser.prog}: {name} is left out: {reason}',
-                  file=sys.stderr)
-    found = [one for one in contestants if not obstacles[one.name]]
-    if not found:
-        parser.error('nothing is left to measure')
-    return found
-
-
-def complete(parser, options):
-    """Fill in what depends on other options."""
+    for name, (usual, quick) in {'rounds': ROUNDS, **defaults}.items():
+        if getattr(options, name) is None:
+            setattr(options, name, quick if options.quick else usual)
     # In the order given, each once.
     options.contestants = list(dict.fromkeys(
         options.contestants or options.all_contestants))
-    by_name = {one.name: one for one in options.contestants}
-    if len(by_name) < len(options.contestants):
+    if len({one.name for one in options.contestants}) < len(
+            options.contestants):
         parser.error('two contestants have the same name')
+    options.baseline = options.contestants[0]
     options.sync_latency = list(dict.fromkeys(options.sync_latency or [0.0]))
-    if options.rounds is None:
-        options.rounds = QUICK_ROUNDS if options.quick else DEFAULT_ROUNDS
-    if options.baseline is None:
-        default = options.all_contestants[0]
-        options.baseline = (
-            default if default in options.contestants
-            else options.contestants[0])
-    elif options.baseline in by_name:
-        options.baseline = by_name[options.baseline]
-    else:
-        parser.error(
-            f'the baseline {options.baseline} does not take part;'
-            ' name it among the contestants')
     if min(options.sync_latency) > 0 and not any(
             one.can_be_slowed for one in options.contestants):
         parser.error('--sync-latency: nothing that takes part can be slowed')
-
-
-def contestants_help(contestants):
-    width = max(map(len, contestants))
-    return 'contestants:\n' + '\n'.join(
-        f'  {name:{width}}  {contestant.summary}'
-        for name, contestant in contestants.items()) + f'\n\n{custom.HELP}'
 
 
 def counts(text):
@@ -152,95 +125,62 @@ def counts(text):
 
 
 def positive(text):
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(
-            f'must be a whole number from 1 on, not {text!r}')
+        raise Wrong(f'must be a whole number from 1 on, not {text!r}')
     return number
 
 
 def seconds(text):
     """How long something lasts, like 2 or 500ms."""
-    try:
-        found = durability.duration(text, 'a time')
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    found = _checked(durability.duration, text, 'a time')
     if not found:
-        raise argparse.ArgumentTypeError('must be more than 0')
+        raise Wrong('must be more than 0')
     return found
 
 
-def sizes(text, least=0, most=LARGEST_SIZE):
-    """Numbers of bytes, like 0,1KB,100KB."""
+def sizes(text):
+    """Numbers of bytes, like 1KB,100KB."""
     try:
-        found = [stock_datatypes['byte-size'](part)
-                 for part in text.split(',')]
+        found = list(map(stock_datatypes['byte-size'], text.split(',')))
     except ValueError:
-        found = [-1]
-    if not least <= min(found) <= max(found) <= most:
-        raise argparse.ArgumentTypeError(
-            'must be numbers of bytes, or numbers with KB or MB, from'
-            f' {least} up to {most >> 20}MB, not {text!r}')
+        found = [0]
+    if not 1 <= min(found) <= max(found) <= LARGEST_SIZE:
+        raise Wrong(
+            'must be numbers of bytes, or numbers with KB or MB, up to'
+            f' {LARGEST_SIZE >> 20}MB, not {text!r}')
     return list(dict.fromkeys(found))
 
 
-def _custom(text, contestants):
-    name, _, path = text.partition('=')
-    if name in contestants:
-        raise argparse.ArgumentTypeError(
-            f'{name!r} is taken; give your storage another name')
-    try:
-        return custom.read(name, path)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def latency(text):
-    """A time that is added to something, like 5ms."""
-    found = _latencies(text)
-    if len(found) > 1:
-        raise argparse.ArgumentTypeError(f'must be one time, not {text!r}')
-    return found[0]
-
-
 def _latencies(text):
+    found = [_checked(durability.duration, part, 'a time')
+             for part in text.split(',')]
+    if max(found) > LONGEST_LATENCY:
+        raise Wrong(f'must be at most 1s, not {text!r}')
+    return found
+
+
+def _checked(read, *arguments):
+    """With its own words, which argparse keeps to itself otherwise."""
     try:
-        latencies = [
-            durability.duration(part, 'a time') for part in text.split(',')]
+        return read(*arguments)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if max(latencies) > LONGEST_LATENCY:
-        raise argparse.ArgumentTypeError(f'must be at most 1s, not {text!r}')
-    return latencies
+        raise Wrong(str(error)) from None
 
 
 def directory(path):
     if not os.path.isdir(path):
-        raise argparse.ArgumentTypeError(f'{path!r} is no directory')
+        raise Wrong(f'{path!r} is no directory')
     if not os.access(path, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f'{path!r} cannot be written to')
-    return path
-
-
-def _pictures(path):
-    if importlib.util.find_spec('matplotlib') is None:
-        raise argparse.ArgumentTypeError(
-            'needs matplotlib, which is not installed:'
-            ' pip install "fsyncstorage[plots]"')
-    # It need not be there yet.
-    directory(path if os.path.exists(path)
-              else os.path.dirname(path) or os.curdir)
+        raise Wrong(f'{path!r} cannot be written to')
     return path
 
 
 def new_file(path):
     if os.path.isdir(path):
-        raise argparse.ArgumentTypeError(f'{path!r} is a directory')
+        raise Wrong(f'{path!r} is a directory')
     if os.path.islink(path) or os.path.exists(path) and (
             not os.path.isfile(path)):
-        raise argparse.ArgumentTypeError(f'{path!r} is no plain file')
+        raise Wrong(f'{path!r} is no plain file')
     directory(os.path.dirname(path) or os.curdir)
     return path

@@ -4,8 +4,7 @@ Contestants of one race do the same work under the same settings, and only they
 are compared.  They run in turn, A B C, then B C A: each round starts with
 another one.  The races of a campaign run in turn too, round by round.  So a
 slow minute of the machine hits all of them, and no single one of their rounds
-decides.  A round can repeat that, and then stands for all its samples.  Round
-0 warms up, once, and does not count.
+decides.  Round 0 warms up, and does not count.
 """
 
 import contextlib
@@ -15,7 +14,8 @@ import os
 import tempfile
 import typing
 
-from . import child
+from . import quiet
+from . import supervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Race:
     #: Bytes that a sample writes, where they are many and known before.
     written: int = 0
 
+    def takes(self, contestant):
+        """One whose syncs cannot be slowed is not measured where they are."""
+        return self.suits(contestant) and (
+            not self.settings.get('sync_latency') or contestant.can_be_slowed)
+
 
 class Step(typing.NamedTuple):
     round: int
@@ -46,19 +51,17 @@ class SampleFailed(Exception):
     """Names the contestant and the settings; the message is one line."""
 
 
-def schedule(races, contestants, rounds, repeats=1):
+def schedule(races, contestants, rounds):
     """The steps of a campaign, in order; round 0 is the warm-up."""
-    numbers = [0] + [
-        number for number in range(1, rounds + 1) for _ in range(repeats)]
     steps = []
-    for position, number in enumerate(numbers):
-        first = position % len(contestants)
+    for number in range(rounds + 1):
+        first = number % len(contestants)
         turn = contestants[first:] + contestants[:first]
         steps += [
             Step(number, race, contestant)
             for race in range(len(races))
             for contestant in turn
-            if races[race].suits(contestant)
+            if races[race].takes(contestant)
         ]
     return steps
 
@@ -73,16 +76,20 @@ def run(races, steps, scratch, progress):
         race = races[step.race]
         with progress.step(step), _directory(scratch) as directory:
             work = functools.partial(race.measure, **race.settings)
+            watch = quiet.Watch()
             try:
-                figures = child.run(
-                    work, step.contestant, directory, meanwhile=progress.tick)
-            except child.ChildFailed as error:
+                figures = supervisor.run(
+                    work, step.contestant, directory,
+                    meanwhile=progress.refresh)
+            except supervisor.Failed as error:
                 raise SampleFailed(_failure(step, race, error)) from error
+            others = watch.seen()
         yield {
             'race': step.race,
             'contestant': step.contestant.name,
             'round': step.round,
             'figures': figures,
+            'others': others,
         }
 
 

@@ -29,21 +29,6 @@ class Contestant:
     can_be_slowed = True
 
 
-def _path(directory):
-    return os.path.join(directory, 'Data.fs')
-
-
-@contextlib.contextmanager
-def _stock(directory):
-    yield FileStorage(_path(directory), create=True)
-
-
-@contextlib.contextmanager
-def _stock_without_fsync(directory):
-    with latency.stock_without_fsync():
-        yield FileStorage(_path(directory), create=True)
-
-
 class FileStorageThatSyncsInVote(FileStorage):
     """The experiment of 2004: a second fsync, where the data are written."""
 
@@ -54,45 +39,28 @@ class FileStorageThatSyncsInVote(FileStorage):
             return resolved
 
 
-@contextlib.contextmanager
-def _stock_with_vote_fsync(directory):
-    yield FileStorageThatSyncsInVote(_path(directory), create=True)
-
-
-def _with_durability(policy):
+def _made_by(make, changed=contextlib.nullcontext, **options):
 
     @contextlib.contextmanager
     def opened(directory):
-        yield FsyncStorage(_path(directory), create=True, durability=policy)
+        with changed():
+            yield make(
+                os.path.join(directory, 'Data.fs'), create=True, **options)
 
     return opened
 
 
-CONTESTANTS = {
-    contestant.name: contestant
-    for contestant in (
-        Contestant(
-            'filestorage',
-            'stock FileStorage: one fsync a commit',
-            _stock,
-        ),
-        Contestant(
-            'filestorage:no-fsync',
-            'stock with its fsync taken out',
-            _stock_without_fsync,
-        ),
-        Contestant(
-            'filestorage:vote-fsync',
-            'stock with a second fsync, in tpc_vote',
-            _stock_with_vote_fsync,
-        ),
-        *(
-            Contestant(
-                f'fsync:{policy}',
-                f'FsyncStorage with durability {policy}',
-                _with_durability(policy),
-            )
-            for policy in POLICIES
-        ),
-    )
-}
+CONTESTANTS = {contestant.name: contestant for contestant in (
+    Contestant(
+        'filestorage', 'stock FileStorage: one fsync a commit',
+        _made_by(FileStorage)),
+    Contestant(
+        'filestorage:no-fsync', 'stock with its fsync taken out',
+        _made_by(FileStorage, latency.stock_without_fsync)),
+    Contestant(
+        'filestorage:vote-fsync', 'stock with a second fsync, in tpc_vote',
+        _made_by(FileStorageThatSyncsInVote)),
+    *(Contestant(
+        f'fsync:{policy}', f'FsyncStorage with durability {policy}',
+        _made_by(FsyncStorage, durability=policy)) for policy in POLICIES),
+)}

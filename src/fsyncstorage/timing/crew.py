@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 
 class Crew:
@@ -10,7 +11,8 @@ class Crew:
     A job is called with a function `start`: it prepares itself, calls
     `start()` once to wait for the others, works, and returns its result.
     `began` and `seconds` tell when the last job was ready, and how long after
-    that the last one was done.
+    that all were done; `cpu_seconds`, what all threads of this process
+    took of the processors meanwhile.
 
     A failing job is not covered up: its error is raised when all have ended.
     `failed` is set meanwhile, for jobs that would not end by themselves.
@@ -20,33 +22,26 @@ class Crew:
         self._jobs = jobs
         self._at_start = at_start
         self._barrier = threading.Barrier(len(jobs), action=self._go)
-        self._results = [None] * len(jobs)
-        self._ends = [None] * len(jobs)
         self._errors = []
         self.failed = threading.Event()
 
     def run(self):
-        threads = [
-            threading.Thread(target=self._work, args=item, daemon=True)
-            for item in enumerate(self._jobs)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(self._jobs)) as pool:
+            results = [pool.submit(self._work, job) for job in self._jobs]
         if self._errors:
             raise self._errors[0]
-        self.seconds = max(self._ends) - self.began
-        return self._results
+        self.seconds = time.perf_counter() - self.began
+        self.cpu_seconds = time.process_time() - self._cpu
+        return [each.result() for each in results]
 
     def _go(self):
         self._at_start()
+        self._cpu = time.process_time()
         self.began = time.perf_counter()
 
-    def _work(self, number, job):
+    def _work(self, job):
         try:
-            self._results[number] = job(self._barrier.wait)
-            self._ends[number] = time.perf_counter()
+            return job(self._barrier.wait)
         except threading.BrokenBarrierError:
             pass  # another job failed before the start, and says why
         except BaseException as error:

@@ -25,11 +25,10 @@ from persistent.mapping import PersistentMapping
 from ZODB.broken import Broken
 from ZODB.POSException import POSError
 
-from . import child
-from . import ground
-from . import interrupts
 from . import loops
+from . import population
 from . import session
+from . import supervisor
 from . import wording
 from .campaign import SampleFailed
 from .pinning import Pinning
@@ -38,11 +37,9 @@ from .servers import served
 HELP = """\
 NAME=FILE, among the contestants, is a storage of your own: FILE is a ZConfig
 file with one storage section (%import is allowed), NAME what the tables call
-it. Its server or database has to run. Everything that is written there is
-below one new key of the root, fsync-time-..., which is removed at the end;
-nothing else is touched. It can be a lot: pack it afterwards, or better, use an
-empty database. Nothing is added to its syncs. Its caches are not emptied: if
-one outlives its client, cold reads are answered from it.
+it. Its server or database has to run. Everything is written below one new key
+of the root, fsync-time-..., which is removed at the end. It can be a lot: pack
+it afterwards, or better, use an empty database.
 """
 
 #: The root may be changed by others at the same time.
@@ -74,7 +71,7 @@ class CustomStorage:
     """In `fsync-time commits`, or with clients of its own in the others."""
 
     summary = 'a storage of your own'
-    can_be_slowed = can_be_remote = can_be_cold = takes_light_clients = False
+    can_be_slowed = takes_light_clients = False
     # Nobody empties its directory of blobs: a file that was just written may
     # come from there.
     ways, alone = ('direct',), False
@@ -83,9 +80,6 @@ class CustomStorage:
         self.name = name
         self._section = section
         self.key = f'fsync-time-{secrets.token_hex(8)}'
-
-    def missing(self):
-        return None
 
     @contextlib.contextmanager
     def opened(self, directory):
@@ -101,15 +95,15 @@ class CustomStorage:
 
     @contextlib.contextmanager
     def _own_ground(self):
-        self._make_key()
+        self._change_root(self._add_key)
         try:
-            with ground.below(self.key):
+            with population.below(self.key):
                 yield
         finally:
             self.remove_key()
 
     def try_out(self):
-        self._make_key()
+        self._change_root(self._add_key)
         try:
             was_kept = self.remove_key()
         except Exception as error:
@@ -119,21 +113,13 @@ class CustomStorage:
         if not was_kept:
             raise ValueError('it forgets what it was told when it is closed')
 
-    def _make_key(self):
-        def make(root):
-            root[self.key] = PersistentMapping()
-
-        self._change_root(make)
-
     def remove_key(self):
         """Whether it was there."""
-        def remove(root):
-            there = self.key in root
-            if there:
-                del root[self.key]
-            return there
+        return self._change_root(
+            lambda root: root.pop(self.key, None) is not None)
 
-        return self._change_root(remove)
+    def _add_key(self, root):
+        root[self.key] = PersistentMapping()
 
     def _change_root(self, change):
         manager = transaction.TransactionManager()
@@ -158,23 +144,21 @@ class _Whole(ZODB.DB):
         return found
 
 
-def run(options, command, make_races, show, **more):
+def run(options, command, races, show):
     """As `session.run`, where storages of the user may take part.
 
     Each is tried out before the first sample, and left clean after the last.
     """
     own = [one for one in options.contestants
            if isinstance(one, CustomStorage)]
-
-    def make_and_announce(options, sync_seconds):
-        races = make_races(options, sync_seconds)
-        for one in own:
-            _announce(one, command, options, races)
-        return races
-
+    for one in own:
+        written = (1 + options.rounds) * sum(
+            race.written for race in races if race.takes(one))
+        if written:  # its owner may mind
+            _complain(command, f'{one.name}: at least {wording.size(written)}'
+                      ' will be written to it; pack it afterwards')
     return session.run(
-        options, command, make_and_announce, show,
-        around=_visited(own, command), **more)
+        options, command, races, show, around=_visited(own, command))
 
 
 @contextlib.contextmanager
@@ -184,34 +168,16 @@ def _visited(storages, command):
         for one in storages:
             visited.append(one)  # before: it may be interrupted
             try:
-                _try_out(one)
-            except SampleFailed:
+                supervisor.run(one.try_out)
+            except supervisor.Failed as error:
                 visited.remove(one)
-                raise
+                raise SampleFailed(
+                    f'{one.name} cannot be used: {error}') from error
         yield
     finally:
-        with interrupts.held():
+        with supervisor.held():
             for one in visited:
                 _clean_up(one, command)
-
-
-def _try_out(contestant):
-    try:
-        child.run(contestant.try_out)
-    except child.ChildFailed as error:
-        raise SampleFailed(
-            f'{contestant.name} cannot be used: {error}') from error
-
-
-def _announce(contestant, command, options, races):
-    """What its owner may mind is said before."""
-    samples = 1 + options.rounds * options.repeats
-    written = samples * sum(
-        race.written for race in races if race.suits(contestant))
-    if written:
-        print(f'fsync-time {command}: {contestant.name}: at least'
-              f' {wording.size(written)} will be written to it; pack it'
-              ' afterwards', file=sys.stderr)
 
 
 def _clean_up(contestant, command):
@@ -220,11 +186,14 @@ def _clean_up(contestant, command):
 
     def lose_patience():
         if time.monotonic() > end:
-            raise child.ChildFailed('it does not answer')
+            raise supervisor.Failed('it does not answer')
 
     try:
-        child.run(contestant.remove_key, meanwhile=lose_patience)
-    except child.ChildFailed as error:
-        print(f'fsync-time {command}: {contestant.name}: remove the key'
-              f' {contestant.key} from its root yourself: {error}',
-              file=sys.stderr)
+        supervisor.run(contestant.remove_key, meanwhile=lose_patience)
+    except supervisor.Failed as error:
+        _complain(command, f'{contestant.name}: remove the key'
+                  f' {contestant.key} from its root yourself: {error}')
+
+
+def _complain(command, message):
+    print(f'fsync-time {command}: {message}', file=sys.stderr)

@@ -17,7 +17,7 @@ FORMAT = 'fsync-time 1'
 AMOUNTS = ('transactions', 'seconds')
 
 
-def new(command, races, contestants, rounds, baseline, machine, repeats=1):
+def new(command, races, contestants, rounds, baseline, machine):
     return {
         'format': FORMAT,
         'command': command,
@@ -27,21 +27,12 @@ def new(command, races, contestants, rounds, baseline, machine, repeats=1):
         'machine': machine,
         'added': wording.all_added(
             race.settings.get('sync_latency', 0.0) for race in races),
-        'contestants': {
-            contestant.name: contestant.summary
-            for contestant in contestants
-        },
+        'contestants': {one.name: one.summary for one in contestants},
         'rounds': rounds,
-        'repeats': repeats,
         'baseline': baseline,
         'races': [
-            {
-                'workload': race.workload,
-                'settings': race.settings,
-                'compared': list(race.compared),
-            }
-            for race in races
-        ],
+            {'workload': race.workload, 'settings': race.settings,
+             'compared': list(race.compared)} for race in races],
         # Those of round 0 are a warm-up: they are in no result.
         'samples': [],
         'results': [],
@@ -51,29 +42,28 @@ def new(command, races, contestants, rounds, baseline, machine, repeats=1):
 def summarise(document):
     """Make the results from the samples that there are."""
     document['results'] = [
-        {
-            'race': number,
-            'contestant': contestant,
-            'figure': figure,
-            'rounds': len(found),
-            **statistics.spread(found.values()),
-            'ratio': ratio(
-                document, number, contestant, document['baseline'], figure),
-        }
+        found
         for number, race in enumerate(document['races'])
         for contestant in document['contestants']
         for figure in race['compared']
-        if (found := values(document, number, contestant, figure))
+        if (found := result(document, number, contestant, figure))
     ]
 
 
 def result(document, race, contestant, figure):
-    """One of the results; None when it was not measured."""
-    for found in document['results']:
-        if (found['race'], found['contestant'], found['figure']) == (
-                race, contestant, figure):
-            return found
-    return None
+    """What is made of its samples; None when it was not measured."""
+    found = values(document, race, contestant, figure)
+    if not found:
+        return None
+    return {
+        'race': race,
+        'contestant': contestant,
+        'figure': figure,
+        'rounds': len(found),
+        **statistics.spread(found.values()),
+        'ratio': ratio(
+            document, race, contestant, document['baseline'], figure),
+    }
 
 
 def ratio(document, race, contestant, baseline, figure):
@@ -89,19 +79,29 @@ def figures(document, race, contestant, figure):
 
 
 def values(document, race, contestant, figure):
-    """A dict of any figure, known or not, by the rounds that count.
+    """A dict of any figure, known or not, by the rounds that count."""
+    return {
+        sample['round']: sample['figures'][figure]
+        for sample in document['samples']
+        if sample['race'] == race and sample['contestant'] == contestant
+        and sample['round'] > 0
+        and sample['figures'].get(figure) is not None}
 
-    The samples of a round stand for it with their mean.
+
+def grouped(document, workload, inside):
+    """Races that differ in these settings alone.
+
+    Pairs: the settings that they share, and their numbers.
     """
     found = {}
-    for sample in document['samples']:
-        if (sample['race'] == race and sample['contestant'] == contestant
-                and sample['round'] > 0
-                and sample['figures'].get(figure) is not None):
-            found.setdefault(sample['round'], []).append(
-                sample['figures'][figure])
-    return {number: statistics.mean(of_round)
-            for number, of_round in found.items()}
+    for number, race in enumerate(document['races']):
+        if race['workload'] == workload:
+            shared = {name: value for name, value in race['settings'].items()
+                      if name not in inside}
+            _, numbers = found.setdefault(
+                frozenset(shared.items()), (shared, []))
+            numbers.append(number)
+    return list(found.values())
 
 
 def save(document, path):
@@ -123,27 +123,15 @@ def write(path, text):
 
 def _text(document):
     """JSON with a line for each sample: short, and good to compare."""
-    parts = (
-        f'{_json(key)}: [\n{_items(value)}\n]' if isinstance(value, list)
-        else f'{_json(key)}: {_json(value)}'
-        for key, value in document.items())
+    parts = []
+    for key, value in document.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = '[\n' + ',\n'.join(map(json.dumps, value)) + '\n]'
+        parts.append(f'{json.dumps(key)}: {text}')
     return '{\n' + ',\n'.join(parts) + '\n}\n'
-
-
-def _items(values):
-    return ',\n'.join(map(_json, values))
-
-
-def _json(value):
-    return json.dumps(value, default=_plain)
 
 
 def load(path):
     with open(path, encoding='utf-8') as file:
         return json.load(file)
-
-
-def _plain(value):
-    if isinstance(value, bytes):  # a tid or an oid
-        return value.hex()
-    raise TypeError(f'{value!r} has no place in a JSON file')

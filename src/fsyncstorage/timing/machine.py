@@ -5,6 +5,7 @@ Names no host, user or path: a report can be shown around.
 
 import importlib.metadata
 import os
+import pathlib
 import platform
 import tempfile
 import time
@@ -12,13 +13,10 @@ import time
 from fsyncstorage.datafile import disk
 
 from . import statistics
-from .servers import postgresql
 
 PACKAGES = (
     'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
     'uvloop', 'RelStorage')
-
-_NOT_INSTALLED = '(not installed)'
 
 #: The probe of a sync ends after so many appends, or after so many seconds.
 _PROBES, _PROBE_SECONDS = 200, 2.0
@@ -33,10 +31,7 @@ def describe(directory):
         'architecture': platform.machine(),
         'python': (f'{platform.python_implementation()}'
                    f' {platform.python_version()}'),
-        'packages': {
-            **{name: _version(name) for name in PACKAGES},
-            'PostgreSQL': postgresql.version() or _NOT_INSTALLED,
-        },
+        'packages': {name: _version(name) for name in PACKAGES},
         'file_system': _file_system(directory),
         'load_average': os.getloadavg()[0],
         'sync_p50_seconds': sync_p50(directory),
@@ -59,40 +54,35 @@ def sync_p50(directory):
 
 
 def _cpu_model():
-    try:
-        with open('/proc/cpuinfo', encoding='utf-8') as info:
-            for line in info:
-                if line.startswith('model name'):
-                    return line.partition(':')[2].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor() or 'unknown'
+    found = [line.partition(':')[2].strip() for line in _lines('/proc/cpuinfo')
+             if line.startswith('model name')]
+    return found[0] if found else platform.processor() or 'unknown'
 
 
 def _version(package):
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return _NOT_INSTALLED
+        return '(not installed)'
 
 
 def _file_system(directory):
     """The type of the file system that holds the directory."""
-    path = os.path.realpath(directory)
-    found, kind = '', 'unknown'
-    try:
-        with open('/proc/self/mountinfo', encoding='utf-8') as mounts:
-            for line in mounts:
-                # 27 1 254:0 / /srv rw,relatime shared:1 - ext4 /dev/vda rw
-                mount, _, source = line.partition(' - ')
-                point = mount.split()[4].replace('\\040', ' ')
-                # Of two mounts on one point the later one is seen.
-                if len(point) >= len(found) and _is_below(path, point):
-                    found, kind = point, source.split()[0]
-    except OSError:
-        pass  # not Linux
+    path = pathlib.Path(directory).resolve()
+    found, kind = 0, 'unknown'
+    for line in _lines('/proc/self/mountinfo'):
+        # 27 1 254:0 / /srv rw,relatime shared:1 - ext4 /dev/vda rw
+        mount, _, source = line.partition(' - ')
+        point = mount.split()[4].replace('\\040', ' ')
+        # Of two mounts on one point the later one is seen.
+        if len(point) >= found and path.is_relative_to(point):
+            found, kind = len(point), source.split()[0]
     return kind
 
 
-def _is_below(path, directory):
-    return os.path.commonpath([path, directory]) == directory
+def _lines(path):
+    try:
+        with open(path, encoding='utf-8') as file:
+            return file.read().splitlines()
+    except OSError:
+        return []  # not Linux

@@ -12,12 +12,10 @@ from . import session
 from .blobs import command as blobs
 from .commits import command as commits
 from .disk import command as disk
-from .files import command as files
 from .reports import command as report
-from .wsgi import command as wsgi
 from .zeo import command as zeo
 
-COMMANDS = (disk, commits, zeo, blobs, files, wsgi, report)
+COMMANDS = (disk, commits, zeo, blobs, report)
 
 DESCRIPTION = """\
 Measure, on the machine and the disk that will carry the load, what durability

@@ -1,49 +1,62 @@
-"""The objects of the workloads of `fsync-time zeo`: small, and all alike."""
+"""The objects of a measurement, and where they are kept in a database.
+
+In one that the driver made that is the root.  In one that is the user's it is
+a mapping below a key of the root, and nothing else is touched.  Which it is
+belongs to the process that takes a sample, and to all that are forked from it.
+"""
+
+import contextlib
 
 from persistent.mapping import PersistentMapping
 
-from . import ground
 from . import processes
 
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
 
-#: No read for a small object is longer.
-_SPACE = 'x' * (8 << 10)
+#: The key; None in a database of the driver's own.
+_key = None
 
 
-def plant(site, apart=False, **numbers):
-    """Make groups of so many objects; a dict of their oids, by group.
+@contextlib.contextmanager
+def below(key):
+    global _key
+    before, _key = _key, key
+    try:
+        yield
+    finally:
+        _key = before
 
-    When they are apart, no two are on the same page of a data file: that has
-    them in the order in which they are met, and what is between them.
-    """
+
+def ground(connection):
+    root = connection.root()
+    return root if _key is None else root[_key]
+
+
+def plant(site, **numbers):
+    """Make groups of so many objects; a dict of their oids, by group."""
 
     def job(start):
         with processes.database(site) as db:
             made = {
-                group: [PersistentMapping({'number': n, 'filling': _FILLING})
-                        for n in range(number)]
+                group: [small_object(n) for n in range(number)]
                 for group, number in numbers.items()}
             with db.transaction() as connection:
                 for group, objects in made.items():
-                    ground.of(connection)[group] = PersistentMapping(
-                        spaced=[(one, _space()) for one in objects if apart],
-                        all=objects)
+                    ground(connection)[group] = PersistentMapping(all=objects)
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
-    [oids] = processes.run(site, [job])
-    return oids
+    return processes.run(site, [job]).results[0]
 
 
-def _space():
-    return PersistentMapping(filling=_SPACE)
+def small_object(number):
+    return PersistentMapping({'number': number, 'filling': _FILLING})
 
 
 def ghosts(connection, group):
     """The objects of a group, none of them loaded."""
-    return ground.of(connection)[group]['all']
+    return ground(connection)[group]['all']
 
 
 #: How one of them is loaded.

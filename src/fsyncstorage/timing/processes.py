@@ -1,20 +1,18 @@
-"""Client processes that start together.
+"""Client processes that start together, and what they measured.
 
 The counterpart of `crew`, whose threads share a database.  They are forked,
 and die with the sample that they serve.
 """
 
 import contextlib
-import multiprocessing
 import multiprocessing.connection
+import time
 import typing
 
 import ZODB
 
-from . import bond
-from .child import one_line
-
-_FORK = multiprocessing.get_context('fork')
+from . import statistics
+from . import supervisor
 
 #: Objects that ZODB keeps in memory: more than any workload has.
 _ROOM = 1 << 20
@@ -32,16 +30,92 @@ class Stretch(typing.NamedTuple):
 
     began: float
     ended: float
-    #: How long each transaction took.
-    transactions: list
+    #: How long each request took: a transaction, most of the time.
+    durations: list
+    #: Processor time.
+    cpu: float = 0.0
     #: How long each object took, if they were timed one by one.
     objects: list = []
+
+
+class Found(typing.NamedTuple):
+    """What came of the clients' jobs."""
+
+    #: Of each job, in their order.
+    results: list
+    #: What the server used, from each start to the next; the last, to the end.
+    usages: list
+
+
+def timed(requests, seconds=None):
+    """Make requests, one after the other; a stretch.
+
+    All of them, or for so many seconds, but one at least.
+    """
+    durations = []
+    cpu, began = time.process_time(), time.perf_counter()
+    for request in requests:
+        begin = time.perf_counter()
+        request()
+        ended = time.perf_counter()
+        durations.append(ended - begin)
+        if seconds is not None and ended >= began + seconds:
+            break
+    return Stretch(began, ended, durations, time.process_time() - cpu)
+
+
+def paced(requests, pause):
+    """The same, for `timed`, with as many seconds between two of them."""
+    for request in requests:
+        yield request
+        time.sleep(pause)
 
 
 def seconds(stretches):
     """From the first one's begin to the last one's end."""
     return (max(each.ended for each in stretches)
             - min(each.began for each in stretches))
+
+
+def durations(stretches):
+    return [one for stretch in stretches for one in stretch.durations]
+
+
+def rates(what, stretches, usage, each=1):
+    """Of stretches whose requests were for so many things each.
+
+    The processor time of one is that of all clients and of the server; where
+    that of the server is not known, there is none.
+    """
+    things = each * len(durations(stretches))
+    found = {f'{what}_per_second': things / seconds(stretches)}
+    if 'cpu_seconds' in usage:
+        cpu = usage['cpu_seconds'] + sum(stretch.cpu for stretch in stretches)
+        found[f'{what}_cpu_seconds'] = cpu / things
+    return found
+
+
+def percentiles(values, what='', percents=(50, 99)):
+    return {
+        f'{what}p{percent}_seconds': statistics.percentile(values, percent)
+        for percent in percents}
+
+
+def times(values, percents=(50, 99)):
+    """Of what is judged by its slowest."""
+    return {**percentiles(values, percents=percents),
+            'max_seconds': max(values)}
+
+
+def busy(stretches, usage):
+    """How many processors were kept busy, and by whom, as far as known."""
+    took = seconds(stretches)
+    found = {'clients_cpu': sum(each.cpu for each in stretches) / took}
+    if 'cpu_seconds' in usage:
+        found['server_cpu'] = usage['cpu_seconds'] / took
+    if 'syncs' in usage:
+        found['syncs'] = usage['syncs']
+    return found
 
 
 @contextlib.contextmanager
@@ -55,32 +129,38 @@ def database(site):
 
 
 def run(site, jobs):
-    """The results of the jobs, in their order.
+    """What is `Found`.
 
     A job is called with a function `start`: it prepares itself, calls
     `start()` to wait for the others, works, and returns its result.  It may
     prepare and start several times, if the others do the same.
     """
     clients = [_Client(job) for job in jobs]
+    usages = []
     try:
         answers = _received(site, clients)
         while None in answers:
+            usages.append(site.server.usage())
             for client in clients:
                 client.pipe.send('start')
             answers = _received(site, clients)
+        usages.append(site.server.usage())
         for client in clients:
             client.process.join(_EXIT_SECONDS)
     finally:
         for client in clients:
             client.end()
-    return [result for result, in answers]
+    return Found([result for result, in answers], [
+        {name: after[name] - before[name] for name in after}
+        for before, after in zip(usages, usages[1:])])
 
 
 class _Client:
 
     def __init__(self, job):
-        self.pipe, theirs = _FORK.Pipe()
-        self.process = _FORK.Process(target=_work, args=(theirs, job))
+        self.pipe, theirs = supervisor.FORK.Pipe()
+        self.process = supervisor.FORK.Process(
+            target=_work, args=(theirs, job))
         self.process.start()
         theirs.close()
 
@@ -117,14 +197,10 @@ def _received(site, clients):
 
 
 def _work(pipe, job):
-    bond.follow()
+    supervisor.follow()
 
     def start():
         pipe.send((None, None))
         pipe.recv()
 
-    try:
-        result = job(start)
-        pipe.send(((result,), None))
-    except BaseException as error:
-        pipe.send((None, one_line(error)))
+    supervisor.answer(pipe, lambda: (job(start),))

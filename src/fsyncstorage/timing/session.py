@@ -14,9 +14,8 @@ from rich.console import Console
 
 from . import campaign
 from . import document as documents
-from . import interrupts
 from . import machine
-from . import pyperf
+from . import supervisor
 from .progress import CampaignProgress
 
 #: As a shell reports a program that Ctrl-C ended.
@@ -25,36 +24,32 @@ INTERRUPTED = 130
 NOTHING_TO_MEASURE = 2
 
 
-@interrupts.once()
-def run(options, command, make_races, show, added=lambda options: (),
+@supervisor.one_interrupt()
+def run(options, command, races, show, added=lambda options: (),
         around=contextlib.nullcontext()):
     """Measure, write the JSON file, show the tables; returns the exit code.
 
-    `make_races` is called with the options and the seconds that one sync
-    takes on this disk, `show` with the finished document and a console;
-    `added` gives sentences that tell what is added to anything but syncs.
-    The context manager `around` lasts as long as the scratch directory.
+    `show` is called with the finished document and a console; `added` gives
+    sentences that tell what is added to anything but syncs.  The context
+    manager `around` lasts as long as the scratch directory.
     """
     prefix = f'fsync-time {command}: '
     document = None
+    steps = campaign.schedule(races, options.contestants, options.rounds)
+    if not steps:
+        workloads = dict.fromkeys(race.workload for race in races)
+        print(f'{prefix}none of these contestants takes part in'
+              f' {", ".join(workloads)} (--help explains)', file=sys.stderr)
+        return NOTHING_TO_MEASURE
     try:
         with around, _scratch_directory(options.directory) as scratch:
-            described = machine.describe(scratch)
-            races = make_races(options, described['sync_p50_seconds'])
-            if not campaign.schedule(races, options.contestants, rounds=0):
-                workloads = dict.fromkeys(race.workload for race in races)
-                print(f'{prefix}none of these contestants takes part in'
-                      f' {", ".join(workloads)} (--help explains)',
-                      file=sys.stderr)
-                return NOTHING_TO_MEASURE
-            also_added = list(added(options))
+            also_added = added(options)
             document = documents.new(
                 command, races, options.contestants, options.rounds,
-                options.baseline.name, described, options.repeats)
+                options.baseline.name, machine.describe(scratch))
             document['added'] = ' '.join([document['added'], *also_added])
-            _measure(document, races, options, scratch)
+            _measure(document, races, steps, scratch, options.json)
         show(document, Console())
-        _hand_out(document, options)
     except KeyboardInterrupt:
         kept = (
             f'what was measured so far is in {options.json}'
@@ -67,39 +62,26 @@ def run(options, command, make_races, show, added=lambda options: (),
     return 0
 
 
-def _measure(document, races, options, scratch):
-    steps = campaign.schedule(
-        races, options.contestants, options.rounds, options.repeats)
+def _measure(document, races, steps, scratch, json):
     try:
-        with CampaignProgress(steps, options.rounds) as progress:
-            for sample in campaign.run(
-                    races, steps, scratch, progress):
+        with CampaignProgress(steps, document['rounds']) as progress:
+            for sample in campaign.run(races, steps, scratch, progress):
                 document['samples'].append(sample)
         document['complete'] = True
     finally:
-        with interrupts.held():
+        with supervisor.held():
             documents.summarise(document)
-            if options.json:
-                documents.save(document, options.json)
-
-
-def _hand_out(document, options):
-    """In the forms that were asked for."""
-    if options.pyperf:
-        pyperf.save(document, options.pyperf)
-    if options.plot:
-        # Not before it is wanted: matplotlib is large, and an extra.
-        from .reports import drawing
-        drawing.save_all(document, options.plot)
+            if json:
+                documents.save(document, json)
 
 
 @contextlib.contextmanager
 def _scratch_directory(directory):
-    with interrupts.held() as before, tempfile.TemporaryDirectory(
+    with supervisor.held() as before, tempfile.TemporaryDirectory(
             prefix='fsync-time-',
             # Not every server runs in the directory of this process.
             dir=os.path.abspath(directory)) as scratch:
         # A server may run as another user, and has its place in here.
         os.chmod(scratch, 0o711)
-        with interrupts.let(before):
+        with supervisor.let(before):
             yield scratch

@@ -1,32 +1,34 @@
-"""The tables in the terminal, made from a document and nothing else."""
+"""Tables in the terminal, made from a document and nothing else.
+
+What one command shows is in its `tables`; here is what they share.
+"""
+
+import dataclasses
+import typing
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from . import history
-from .document import figures
-from .document import result
+from . import document as documents
+from . import quiet
 from .statistics import CONFIDENCE
 from .statistics import carried
 from .statistics import median
-from .wording import added
 from .wording import count
 from .wording import duration
 from .wording import milliseconds
 from .wording import number
-from .wording import size
 from .wording import times
 
 RATIO_KEY = (
     'How many times {baseline} that is: the ratio of the medians, below it the'
     f' interval that holds the true one in {CONFIDENCE:.0%} of such'
     ' measurements. ~ marks a ratio that the noise does not carry: take it for'
-    ' no difference, or measure more rounds.')
+    ' no difference, or measure more rounds. us CPU is what one took of the'
+    ' processors, clients and server together: noise leaves it alone most.')
 
-COMMITS_KEY = (
-    'Transactions a second: the median of the rounds, below it their range.'
-    f' {RATIO_KEY}')
+RATES_KEY = f'the median of the rounds, below it their range. {RATIO_KEY}'
 
 TIMES_KEY = 'Milliseconds: the median of the rounds, below it their range.'
 
@@ -34,17 +36,72 @@ TIMES_KEY = 'Milliseconds: the median of the rounds, below it their range.'
 ABOUT_ONE = (0.95, 1.05)
 
 
-def show_commits(document, console):
-    show_machine(document, console)
-    for races in _commits_groups(document):
-        show_table(console, _commits_title(document, races),
-                   _commits_table(document, races))
-    key = COMMITS_KEY.format(baseline=document['baseline'])
-    console.print(Text(f'{key}\n{history.COMMITS_2004_SOURCE}\n', 'dim'))
-    for race in races_of(document, 'loads'):
-        show_table(console, _loads_title(document, race),
-                   times_table(document, race, 'loads'))
-        console.print(Text(TIMES_KEY, 'dim'))
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A table of rates, with a column for each value of a setting."""
+
+    workload: str
+    #: Called with the settings that all columns share.
+    title: typing.Callable
+    #: The rate that is shown.
+    figure: str
+    setting: str
+    #: Called with a value of the setting.
+    heading: typing.Callable
+    #: Called with the settings of a race and a function that gives the median
+    #: of one of its figures, or None: what else there is to say.
+    remarks: typing.Callable = lambda settings, figure: ()
+    #: How the rate is put; None: as usual.
+    put: typing.Callable | None = None
+
+
+def show_grids(document, console, grids):
+    for grid in grids:
+        for shared, races in series(document, grid.workload, grid.setting):
+            show_table(console, grid.title(shared),
+                       _grid_table(document, grid, races))
+
+
+def _grid_table(document, grid, races):
+    table = new_table()
+    for value in races:
+        table.add_column(grid.heading(value), justify='right')
+    for contestant in document['contestants']:
+        cells = [_grid_cell(document, grid, race, contestant)
+                 for race in races.values()]
+        if any(cells):  # it takes part
+            table.add_row(contestant, *cells)
+    return table
+
+
+def _grid_cell(document, grid, race, contestant):
+
+    def figure(name, of_rounds=median):
+        values = documents.figures(document, race, contestant, name)
+        return of_rounds(values) if values else None
+
+    return compared_cell(
+        document, race, contestant, grid.figure, grid.remarks(
+            document['races'][race]['settings'], figure), grid.put)
+
+
+def percentiles(figure, prefix=''):
+    yield f'p50 {duration(figure(f"{prefix}p50_seconds"))}'
+    yield f'p99 {duration(figure(f"{prefix}p99_seconds"))}'
+
+
+def races_of(document, workload):
+    """The numbers of the races with this workload."""
+    return [number for number, race in enumerate(document['races'])
+            if race['workload'] == workload]
+
+
+def series(document, workload, setting):
+    """Races that differ in one setting: what they share, and they by it."""
+    return [
+        (shared, {document['races'][race]['settings'][setting]: race
+                  for race in races})
+        for shared, races in documents.grouped(document, workload, [setting])]
 
 
 def show_machine(document, console):
@@ -60,11 +117,12 @@ def show_machine(document, console):
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
-    console.print(Text(document['added'], 'bold'))
+    console.print(Text(
+        f'{document["added"]} {quiet.warning(document)}'.rstrip(), 'bold'))
     console.print()
 
 
-def show_figures(document, console):
+def show_figures(document, console, put=None):
     """All that contestants are compared by, of races that are not known."""
     show_machine(document, console)
     for position, race in enumerate(document['races']):
@@ -73,7 +131,8 @@ def show_figures(document, console):
             table.add_column(figure, justify='right')
         for contestant in document['contestants']:
             table.add_row(contestant, *(
-                compared_cell(document, position, contestant, figure, ())
+                compared_cell(
+                    document, position, contestant, figure, put=put)
                 for figure in race['compared']))
         show_table(console, ', '.join([race['workload'], *(
             f'{name} {value}' for name, value in race['settings'].items())]),
@@ -81,136 +140,58 @@ def show_figures(document, console):
 
 
 def rounds(document):
-    repeats = document.get('repeats', 1)
-    measured = max((one['rounds'] for one in document['results']), default=0)
-    return (
-        f'{measured} of ' if measured < document['rounds'] else '') + count(
-            document['rounds'], 'round') + (
-                f' of {repeats} samples each' if repeats > 1 else '')
+    """How many there are, and how many there should have been."""
+    measured = max((one['round'] for one in document['samples']), default=0)
+    said = count(document['rounds'], 'round')
+    return said if measured == document['rounds'] else f'{measured} of {said}'
 
 
-def races_of(document, workload):
-    """The numbers of the races with this workload."""
-    return [
-        index for index, race in enumerate(document['races'])
-        if race['workload'] == workload
-    ]
+def compared_cell(
+        document, race, contestant, figure, remarks=(), put=None):
+    """The median of a figure, its ratio and ranges, and what else to say.
 
-
-def series(document, workload, setting):
-    """Races that differ in one setting: what they share, and they by it."""
-    found = []
-    for race in races_of(document, workload):
-        shared = dict(document['races'][race]['settings'])
-        value = shared.pop(setting)
-        for others, races in found:
-            if others == shared:
-                races[value] = race
-                break
-        else:
-            found.append((shared, {value: race}))
-    return found
-
-
-def _commits_groups(document):
-    """The races that make one table: they differ in their threads only."""
-    groups = {}
-    for race in races_of(document, 'commits'):
-        settings = document['races'][race]['settings']
-        key = (settings['shared'], settings.get('size'),
-               settings['sync_latency'])
-        groups.setdefault(key, []).append(race)
-    return groups.values()
-
-
-def _commits_title(document, races):
-    settings = document['races'][races[0]]['settings']
-    tree = 'One shared tree' if settings['shared'] else 'One tree a thread'
-    amount = (
-        count(settings['transactions'], 'transaction')
-        if 'transactions' in settings else duration(settings['seconds']))
-    more = (f', {size(settings["size"])} more a transaction'
-            if 'size' in settings else '')
-    return (
-        f'{tree}{more}, {added(settings["sync_latency"])}'
-        f' ({amount} a sample)')
-
-
-def _commits_table(document, races):
-    settings = [document['races'][race]['settings'] for race in races]
-    table = new_table()
-    for setting in settings:
-        table.add_column(count(setting['threads'], 'thread'), justify='right')
-    historic = {} if settings[0]['shared'] else history.COMMITS_2004
-    if historic:
-        table.add_column('2004', justify='right')
-    for contestant in document['contestants']:
-        row = [_commits_cell(document, race, contestant) for race in races]
-        if not any(row):
-            continue  # it could not be slowed
-        if contestant in historic:
-            row.append(number(historic[contestant]))
-        table.add_row(contestant, *row)
-    return table
-
-
-def _commits_cell(document, race, contestant):
-    return compared_cell(
-        document, race, contestant, 'txn_per_second',
-        _remarks(document, race, contestant))
-
-
-def compared_cell(document, race, contestant, figure, remarks):
-    """The median of a figure, its ratio and ranges, and what else to say."""
-    found = result(document, race, contestant, figure)
+    A rate has the processor time of one below it.
+    """
+    found = documents.result(document, race, contestant, figure)
     if found is None:
         return ''  # interrupted before it was measured
-    ratio = found['ratio']
-    compared = ratio and contestant != document['baseline']
+    ratio = found['ratio'] if contestant != document['baseline'] else None
+    put = put or (duration if figure.endswith('seconds') else number)
     cell = Text()
-    cell.append(number(found['median']), 'bold')
-    if compared:
-        cell.append(*_ratio(ratio))
-    small = [_range(found, number)]
-    if compared and ratio['interval']:
-        small.append('-'.join(map(times, ratio['interval'])))
+    cell.append(put(found['median']), 'bold')
+    small = [_range(found, put)]
+    if ratio:
+        cell.append(f'  {times_or_noise(ratio)}',
+                    'cyan' if carried(ratio) else 'dim')
+        if ratio['interval']:
+            small.append('-'.join(map(times, ratio['interval'])))
+    if figure.endswith('per_second'):
+        small.extend(_cpu_of_one(document, race, contestant, figure))
     small.extend(remarks)
     for line in small:
         cell.append(f'\n{line}', 'dim')
     return cell
 
 
-def _ratio(found):
-    if not carried(found):
-        return f'  ~{times(found["of_medians"])}', 'dim'
-    return f'  {times(found["of_medians"])}', 'cyan'
+def _cpu_of_one(document, race, contestant, figure):
+    """That of all clients and the server; and how many times the baseline."""
+    figure = figure.replace('per_second', 'cpu_seconds')
+    used = documents.figures(document, race, contestant, figure)
+    if used:
+        ratio = documents.ratio(
+            document, race, contestant, document['baseline'], figure)
+        compared = (f' {times_or_noise(ratio)}'
+                    if ratio and contestant != document['baseline'] else '')
+        yield f'{median(used) * 1e6:,.0f} us CPU{compared}'
 
 
-def _range(found, wording):
-    return f'{wording(found["min"])}-{wording(found["max"])}'
+def mark(ratio):
+    """Of one that the noise may have made."""
+    return '' if carried(ratio) else '~'
 
 
-def _remarks(document, race, contestant):
-    """How the syncs were shared, and the conflicts: if there is a point."""
-    syncs = median(figures(document, race, contestant, 'syncs'))
-    transactions = (
-        document['races'][race]['settings'].get('transactions')
-        or median(figures(document, race, contestant, 'transactions')))
-    few, many = ABOUT_ONE
-    if syncs and transactions / syncs > many:
-        yield f'{transactions / syncs:.1f} txn/sync'
-    elif syncs and transactions / syncs < few:
-        yield f'{syncs / transactions:.1f} syncs/txn'
-    conflicts = median(figures(document, race, contestant, 'conflicts'))
-    if conflicts:
-        yield f'{conflicts:,.0f} retries'
-
-
-def _loads_title(document, race):
-    settings = document['races'][race]['settings']
-    return (
-        f'loadBefore while {settings["committers"]} threads commit,'
-        f' {added(settings["sync_latency"])}')
+def times_or_noise(ratio):
+    return f'{mark(ratio)}{times(ratio["of_medians"])}'
 
 
 def times_table(document, race, what):
@@ -219,12 +200,13 @@ def times_table(document, race, what):
     for heading in ('p50', 'p99', 'max', what):
         table.add_column(heading, justify='right')
     for contestant in document['contestants']:
-        counted = figures(document, race, contestant, what)
+        counted = documents.figures(document, race, contestant, what)
         if counted:
+            cells = [
+                documents.result(document, race, contestant, figure)
+                for figure in document['races'][race]['compared']]
             table.add_row(
-                contestant,
-                *(_times_cell(result(document, race, contestant, figure))
-                  for figure in document['races'][race]['compared']),
+                contestant, *map(_times_cell, cells),
                 f'{median(counted):,.0f}')
     return table
 
@@ -234,6 +216,10 @@ def _times_cell(found):
     cell.append(milliseconds(found['median']), 'bold')
     cell.append(f'\n{_range(found, milliseconds)}', 'dim')
     return cell
+
+
+def _range(found, wording):
+    return f'{wording(found["min"])}-{wording(found["max"])}'
 
 
 def show_table(console, title, table):

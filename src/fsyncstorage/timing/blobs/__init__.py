@@ -1,4 +1,1 @@
-"""The command `fsync-time blobs`.
-
-Who takes part is in `sites`; what is timed, in `work`.
-"""
+"""The command `fsync-time blobs`: `work` is timed, at `sites`."""

@@ -4,9 +4,6 @@ By size, over ZEO with a blob cache that is empty or filled, and without any
 server.
 """
 
-import argparse
-import functools
-
 from .. import arguments
 from .. import custom
 from .. import loops
@@ -18,18 +15,16 @@ from . import work
 
 READ, WRITE = WORKLOADS = 'read', 'write'
 
-DEFAULT_CLIENTS, QUICK_CLIENTS = [1, 4], [1]
-DEFAULT_SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20]
-QUICK_SIZES = [5 << 10, 5 << 20]
-
-LARGEST_SIZE = 2 << 30
+#: Usual, and with --quick.
+CLIENTS = [1, 4], [1]
+SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20], [5 << 10, 5 << 20]
 
 DESCRIPTION = f"""\
 Measure what it takes to read and to write a blob, by size.
 
-Each sample starts a server in a process of its own on an empty directory, and
-stops it afterwards. Clients are processes of their own, too, each with a blob
-cache of its own. A request is a transaction with one blob. The workloads:
+Each sample starts a server on an empty directory, and stops it afterwards.
+Clients are processes with a blob cache of their own. A request is a
+transaction with one blob. The workloads:
 
   read    load the object of the blob, open its file and read it to the end:
           cold, with all caches of the client empty; cached, with the file in
@@ -45,52 +40,37 @@ client, and for two more.
 """
 
 EPILOG = """\
-examples:
-  fsync-time blobs --quick
+example:
   fsync-time blobs zeo fsync-client --sizes 5KB,50MB --directory /srv/zeo
-  fsync-time blobs filestorage fsync:group-commit --workload write
 """
 
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'blobs',
-        help='what it takes to read and to write a blob, by size',
-        description=DESCRIPTION,
-        epilog=(f'{arguments.contestants_help(sites.CONTESTANTS)}\n\n'
-                f'{EPILOG}'),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments.add_common(parser, sites.CONTESTANTS)
+    parser = arguments.add_measuring(
+        commands, 'blobs',
+        'what it takes to read and to write a blob, by size', DESCRIPTION,
+        sites.CONTESTANTS, EPILOG)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
         help='what to measure; can be repeated (default: both)')
     parser.add_argument(
-        '--sizes', metavar='SIZE,...', type=functools.partial(
-            arguments.sizes, least=1, most=LARGEST_SIZE),
+        '--sizes', metavar='SIZE,...', type=arguments.sizes,
         help='of the blobs (default: 5KB,50KB,500KB,5MB,50MB, or 5KB,5MB with'
              ' --quick)')
     parser.add_argument(
         '--clients', type=arguments.counts, metavar='N,...',
-        help='so many processes at a time (default: 1,4, or 1 with --quick);'
+        help=f'so many processes at a time ({arguments.default(CLIENTS)});'
              ' a storage without a server takes part with one')
     parser.set_defaults(run=lambda options: run(parser, options))
 
 
 def run(parser, options):
-    options.contestants = arguments.able(
-        parser, options, lambda contestant: contestant.missing())
-    arguments.complete(parser, options)
-    options.workload = options.workload or WORKLOADS
-    for name, usual, quick in (
-            ('clients', DEFAULT_CLIENTS, QUICK_CLIENTS),
-            ('sizes', DEFAULT_SIZES, QUICK_SIZES)):
-        if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else usual)
-    return custom.run(options, 'blobs', races, tables.show)
+    arguments.complete(parser, options, clients=CLIENTS, sizes=SIZES,
+                       workload=(WORKLOADS, WORKLOADS))
+    return custom.run(options, 'blobs', races(options), tables.show)
 
 
-def races(options, sync_seconds):
+def races(options):
     return [
         make(clients=clients, size=size, sync_latency=latency,
              **common(options.quick))

@@ -16,13 +16,11 @@ import os
 import tempfile
 import typing
 
-import ZODB.config
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage import FsyncStorage
 
 from .. import latency
-from ..servers import relstorages
 from ..servers import served
 from ..servers import zeo as zeosites
 
@@ -42,15 +40,13 @@ class DirectSite:
     can_be_slowed = alone = True
     ways = NO_CACHE
 
-    def missing(self):
-        return None
-
     @contextlib.contextmanager
     def running(self, directory, *, sync_latency, **others):
         with latency.slowed(sync_latency):  # in the processes that are forked
-            yield served.Site(served.Nobody(), None, functools.partial(
-                self.storage, os.path.join(directory, 'Data.fs'),
-                blob_dir=os.path.join(directory, BLOBS)))
+            yield served.Site(
+                served.Nobody(cpu_seconds=0.0), None, functools.partial(
+                    self.storage, os.path.join(directory, 'Data.fs'),
+                    blob_dir=os.path.join(directory, BLOBS)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,45 +68,21 @@ class ZeoBlobSite(zeosites.ZeoSite):
                 return site.open(
                     shared_blob_dir=self.shared,
                     blob_dir=os.path.join(directory, BLOBS) if self.shared
-                    else _new_cache(directory))
+                    else new_cache(directory))
 
             yield dataclasses.replace(site, open=open_storage)
 
 
-@dataclasses.dataclass(frozen=True)
-class RelStorageBlobSite(relstorages.RelStorageSite):
-
-    alone = False
-    ways = CACHE
-
-    @contextlib.contextmanager
-    def running(self, directory, *, socket, pin, **others):
-        with self.database(directory, socket, pin) as (server, database):
-
-            def open_storage():
-                keys = f'blob-dir {_new_cache(directory)}\n  {database}'
-                return ZODB.config.storageFromString(
-                    relstorages.CONFIGURATION.format(database=keys))
-
-            # Clients are forked: none of them has to import it.
-            open_storage().close()
-            yield served.Site(server, None, open_storage)
-
-
-def _new_cache(directory):
+def new_cache(directory):
     return tempfile.mkdtemp(prefix='cache-', dir=directory)
 
 
 def _with_blobs(name, /, **more):
     """A contestant of `fsync-time zeo`."""
-    site = _named(zeosites, name)
+    site = zeosites.CONTESTANTS[name]
     section = site.storage.replace(
         'path Data.fs', f'path Data.fs\n  blob-dir {BLOBS}')
     return ZeoBlobSite(**{**vars(site), 'storage': section, **more})
-
-
-def _named(module, name):
-    return next(site for site in module.CONTESTANTS if site.name == name)
 
 
 CONTESTANTS = {
@@ -130,7 +102,5 @@ CONTESTANTS = {
             'fsync:group-commit',
             'FsyncStorage with durability group-commit, no server',
             functools.partial(FsyncStorage, durability='group-commit')),
-        RelStorageBlobSite(
-            **vars(_named(relstorages, 'relstorage:postgresql'))),
     )
 }

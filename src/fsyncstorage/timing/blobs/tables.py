@@ -3,63 +3,41 @@
 from rich.text import Text
 
 from .. import tables
-from ..document import figures
-from ..statistics import median
 from ..wording import count
-from ..wording import duration
 from ..wording import number
 from ..wording import size
-from ..zeo.phrases import title
+from ..zeo.tables import title
 
 KEY = (
-    'Blobs a second: the median of the rounds, below it their range.'
-    f' {tables.RATIO_KEY} p50 and p99 are of one blob. A MB is 1,048,576'
-    ' bytes.\n')
-
-#: Workload, way, and what a table of them is called.
-TITLES = (
-    ('blob-read', 'cold', 'Cold reads: the blob cache is empty'),
-    ('blob-read', 'cached', 'Cached reads: the file is in the blob cache'),
-    ('blob-read', 'direct',
-     'Direct reads: the file is where the storage has it'),
-    ('blob-write', 'write', 'Commits of a new blob'),
-)
+    f'Blobs a second: {tables.RATES_KEY} p50 and p99 are of one blob. A MB is'
+    ' 1,048,576 bytes.\n')
 
 
 def show(document, console):
     tables.show_machine(document, console)
-    for workload, way, what in TITLES:
-        for shared, races in tables.series(document, workload, 'size'):
-            clients = count(shared['clients'], 'client')
-            tables.show_table(
-                console, title(shared, f'{what}, {clients}'),
-                _table(document, races, way))
+    tables.show_grids(document, console, GRIDS)
     console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
 
 
-def _table(document, races, way):
-    table = tables.new_table()
-    for bytes_ in races:
-        table.add_column(size(bytes_), justify='right')
-    for contestant in document['contestants']:
-        cells = [_cell(document, race, contestant, way)
-                 for race in races.values()]
-        if any(cells):  # it takes part
-            table.add_row(contestant, *cells)
-    return table
+def _grid(workload, way, what):
+
+    def remarks(settings, figure):
+        speed = figure(f'{way}_bytes_per_second') / (1 << 20)
+        yield f'{number(speed)} MB/s'
+        yield from tables.percentiles(figure, f'{way}_')
+
+    return tables.Grid(
+        workload,
+        lambda shared: title(
+            shared, f'{what}, {count(shared["clients"], "client")}'),
+        f'{way}_per_second', 'size', size, remarks)
 
 
-def _cell(document, race, contestant, way):
-    return tables.compared_cell(
-        document, race, contestant, f'{way}_per_second',
-        _remarks(document, race, contestant, way))
-
-
-def _remarks(document, race, contestant, way):
-
-    def figure(name):
-        return median(figures(document, race, contestant, f'{way}_{name}'))
-
-    yield f'{number(figure("bytes_per_second") / (1 << 20))} MB/s'
-    yield f'p50 {duration(figure("p50_seconds"))}'
-    yield f'p99 {duration(figure("p99_seconds"))}'
+GRIDS = (
+    _grid('blob-read', 'cold', 'Cold reads: the blob cache is empty'),
+    _grid('blob-read', 'cached',
+          'Cached reads: the file is in the blob cache'),
+    _grid('blob-read', 'direct',
+          'Direct reads: the file is where the storage has it'),
+    _grid('blob-write', 'write', 'Commits of a new blob'),
+)

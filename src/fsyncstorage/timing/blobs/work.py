@@ -14,17 +14,15 @@ All clients read the same blobs, each its own copy.  A request before the first
 one opens what is opened only then, and does not count.
 """
 
+import functools
 import os
-import time
 
 import transaction
 from persistent.mapping import PersistentMapping
 from ZODB.blob import Blob
 
-from .. import ground
 from .. import population
 from .. import processes
-from .. import statistics
 from ..campaign import Race
 
 READS, WRITE = ('cold', 'cached', 'direct'), 'write'
@@ -51,14 +49,11 @@ def write_race(**settings):
 def _race(workload, settings, measure, ways, writers):
     size, requests, volume = (
         settings[name] for name in ('size', 'requests', 'volume'))
-
-    def suits(contestant):
-        return ((settings['clients'] == 1 or not contestant.alone)
-                and (contestant.can_be_slowed or not settings['sync_latency']))
-
-    return Race(workload, settings, measure, tuple(
-        f'{way}_{figure}' for way in ways for figure in FIGURES),
-        suits, writers * size * number(size, requests, volume))
+    return Race(
+        workload, settings, measure,
+        tuple(f'{way}_{figure}' for way in ways for figure in FIGURES),
+        lambda contestant: settings['clients'] == 1 or not contestant.alone,
+        writers * size * number(size, requests, volume))
 
 
 def number(size, requests, volume):
@@ -71,12 +66,11 @@ def read(contestant, directory, *, clients, size, requests, volume,
     """Time the reads of one contestant; the figures of it."""
     with contestant.running(directory, **site_settings) as site:
         plant(site, number(size, requests, volume), size)
-        found = processes.run(
+        results, usages = processes.run(
             site, [_reader(site, contestant.ways, size)] * clients)
     figures = {}
-    for way in contestant.ways:
-        figures.update(
-            _figures(way, size, [stretches[way] for stretches in found]))
+    for way, usage, stretches in zip(contestant.ways, usages, zip(*results)):
+        figures.update(_figures(way, size, stretches, usage))
     return figures
 
 
@@ -87,9 +81,10 @@ def plant(site, number, size):
         data = os.urandom(size)
         with processes.database(site) as db:
             with db.transaction() as connection:
-                ground.of(connection)['blobs'] = PersistentMapping(all=[
-                    new_blob(connection, b'small'),
-                    *(new_blob(connection, data) for _ in range(number))])
+                blobs = [new_blob(connection, b'small'), *(
+                    new_blob(connection, data) for _ in range(number))]
+                population.ground(connection)['blobs'] = PersistentMapping(
+                    all=blobs)
 
     processes.run(site, [job])
     # Else that would go to the disk while others are timed.
@@ -115,19 +110,20 @@ def _reader(site, ways, size):
             connection = db.open(manager)
             small, *blobs = population.ghosts(connection, 'blobs')
             read_file(small)
-            found = {}
+            found = []
             for way in ways:
                 connection.cacheMinimize()
                 start()
-                found[way] = _stretch(manager, [
-                    lambda blob=blob: _read_whole(blob, size)
-                    for blob in blobs])
+                found.append(processes.timed([
+                    functools.partial(_read_whole, manager, blob, size)
+                    for blob in blobs]))
             return found
 
     return job
 
 
-def _read_whole(blob, size):
+def _read_whole(manager, blob, size):
+    manager.begin()
     if (found := read_file(blob)) != size:
         raise EOFError(f'a blob of {size} bytes was read as one of {found}')
 
@@ -149,9 +145,9 @@ def write(contestant, directory, *, clients, size, requests, volume,
     with contestant.running(directory, **site_settings) as site:
         population.plant(site, **dict.fromkeys(groups, 1))
         times = number(size, requests, volume)
-        stretches = processes.run(
+        stretches, [usage] = processes.run(
             site, [_writer(site, group, times, size) for group in groups])
-    return _figures(WRITE, size, stretches)
+    return _figures(WRITE, size, stretches, usage)
 
 
 def _writer(site, group, times, size):
@@ -165,33 +161,22 @@ def _writer(site, group, times, size):
             [holder] = population.ghosts(connection, group)
 
             def commit(data):
+                manager.begin()
                 holder['blob'] = new_blob(connection, data)
                 manager.commit()
 
             commit(b'small')
             start()
-            return _stretch(manager, [lambda: commit(data)] * times)
+            return processes.timed([lambda: commit(data)] * times)
 
     return job
 
 
-def _stretch(manager, requests):
-    durations = []
-    began = time.perf_counter()
-    for request in requests:
-        begin = time.perf_counter()
-        manager.begin()
-        request()
-        durations.append(time.perf_counter() - begin)
-    return processes.Stretch(began, time.perf_counter(), durations)
-
-
-def _figures(way, size, stretches):
-    durations = [one for each in stretches for one in each.transactions]
-    per_second = len(durations) / processes.seconds(stretches)
+def _figures(way, size, stretches, usage):
+    rates = processes.rates(way, stretches, usage)
     return {
-        f'{way}_per_second': per_second,
-        f'{way}_bytes_per_second': per_second * size,
-        f'{way}_p50_seconds': statistics.percentile(durations, 50),
-        f'{way}_p99_seconds': statistics.percentile(durations, 99),
+        **rates,
+        f'{way}_bytes_per_second': rates[f'{way}_per_second'] * size,
+        **processes.percentiles(
+            processes.durations(stretches), f'{way}_'),
     }

@@ -1,4 +1,1 @@
-"""The command `fsync-time commits`.
-
-What is timed is `committing`, and `loading` meanwhile.
-"""
+"""The command `fsync-time commits`: `committing` and `loading` are timed."""

@@ -5,30 +5,20 @@ on each policy of FsyncStorage, by number of threads and by what is added to
 each sync.
 """
 
-import argparse
-
 from .. import arguments
 from .. import custom
-from .. import tables
 from .. import wording
 from ..contestants import CONTESTANTS
 from . import committing
 from . import loading
+from . import tables
 
-DEFAULT_THREADS = [1, 8, 16]
+THREADS = [1, 8, 16]
 
-#: Unless told otherwise, a sample has as many transactions as one sync each
-#: lets through in about so many seconds, within bounds: threads must commit
-#: often enough to meet, and on a fast disk more rounds tell more than longer
-#: samples do.
-SAMPLE_SECONDS, QUICK_SAMPLE_SECONDS = 3.0, 0.5
-MOST_TRANSACTIONS, QUICK_MOST_TRANSACTIONS = 2500, 500
-LEAST_A_THREAD = 10
-#: And with large transactions as many as these bytes have room for.
-MOST_BYTES, QUICK_MOST_BYTES = 200_000_000, 20_000_000
+#: Usual, and with --quick.
+SECONDS = 2.0, 0.5
 
 READERS_LATENCY = 0.05
-READERS_SECONDS, QUICK_READERS_SECONDS = 3.0, 1.0
 
 DESCRIPTION = """\
 Measure what a durable commit costs on this disk.
@@ -37,46 +27,28 @@ Threads commit transactions that each set one key of an IIBTree, as fast as
 they can, as in the experiment that Tim Peters posted to zodb-dev in 2004. Each
 contestant is measured in turn, round by round, each time in a new process on
 an empty directory. The table shows commits a second, median and range of the
-rounds, and how many times the baseline that is, with the range of the rounds.
+rounds, and how many times the baseline that is, with an interval; and what a
+commit takes of the processors.
 """
 
 EPILOG = """\
 examples:
-  fsync-time commits --quick
-  fsync-time commits --directory /srv/zeo --json commits.json
   fsync-time commits filestorage fsync:group-commit --sync-latency 0,1ms,5ms
-  fsync-time commits --size 0,10KB,1MB --seconds 2
   fsync-time commits filestorage mine=etc/storage.conf
 """
 
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'commits',
-        help='what a durable commit costs, by policy and number of threads',
-        description=DESCRIPTION,
-        epilog=f'{arguments.contestants_help(CONTESTANTS)}\n\n{EPILOG}',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments.add_common(parser, CONTESTANTS)
+    parser = arguments.add_measuring(
+        commands, 'commits',
+        'what a durable commit costs, by policy and number of threads',
+        DESCRIPTION, CONTESTANTS, EPILOG)
     parser.add_argument(
-        '--threads', type=arguments.counts, default=DEFAULT_THREADS,
-        metavar='N,...',
-        help='measure with so many threads at a time'
-             f' (default: {",".join(map(str, DEFAULT_THREADS))})')
+        '--threads', type=arguments.counts, default=THREADS, metavar='N,...',
+        help='measure with so many threads at a time (default: 1,8,16)')
     parser.add_argument(
-        '--size', type=arguments.sizes, default=[0], metavar='SIZE,...',
-        help='each transaction also stores an object with so many bytes, like'
-             ' 0,10KB,1MB (default: 0, which is none, as in 2004)')
-    amount = parser.add_mutually_exclusive_group()
-    amount.add_argument(
-        '--transactions', type=arguments.positive, metavar='N',
-        help='transactions a sample, shared out among its threads (default:'
-             f' about {SAMPLE_SECONDS:.0f} seconds of syncs, at most'
-             f' {MOST_TRANSACTIONS}; they were 10000 in 2004)')
-    amount.add_argument(
         '--seconds', type=arguments.seconds, metavar='TIME',
-        help='instead: how long a sample lasts, like 2s')
+        help=f'how long a sample lasts ({arguments.default(SECONDS)})')
     parser.add_argument(
         '--shared', action='store_true',
         help='also measure with one tree that all threads share, where'
@@ -90,27 +62,18 @@ def add_to(commands):
 
 
 def run(parser, options):
-    arguments.complete(parser, options)
-    most_threads = max(options.threads)
-    if options.transactions and options.transactions < most_threads:
-        parser.error(
-            f'--transactions {options.transactions} is not enough for'
-            f' {most_threads} threads')
-    if options.shared and most_threads == 1:
+    arguments.complete(parser, options, seconds=SECONDS)
+    if options.shared and max(options.threads) == 1:
         parser.error('--shared needs more than one thread')
-    return custom.run(options, 'commits', races, tables.show_commits)
+    return custom.run(options, 'commits', races(options), tables.show)
 
 
-def races(options, sync_seconds):
+def races(options):
     found = [
         committing.race(
-            threads=threads,
-            **_amount(options, sync_seconds + sync_latency, size),
-            sync_latency=sync_latency,
-            shared=shared,
-        )
+            threads=threads, seconds=options.seconds,
+            sync_latency=sync_latency, shared=shared)
         for shared in ([False, True] if options.shared else [False])
-        for size in options.size
         for sync_latency in options.sync_latency
         for threads in options.threads
         # One thread alone shares its tree with nobody.
@@ -118,33 +81,6 @@ def races(options, sync_seconds):
     ]
     if options.readers:
         found.append(loading.race(
-            committers=loading.COMMITTERS,
-            seconds=(
-                QUICK_READERS_SECONDS if options.quick else READERS_SECONDS),
-            sync_latency=READERS_LATENCY,
-        ))
+            committers=loading.COMMITTERS, seconds=options.seconds,
+            sync_latency=READERS_LATENCY))
     return found
-
-
-def _amount(options, sync_seconds, size):
-    """How much a sample has to do; settings of a race."""
-    # Without a size, settings are what they were in 2004.
-    amount = {'size': size} if size else {}
-    if options.seconds:
-        return {'seconds': options.seconds, **amount}
-    number = transactions(options, sync_seconds, size)
-    return {'transactions': number, **amount}
-
-
-def transactions(options, sync_seconds, size=0):
-    """How many a sample has when one sync takes so long."""
-    if options.transactions:
-        return options.transactions
-    seconds, most, most_bytes = (
-        (QUICK_SAMPLE_SECONDS, QUICK_MOST_TRANSACTIONS, QUICK_MOST_BYTES)
-        if options.quick
-        else (SAMPLE_SECONDS, MOST_TRANSACTIONS, MOST_BYTES))
-    if size:
-        most = min(most, most_bytes // size)
-    least = LEAST_A_THREAD * max(options.threads)
-    return max(least, min(most, round(seconds / sync_seconds)))

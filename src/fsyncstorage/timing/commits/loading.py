@@ -10,18 +10,16 @@ commits, and from taking the processor away from the committers.
 import itertools
 import random
 import threading
-import time
 
 from ZODB.utils import maxtid
 
 from .. import latency
-from .. import statistics
+from .. import processes
 from ..campaign import Race
 from ..crew import Crew
 from .committing import database
 from .committing import plant
 from .committing import setter
-from .committing import stats_of
 
 COMMITTERS = 4
 KEYS = range(1000)
@@ -31,8 +29,7 @@ PAUSE = 0.001
 def race(**settings):
     return Race(
         'loads', settings, measure,
-        ('p50_seconds', 'p99_seconds', 'max_seconds'),
-        suits=lambda contestant: contestant.can_be_slowed)
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
 
 
 def measure(contestant, directory, *, committers, seconds, sync_latency):
@@ -44,14 +41,11 @@ def measure(contestant, directory, *, committers, seconds, sync_latency):
         jobs = [setter(db, tree, _new_keys_until(done)) for tree in trees]
         jobs.append(_reader(db.storage, seconds, done))
         crew = Crew(jobs, at_start=syncs.clear)
-        loads = crew.run()[-1]
+        loads = crew.run()[-1].durations
         return {
             'loads': len(loads),
-            'p50_seconds': statistics.percentile(loads, 50),
-            'p99_seconds': statistics.percentile(loads, 99),
-            'max_seconds': max(loads),
+            **processes.times(loads),
             'syncs': len(syncs),
-            'storage_stats': stats_of(db.storage),
         }
 
 
@@ -66,18 +60,14 @@ def _reader(storage, seconds, done):
             for transaction in storage.iterator()
             for record in transaction]
 
+    def load():
+        storage.loadBefore(random.choice(oids), maxtid)
+
     def job(start):
         start()
-        durations = []
-        end = time.perf_counter() + seconds
         try:
-            while not durations or time.perf_counter() < end:
-                oid = random.choice(oids)
-                began = time.perf_counter()
-                storage.loadBefore(oid, maxtid)
-                durations.append(time.perf_counter() - began)
-                time.sleep(PAUSE)
-            return durations
+            return processes.timed(
+                processes.paced(itertools.repeat(load), PAUSE), seconds)
         finally:
             done.set()
 

@@ -1,4 +1,1 @@
-"""The command `fsync-time disk`.
-
-What is timed is `probing`; `tables` shows it, and `verdict` has what it means.
-"""
+"""The command `fsync-time disk`: `probing` is timed, `verdict` explains."""

@@ -4,7 +4,6 @@ Ways to sync are measured by themselves, and the policies with the storages:
 how syncs are shared, and what the rest of a commit takes, is not guessed.
 """
 
-import argparse
 import dataclasses
 import os
 
@@ -36,21 +35,11 @@ each. The verdict says whether this can be a disk at all, how many commits a
 second to expect, and which settings to choose.
 """
 
-EPILOG = """\
-examples:
-  fsync-time disk --quick
-  fsync-time disk /srv/zeo --json disk.json
-"""
-
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'disk',
-        help='what one sync costs here, and which policy to choose',
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.add_command(
+        commands, 'disk', 'what one sync costs here, and which policy to'
+        ' choose', DESCRIPTION)
     parser.add_argument(
         'directory', nargs='?', default=os.curdir, type=arguments.directory,
         metavar='PATH',
@@ -67,23 +56,18 @@ def run(options):
     options.contestants = [*probing.WAYS, *STORAGES]
     options.baseline = probing.WAYS[0]
     options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    options.repeats = 1
-    return session.run(options, 'disk', races, tables.show)
+    return session.run(options, 'disk', races(options.quick), tables.show)
 
 
-def races(options, sync_seconds):
-    if options.quick:
-        sync_time, commits_time = QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS
-    else:
-        sync_time, commits_time = SYNC_SECONDS, COMMITS_SECONDS
+def races(quick):
+    sync_time, commits_time = (
+        (QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS) if quick
+        else (SYNC_SECONDS, COMMITS_SECONDS))
     return [
         *(probing.race(place=place, seconds=sync_time)
           for place in probing.PLACES),
-        *(_commits(committers, commits_time) for committers in COMMITTERS),
+        *(dataclasses.replace(
+            committing.race(threads=committers, seconds=commits_time,
+                            sync_latency=0.0, shared=False),
+            suits=STORAGES.__contains__) for committers in COMMITTERS),
     ]
-
-
-def _commits(committers, seconds):
-    race = committing.race(
-        threads=committers, seconds=seconds, sync_latency=0.0, shared=False)
-    return dataclasses.replace(race, suits=STORAGES.__contains__)

@@ -12,14 +12,15 @@ same file, as the next commit does.
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import itertools
 import os
 import threading
-import time
 import typing
 
 from fsyncstorage.datafile import disk
 
+from .. import processes
 from .. import statistics
 from ..campaign import Race
 from ..crew import Crew
@@ -103,19 +104,21 @@ def measure(way, directory, *, place, seconds):
             disk.write(fd, RECORD * _RECORDS, 0)
             disk.sync(fd)
             numbers = itertools.cycle(range(_RECORDS))
-        jobs = [_prober(way, synced, numbers, seconds, done)]
+
+        def writes(write, to):
+            for number in numbers:
+                yield functools.partial(write, to, number * len(RECORD))
+
+        jobs = [_prober(writes(way.write, synced), seconds, done)]
         if place == BESIDE:
-            jobs.append(_writer(fd, numbers, done))
-        syncs, *writes = Crew(jobs).run()
+            jobs.append(_writer(writes(_append, fd), done))
+        syncs, *beside = [each.durations for each in Crew(jobs).run()]
     figures = {
         'syncs': len(syncs),
-        'p50_seconds': statistics.percentile(syncs, 50),
-        'p90_seconds': statistics.percentile(syncs, 90),
-        'p99_seconds': statistics.percentile(syncs, 99),
-        'max_seconds': max(syncs),
+        **processes.times(syncs, (50, 90, 99)),
     }
-    if writes:
-        figures['write_p50_seconds'] = statistics.percentile(*writes, 50)
+    if beside:
+        figures['write_p50_seconds'] = statistics.percentile(*beside, 50)
     return figures
 
 
@@ -128,39 +131,34 @@ def _opened(path, flags):
         os.close(fd)
 
 
-def _prober(way, fd, numbers, seconds, done):
-    """A job that returns how long each sync took, with its write."""
+def _prober(writes, seconds, done):
+    """A job that returns a stretch of syncs, with their writes."""
 
     def job(start):
         start()
-        durations = []
-        end = time.perf_counter() + seconds
         try:
-            while not durations or (
-                    time.perf_counter() < end
-                    and len(durations) < MOST_SYNCS):
-                position = next(numbers) * len(RECORD)
-                began = time.perf_counter()
-                way.write(fd, position)
-                durations.append(time.perf_counter() - began)
-            return durations
+            return processes.timed(
+                itertools.islice(writes, MOST_SYNCS), seconds)
         finally:
             done.set()
 
     return job
 
 
-def _writer(fd, numbers, done):
-    """A job that returns how long each of its writes took, without a sync."""
+def _writer(writes, done):
+    """A job that returns a stretch of writes without a sync."""
+
+    def until_done():
+        yield next(writes)
+        while not done.wait(_PAUSE):
+            yield next(writes)
 
     def job(start):
         start()
-        durations = []
-        while not durations or not done.wait(_PAUSE):
-            position = next(numbers) * len(RECORD)
-            began = time.perf_counter()
-            disk.write(fd, RECORD, position)
-            durations.append(time.perf_counter() - began)
-        return durations
+        return processes.timed(until_done())
 
     return job
+
+
+def _append(fd, position):
+    disk.write(fd, RECORD, position)

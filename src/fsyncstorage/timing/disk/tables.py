@@ -25,6 +25,9 @@ SETTINGS_KEY = (
     '~ marks what the noise does not carry: take it for no difference. A'
     ' single round carries nothing.\n')
 
+#: Which of a figure's rounds is shown, by heading.
+_SHOWN = {'p50': 'median', 'p90': 'median', 'p99': 'median', 'max': 'max'}
+
 
 def show(document, console):
     tables.show_machine(document, console)
@@ -50,39 +53,38 @@ def show(document, console):
 def figures(document):
     """Those of a complete document that the verdict needs."""
     own, two = document['baseline'], probing.TWO_SYNCS.name
-    commits = _races(document, 'commits', 'threads')
     machine = document['machine']
+    races = _races(document, 'sync', 'place')
+
+    def sync(place, way, figure='p50_seconds'):
+        return result(document, races[place], way, figure)['median']
+
     return verdict.Figures(
         machine['file_system'],
         machine['load_average'] / machine['cpus'],
-        _sync(document, probing.APPEND, own),
-        _sync(document, probing.APPEND, two),
-        _sync(document, probing.BESIDE, own),
-        _sync(document, probing.BESIDE, own, 'write_p50_seconds'),
+        sync(probing.APPEND, own),
+        sync(probing.APPEND, two),
+        sync(probing.BESIDE, own),
+        sync(probing.BESIDE, own, 'write_p50_seconds'),
         {policy: {
             committers: values(
-                document, race, _name(policy), 'txn_per_second')
-            for committers, race in commits.items()}
+                document, race, f'fsync:{policy}', 'txn_per_second')
+            for committers, race in _races(
+                document, 'commits', 'threads').items()}
          for policy in POLICIES})
-
-
-def _sync(document, place, way, figure='p50_seconds'):
-    race = _races(document, 'sync', 'place')[place]
-    return result(document, race, way, figure)['median']
 
 
 def _syncs_table(document):
     table = tables.new_table('way')
-    for heading in ('p50', 'p90', 'p99', 'max'):
+    for heading in _SHOWN:
         table.add_column(heading, justify='right')
     for place, race in _races(document, 'sync', 'place').items():
         table.add_row(Text(place, 'bold'))
         for way in document['contestants']:
             cells = [
-                _cell(document, race, way, figure, duration, of_rounds)
-                for figure, of_rounds in (
-                    ('p50_seconds', 'median'), ('p90_seconds', 'median'),
-                    ('p99_seconds', 'median'), ('max_seconds', 'max'))]
+                _cell(document, race, way, f'{heading}_seconds', duration,
+                      of_rounds)
+                for heading, of_rounds in _SHOWN.items()]
             if any(cells):
                 table.add_row(f'  {way}', *cells)
     return table
@@ -90,6 +92,8 @@ def _syncs_table(document):
 
 def _commits_table(document, no_disk):
     races = _races(document, 'commits', 'threads')
+    may_lose = {f'fsync:{name}': policy.may_lose
+                for name, policy in POLICIES.items()}
     table = tables.new_table('policy')
     for committers in races:
         table.add_column(str(committers), justify='right')
@@ -99,8 +103,8 @@ def _commits_table(document, no_disk):
                  for race in races.values()]
         if any(cells):
             table.add_row(
-                name, *cells,
-                'anything: this is no disk' if no_disk else _may_lose(name))
+                name, *cells, 'anything: this is no disk' if no_disk
+                else may_lose.get(name, ''))  # stock is there to compare
     return table
 
 
@@ -114,18 +118,6 @@ def _show_settings(found, console):
         table.add_row(setting, why)
     tables.show_table(console, 'Settings to choose here', table)
     console.print(Text(SETTINGS_KEY, 'dim'))
-
-
-def _may_lose(name):
-    for policy in POLICIES.values():
-        if _name(policy.name) == name:
-            return policy.may_lose
-    return ''  # stock, to compare with
-
-
-def _name(policy):
-    """As a contestant."""
-    return f'fsync:{policy}'
 
 
 def _races(document, workload, setting):

@@ -10,6 +10,7 @@ import dataclasses
 from fsyncstorage.durability import POLICIES
 
 from .. import statistics
+from ..tables import mark
 from ..wording import count
 from ..wording import duration
 from ..wording import number
@@ -64,10 +65,9 @@ def of_disk(figures):
     if is_no_disk(figures):
         return (
             f'This is no disk: none keeps data within {took}. Something'
-            ' confirms syncs that it does not make: the settings of a virtual'
-            ' machine, a mount option, a library. A power cut takes back'
-            ' acknowledged commits, whatever the policy. Find out what it is,'
-            ' or keep nothing here that matters.')
+            ' confirms syncs that it does not make: a virtual machine, a mount'
+            ' option, a library. A power cut takes back acknowledged commits,'
+            ' whatever the policy. Keep nothing here that matters.')
     if needs_cache(figures):
         return (
             f'A sync takes {took}. That is honest only with a cache that a'
@@ -88,7 +88,11 @@ def of_noise(figures):
     """Why the other figures are worth nothing; or None."""
     if figures.load > 1:
         reason = 'More wanted to run here than there are processors.'
-    elif _contradictory(figures):
+    elif any(
+            _rate(figures, name, committers)
+            > _CONTRADICTION * _rate(figures, 'none', committers)
+            for name, policy in POLICIES.items() if policy.promises
+            for committers in figures.commits[name]):
         reason = (
             'They contradict each other: commits that are synced were faster'
             ' than commits that are not.')
@@ -100,38 +104,29 @@ def of_noise(figures):
         ' durability group-commit.')
 
 
-def _contradictory(figures):
-    return any(
-        _rate(figures, name, committers)
-        > _CONTRADICTION * _rate(figures, 'none', committers)
-        for name, policy in POLICIES.items() if policy.promises
-        for committers in figures.commits[name])
-
-
 def of_company(figures):
     """Can commits go into the file while it is synced?"""
     took, append = map(duration, (figures.sync_beside, figures.append_beside))
-    said = (f'While another thread appends to the file, a sync takes {took},'
-            f' and an append {append}: ')
-    if figures.append_beside > _WAITS * figures.sync_beside:
-        return said + (
-            'it waits for the sync. The next commits do not go into the file'
-            ' meanwhile, and group-commit gains less than elsewhere.')
-    return said + (
-        'it does not wait for the sync. The next commits go into the file'
-        ' meanwhile.')
+    waits = figures.append_beside > _WAITS * figures.sync_beside
+    return (
+        f'While another thread appends to the file, a sync takes {took}, and'
+        f' an append {append}: ' + (
+            'it waits for the sync. Group-commit gains less than elsewhere.'
+            if waits else 'it does not wait for the sync. The next commits go'
+            ' into the file meanwhile.'))
 
 
 def settings(figures):
     """What to write into the section <fsyncstorage>, and why."""
+    two, one = map(duration, (figures.two_syncs, figures.sync))
     return {
         'durability group-commit': _of_group_commit(figures),
         'group-commit-delay auto': (
             'A lone committer does not wait, and several wait only where it'
             ' pays. A fixed time would be added to every commit.'),
         'checksums on': (
-            f'Without them a commit takes two syncs, {_both(figures)}, and'
-            ' damage is found late.'),
+            f'Without them a commit takes two syncs, {two} in place of {one},'
+            ' and damage is found late.'),
     }
 
 
@@ -144,9 +139,7 @@ def _of_group_commit(figures):
         f'Nothing that was acknowledged is lost, at {shares} of what none'
         ' reaches. ')
     if is_no_disk(figures):
-        return said + (
-            'Here that promises nothing; it is right as soon as the file is'
-            ' on a disk.')
+        return said + 'Here that promises nothing: this is no disk.'
     return said + (
         'two-sync has'
         f' {_share(figures, "two-sync", "group-commit", few)} of the commits'
@@ -158,16 +151,10 @@ def _of_group_commit(figures):
         ' that may lose the last sync-interval.')
 
 
-def _both(figures):
-    two, one = map(duration, (figures.two_syncs, figures.sync))
-    return f'{two} in place of {one}'
-
-
 def _share(figures, policy, of, committers):
     ratio = statistics.ratio(
         figures.commits[policy][committers], figures.commits[of][committers])
-    mark = '' if statistics.carried(ratio) else '~'
-    return f'{mark}{ratio["of_medians"]:.0%}'
+    return f'{mark(ratio)}{ratio["of_medians"]:.0%}'
 
 
 def _rate(figures, policy, committers):

@@ -1,4 +1,1 @@
-"""The command `fsync-time report`, and the pictures.
-
-`pictures` says what is in a picture, `drawing` draws it, `page` is HTML.
-"""
+"""The command `fsync-time report`, and the pictures."""

@@ -4,7 +4,6 @@ It measures nothing: it reads the JSON files, makes their results anew, and
 shows their tables and pictures.  Pictures need matplotlib.
 """
 
-import argparse
 import importlib.util
 import io
 import os
@@ -15,10 +14,8 @@ from .. import arguments
 from .. import document as documents
 from .. import tables
 from ..blobs import tables as blobtables
+from ..commits import tables as commitstables
 from ..disk import tables as disktables
-from ..files import tables as filestables
-from ..wsgi import tables as wsgitables
-from ..zeo import command as zeo
 from ..zeo import tables as zeotables
 from . import page
 from . import pictures
@@ -39,27 +36,16 @@ INTRODUCTION = (
 #: By the command that measured.
 _SHOWS = {
     'blobs': blobtables.show,
-    'commits': tables.show_commits,
+    'commits': commitstables.show,
     'disk': disktables.show,
-    'wsgi': wsgitables.show,
     'zeo': zeotables.show,
-}
-#: By workload, when that was a script.
-_SHOWS_OF_SCRIPTS = {
-    'blob-read': blobtables.show,
-    'blob-write': blobtables.show,
-    'files': filestables.show,
-    **dict.fromkeys(zeo.WORKLOADS, zeotables.show),
 }
 
 
 def add_to(commands):
-    parser = commands.add_parser(
-        'report',
-        help='one page of HTML from the results in a directory',
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.add_command(
+        commands, 'report', 'one page of HTML from the results in a directory',
+        DESCRIPTION)
     parser.add_argument(
         'directory', metavar='DIR', type=arguments.directory,
         help='where the JSON files are')
@@ -71,53 +57,64 @@ def add_to(commands):
 
 def run(options):
     output = options.output or os.path.join(options.directory, 'report.html')
-    found = dict(_documents(options.directory))
+    return write(options.directory, output, show, pictures.QUESTIONS)
+
+
+def write(directory, output, show, questions):
+    """Returns the exit code.
+
+    `show` is called with the name of a document, it, and a console, and prints
+    its tables; the questions are those that pictures answer.
+    """
+    found = list(_documents(directory))
     if not found:
-        print(f'fsync-time report: there are no results in'
-              f' {options.directory}', file=sys.stderr)
+        _complain(f'there are no results in {directory}')
         return 1
     if not _can_draw():
-        print('fsync-time report: without pictures, for matplotlib is not'
-              ' installed: pip install "fsyncstorage[plots]"', file=sys.stderr)
+        _complain('without pictures, for matplotlib is not installed: pip'
+                  ' install "fsyncstorage[plots]"')
     try:
-        documents.write(output, html(found))
+        documents.write(output, html(found, show, questions))
     except OSError as error:
-        print(f'fsync-time report: {error}', file=sys.stderr)
+        _complain(error)
         return 1
     print(output)
     return 0
 
 
-def html(found):
-    """The page of these documents, by name."""
+def html(found, show, questions):
+    """The page of these documents, pairs with their names."""
     sheet = page.Sheet()
-    for name, document in found.items():
-        documents.summarise(document)
+    for name, document in found:
         sheet.heading(name, name)
-        _show(document, sheet)
-    return page.page(TITLE, '\n'.join([
-        page.contents(TITLE, INTRODUCTION, {
-            name: f'{name}: {_subject(document)}'
-            for name, document in found.items()}),
-        sheet.html()]))
+        sheet.print(f'{_subject(document)}. Took part: ' + '; '.join(
+            f'{contestant}: {summary}' for contestant, summary
+            in document['contestants'].items()) + '.')
+        if _can_draw():
+            _show_pictures(document, sheet, questions)
+        show(name, document, sheet)
+    return page.page(TITLE, INTRODUCTION, {
+        name: f'{name}: {_subject(document)}' for name, document in found},
+        sheet.html())
 
 
 def _documents(directory):
-    """By name, those of the files that are results."""
+    """Pairs of a name and a document, of the files that are results."""
     for path in sorted(pathlib.Path(directory).glob('*.json')):
         try:
             document = documents.load(path)
+            if not isinstance(document, dict) or (
+                    document.get('format') != documents.FORMAT):
+                raise ValueError(
+                    'it is no result of fsync-time, or of another version')
         except (OSError, ValueError) as error:
-            print(f'fsync-time report: {path.name} is left out: {error}',
-                  file=sys.stderr)
-            continue
-        if isinstance(document, dict) and (
-                document.get('format') == documents.FORMAT):
-            yield path.stem, document
+            _complain(f'{path.name} is left out: {error}')
         else:
-            print(f'fsync-time report: {path.name} is left out: it is no'
-                  f' result of fsync-time, or of another version',
-                  file=sys.stderr)
+            yield path.stem, document
+
+
+def _complain(message):
+    print(f'fsync-time report: {message}', file=sys.stderr)
 
 
 def _subject(document):
@@ -125,21 +122,18 @@ def _subject(document):
     return f'{document["command"]}, {document["began"][:10]}{ended}'
 
 
-def _show(document, sheet):
-    sheet.print(f'{_subject(document)}. Took part: ' + '; '.join(
-        f'{name}: {summary}'
-        for name, summary in document['contestants'].items()) + '.')
-    if _can_draw():
-        # An extra, and large.
-        from . import drawing
-        for picture in pictures.of(document):
-            file = io.BytesIO()
-            drawing.save(picture, {'svg': file})
-            sheet.picture(
-                file.getvalue(), f'{picture.question} {picture.conditions}')
-    show = _SHOWS.get(document['command']) or _SHOWS_OF_SCRIPTS.get(
-        document['races'][0]['workload'], tables.show_figures)
-    show(document, sheet)
+def _show_pictures(document, sheet, questions):
+    # An extra, and large.
+    from . import drawing
+    for picture in pictures.of(document, questions):
+        file = io.BytesIO()
+        drawing.save(picture, {'svg': file})
+        sheet.picture(file.getvalue(),
+                      f'{picture.question.words} {picture.conditions}')
+
+
+def show(name, document, console):
+    _SHOWS.get(document['command'], tables.show_figures)(document, console)
 
 
 def _can_draw():

@@ -10,7 +10,6 @@ import textwrap
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from matplotlib.ticker import LogLocator
 from matplotlib.ticker import MaxNLocator
@@ -19,13 +18,11 @@ from matplotlib.ticker import NullFormatter
 from ..wording import number
 from . import pictures
 
-FORMATS = ('png', 'svg')
-
 #: Of a picture; the height is what it needs.
 WIDTH, PIXELS = 6.5, 1200
 
 #: Colours that can be told apart by the colour-blind, stock in grey.
-_LOOKS = {
+LOOKS = {
     'filestorage': ('#555555', 'o'),
     'filestorage:no-fsync': ('#9a9a9a', 's'),
     'filestorage:vote-fsync': ('#777777', 'v'),
@@ -43,16 +40,6 @@ _LOOKS = {
     'relstorage:postgresql': ('#1f4e9c', '^'),
     'relstorage:sqlite': ('#009e73', 'v'),
     'relstorage:sqlite-normal': ('#66c2a5', 'd'),
-    'nginx': ('#000000', '*'),
-    'x-accel:bare': ('#7b3294', '^'),
-    'x-accel:direct': ('#08519c', '^'),
-    'x-accel:fsync-client': ('#8c0d12', '^'),
-    'waitress:direct': ('#4292c6', 'o'),
-    'waitress:fsync-client': ('#e0383e', 'o'),
-    'waitress:zeo': ('#606060', 'o'),
-    'gunicorn:direct': ('#8fbfe0', 's'),
-    'gunicorn:fsync-client': ('#f0938a', 's'),
-    'gunicorn:zeo': ('#a8a8a8', 's'),
 }
 _SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
     '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
@@ -82,23 +69,18 @@ _PANEL_HEIGHT, _ROW_HEIGHT = 2.7, 0.27
 _QUESTION, _TEXT, _SMALL = (13, 56), (10, 78), (8, 106)
 #: And those of a panel, by how many are side by side.
 _IN_PANEL = {1: 66, 2: 30, 3: 18}
-
-#: From here on the small would vanish beside the large.
-_LOGARITHMIC = 40
-#: And up to here there is room for more than the powers of ten.
-_FINE = 500
-
-#: As many numbers as have room on an axis, and what they go up by.
-_TICKS, _STEPS = 5, (1, 2, 2.5, 5, 10)
-
 #: Contestants side by side, and their characters.
 _IN_LEGEND, _LEGEND = 3, 66
 
+#: From here on the small would vanish beside the large, and up to here there
+#: is room for more than the powers of ten.
+_LOGARITHMIC, _FINE = 40, 500
 
-def save_all(document, directory, formats=FORMATS):
-    """Each picture in each format; the directory is made."""
-    os.makedirs(directory, exist_ok=True)
-    for picture in pictures.of(document):
+
+def save_all(document, directory, formats, questions=pictures.QUESTIONS):
+    """Each picture in each format; the directory is made for the first."""
+    for picture in pictures.of(document, questions):
+        os.makedirs(directory, exist_ok=True)
         path = os.path.join(directory, picture.name)
         save(picture, {form: f'{path}.{form}' for form in formats})
 
@@ -116,35 +98,47 @@ def save(picture, targets):
 def looks_of(contestants):
     """Colour and mark of each; no two are the same."""
     spare = itertools.cycle(_SPARE)
-    return {name: _LOOKS.get(name) or next(spare) for name in contestants}
+    return {name: LOOKS.get(name) or next(spare) for name in contestants}
 
 
 def draw(picture):
+    """Texts above and below; lines over an axis, or a row for each number."""
     several = max(len(points) for panel in picture.panels
                   for points in panel.series.values()) > 1
-    above = [*_wrapped(picture.question, *_QUESTION),
+    above = [*_wrapped(picture.question.words, *_QUESTION),
              *_wrapped(picture.conditions, *_TEXT)]
     below = _wrapped(picture.footer, *_SMALL)
+    looks = looks_of(picture.contestants)
     drawn = {name for panel in picture.panels for name in panel.series}
-    looks = {name: look
-             for name, look in looks_of(picture.contestants).items()
-             if name in drawn}
+    names = [name for name in looks if name in drawn]
+    draw_body, body = (
+        (_draw_lines, _lines_height(picture)) if several
+        else (_draw_rows, _rows_height(picture)))
     heights = (
         len(above) * _LINE * 1.2 + _MARGIN,
-        _lines_height(picture) if several else _dots_height(picture),
-        _legend_height(looks) if several else 0.01,
+        body,
+        -(-len(names) // _legend_columns(names)) * _LINE + _MARGIN
+        if several else 0.01,
         len(below) * _LINE * 0.75 + _MARGIN)
     figure = Figure((WIDTH, sum(heights)))
-    top, body, legend, bottom = figure.subfigures(
+    top, middle, legend, bottom = figure.subfigures(
         4, 1, height_ratios=heights, hspace=0)
     _write(top, above)
+    draw_body(middle, picture, looks)
     if several:
-        _draw_lines(body, picture, looks)
-        _draw_legend(legend, looks)
-    else:
-        _draw_dots(body, picture, looks)
+        handles = dict(
+            pair for axes in middle.axes
+            for pair in zip(*reversed(axes.get_legend_handles_labels())))
+        legend.legend(
+            [handles[name] for name in names], names,
+            ncols=_legend_columns(names), loc='center')
     _write(bottom, below, color='#555555')
     return figure
+
+
+def _legend_columns(names):
+    return max(1, min(
+        _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
 
 
 def _wrapped(text, size, width):
@@ -164,86 +158,73 @@ def _grid(picture):
     """Rows and columns: no label of an axis may touch the next one."""
     number = len(picture.panels)
     columns = 2 if number in (2, 4) else min(number, 3)
-    while columns > 1 and _IN_PANEL[columns] < max(
-            len(places) * (1 + max(len(picture.put(at)) for at in places))
-            for places in map(_places, picture.panels)):
+    most = max(
+        sum(1 + len(picture.question.put(at)) for at in
+            pictures.places([panel])) for panel in picture.panels)
+    while columns > 1 and _IN_PANEL[columns] < most:
         columns -= 1
     return -(-number // columns), columns
 
 
-def _places(panel):
-    return sorted({
-        point.at for points in panel.series.values() for point in points})
-
-
 def _lines_height(picture):
-    rows, _ = _grid(picture)
-    return rows * _PANEL_HEIGHT + _LINE
+    return _grid(picture)[0] * _PANEL_HEIGHT + _LINE
 
 
 def _draw_lines(figure, picture, looks):
     """Panels side by side."""
-    panels = picture.panels
     rows, columns = _grid(picture)
-    axes = figure.subplots(
-        rows, columns, squeeze=False, sharey=picture.alike).flat
-    for panel, axis in zip(panels, axes):
+    axes = list(figure.subplots(
+        rows, columns, squeeze=False, sharey=picture.question.alike).flat)
+    for panel, axis in zip(picture.panels, axes):
         axis.set_title(textwrap.fill(panel.title, _IN_PANEL[columns] + 10))
-        _draw_panel(axis, panel, picture.put, looks)
-    for axis in list(axes)[len(panels):]:
+        places = pictures.places([panel])
+        for order, (contestant, points) in enumerate(panel.series.items()):
+            # A little apart, so that no range hides another.
+            apart = (order - (len(panel.series) - 1) / 2) * 0.04
+            axis.errorbar(
+                [places.index(point.at) + apart for point in points],
+                [point.median for point in points], _ranges(points),
+                markersize=5, capsize=2, linewidth=1.4, elinewidth=0.9,
+                label=contestant, **_look(looks, contestant))
+        axis.set_xticks(range(len(places)), map(picture.question.put, places))
+        axis.set_xlim(-0.4, len(places) - 0.6)
+    for axis in axes[len(picture.panels):]:
         axis.remove()
     _scale_all(figure, picture, 'y')
-    figure.supxlabel(picture.along, fontsize=10)
-    figure.supylabel(picture.up, fontsize=10)
+    figure.supxlabel(picture.question.along, fontsize=10)
+    figure.supylabel(picture.question.up, fontsize=10)
 
 
-def _draw_panel(axis, panel, put, looks):
-    places = _places(panel)
-    for order, (contestant, points) in enumerate(panel.series.items()):
-        colour, mark = looks[contestant]
-        # A little apart, so that no range hides another.
-        apart = (order - (len(panel.series) - 1) / 2) * 0.04
-        axis.errorbar(
-            [places.index(point.at) + apart for point in points],
-            [point.median for point in points], _ranges(points),
-            color=colour, marker=mark, markersize=5, capsize=2,
-            linewidth=1.4, elinewidth=0.9, label=contestant)
-    axis.set_xticks(range(len(places)), map(put, places))
-    axis.set_xlim(-0.4, len(places) - 0.6)
-
-
-def _dots_height(picture):
+def _rows_height(picture):
     rows = sum(len(panel.series) + 2 for panel in picture.panels)
     return rows * _ROW_HEIGHT + 2 * _LINE
 
 
-def _draw_dots(figure, picture, looks):
+def _draw_rows(figure, picture, looks):
     """Panels one below the other, with the heights of their rows."""
-    panels = picture.panels
     axes = figure.subplots(
-        len(panels), 1, squeeze=False, sharex=picture.alike, height_ratios=[
-            len(panel.series) + 1 for panel in panels]).flat
-    for panel, axis in zip(panels, axes):
-        _draw_rows(axis, panel, looks)
+        len(picture.panels), 1, squeeze=False, sharex=picture.question.alike,
+        height_ratios=[len(panel.series) + 1 for panel in picture.panels])
+    for panel, axis in zip(picture.panels, axes.flat):
+        axis.set_title(panel.title, loc='left')
+        for row, (contestant, (point,)) in enumerate(panel.series.items()):
+            axis.errorbar(
+                [point.median], [row], xerr=_ranges([point]), markersize=6,
+                capsize=3, **_look(looks, contestant))
+            axis.annotate(
+                number(point.median), (point.high, row), (6, 0),
+                textcoords='offset points', va='center')
+        axis.set_yticks(range(len(panel.series)), panel.series)
+        axis.set_ylim(len(panel.series) - 0.4, -0.6)
+        axis.grid(False, axis='y')
+        # Room for the number behind the last one.
+        axis.margins(x=0.2)
     _scale_all(figure, picture, 'x')
-    figure.supxlabel(picture.up, fontsize=10)
+    figure.supxlabel(picture.question.up, fontsize=10)
 
 
-def _draw_rows(axis, panel, looks):
-    axis.set_title(panel.title, loc='left')
-    for row, (contestant, (point,)) in enumerate(panel.series.items()):
-        colour, mark = looks[contestant]
-        axis.errorbar(
-            [point.median], [row], xerr=_ranges([point]), color=colour,
-            marker=mark, markersize=6, capsize=3)
-        axis.annotate(
-            number(point.median), (point.high, row), (6, 0),
-            textcoords='offset points', va='center')
-    axis.set_yticks(range(len(panel.series)), panel.series)
-    axis.set_ylim(len(panel.series) - 0.4, -0.6)
-    axis.grid(False, axis='y')
-    # Room for the number behind the last one.
-    axis.margins(x=0.2)
+def _look(looks, contestant):
+    return dict(zip(('color', 'marker'), looks[contestant]))
 
 
 def _ranges(points):
@@ -252,41 +233,22 @@ def _ranges(points):
 
 
 def _scale_all(figure, picture, direction):
-    for panel, axes in zip(picture.panels, figure.axes):
-        _scale(axes, direction, picture.panels if picture.alike else [panel])
-
-
-def _scale(axes, direction, panels):
     """From 0 on, or logarithmic, with numbers that can be read."""
-    values = [value for panel in panels for points in panel.series.values()
-              for point in points for value in (point.low, point.high)]
-    axis = getattr(axes, f'{direction}axis')
-    if min(values) > 0 and max(values) / min(values) > _LOGARITHMIC:
-        axes.set(**{f'{direction}scale': 'log'})
-        fine = max(values) / min(values) < _FINE
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if fine else (1,)))
-        axis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set(**{f'{direction}lim': (0, None)})
-        axis.set_major_locator(MaxNLocator(_TICKS, steps=_STEPS))
-    axis.set_major_formatter(FuncFormatter(_plain))
-
-
-def _plain(value, _):
-    return f'{value:,.10g}'
-
-
-def _legend_columns(names):
-    return max(1, min(
-        _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
-
-
-def _legend_height(names):
-    return -(-len(names) // _legend_columns(names)) * _LINE + _MARGIN
-
-
-def _draw_legend(part, looks):
-    part.legend(
-        [Line2D([], [], color=colour, marker=mark)
-         for colour, mark in looks.values()],
-        looks, ncols=_legend_columns(looks), loc='center')
+    for panel, axes in zip(picture.panels, figure.axes):
+        values = [
+            value
+            for one in (picture.panels if picture.question.alike else [panel])
+            for points in one.series.values()
+            for point in points for value in (point.low, point.high)]
+        axis = getattr(axes, f'{direction}axis')
+        if min(values) > 0 and max(values) / min(values) > _LOGARITHMIC:
+            axes.set(**{f'{direction}scale': 'log'})
+            fine = max(values) / min(values) < _FINE
+            axis.set_major_locator(
+                LogLocator(subs=(1, 2, 5) if fine else (1,)))
+            axis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set(**{f'{direction}lim': (0, None)})
+            axis.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
+        axis.set_major_formatter(FuncFormatter(
+            lambda value, _: f'{value:,.10g}'))

@@ -1,21 +1,20 @@
 """What pictures a document has, and what is in them; `drawing` draws them.
 
 A picture answers one question.  It has panels that differ in one thing: the
-figure that is shown, what was added to the syncs, or the web server; in each
-panel the contestants, by how many commit or read at a time, or by size.  Races
-that differ in more make a picture each.
+figure that is shown, or what was added to the syncs; in each panel the
+contestants, by how many commit or read at a time, or by size.  Races that
+differ in more make a picture each.
 """
 
 import dataclasses
 import typing
 
 from .. import document as documents
+from .. import quiet
 from .. import statistics
 from .. import tables
 from .. import wording
-from ..disk import probing
-from ..files import work as fileswork
-from ..zeo import phrases as zeowording
+from ..zeo.tables import conditions
 
 
 class Point(typing.NamedTuple):
@@ -27,30 +26,10 @@ class Point(typing.NamedTuple):
     high: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Panel:
+class Panel(typing.NamedTuple):
     title: str
     #: Points by contestant.
     series: dict
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    #: Of its files, without an ending.
-    name: str
-    question: str
-    #: All of the document, whether or not they are in this picture.
-    contestants: list
-    #: What all of it shares.
-    conditions: str
-    #: The axes, with their units.
-    along: str
-    up: str
-    put: typing.Callable
-    panels: list
-    #: Do the numbers of one panel bear comparison with those of the next?
-    alike: bool
-    footer: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +42,7 @@ class Question:
     #: The setting along the axis, and what it is; None where there is none.
     setting: str | None
     along: str
+    #: What goes up, with its unit.
     up: str
     #: Figures by the titles of their panels.  A single one may have no title:
     #: its panels differ in the settings `apart`, and `panel` is their title.
@@ -75,16 +55,28 @@ class Question:
     panel: typing.Callable = lambda settings: wording.added(
         settings.get('sync_latency', 0.0))
 
+    @property
+    def alike(self):
+        """Do the numbers of one panel bear comparison with the next one's?"""
+        return len(self.figures) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    #: Of its files, without an ending.
+    name: str
+    question: Question
+    #: What all of it shares.
+    conditions: str
+    #: All of the document, whether or not they are in this picture.
+    contestants: list
+    panels: list
+    footer: str
+
 
 def _of_commits(settings):
     tree = 'one shared tree' if settings.get('shared') else 'one tree a thread'
-    more = (f', {wording.size(settings["size"])} more a transaction'
-            if 'size' in settings else '')
-    return f'IIBTree, {tree}{more}'
-
-
-def _of_syncs(settings):
-    return f'{settings["place"]}, {len(probing.RECORD)} bytes at a time'
+    return f'IIBTree, {tree}'
 
 
 def _of_loads(settings):
@@ -92,40 +84,17 @@ def _of_loads(settings):
             f' {wording.added(settings["sync_latency"])}')
 
 
-def _of_zeo(settings):
-    return ', '.join(zeowording.conditions(settings))
+def of_zeo(settings):
+    return ', '.join(conditions(settings))
 
 
 def _of_blobs(settings):
-    return f'{wording.count(settings["clients"], "client")}, ' + _of_zeo(
-        settings)
-
-
-def _of_files(settings):
-    return f'over HTTP, {fileswork.AT_ONCE} requests at a time'
-
-
-def _of_a_file(size):
-    """Those of 2004 are no whole megabytes."""
-    return f'{size >> 10:,} KB' if size % _MB else wording.size(size)
-
-
-def _of_wsgi(settings):
-    return (f'{settings["write"]} % of the requests are writes,'
-            f' {_of_zeo(settings)}, {wording.added(settings["sync_latency"])}')
-
-
-def _web_server(settings):
-    amounts = (
-        wording.count(settings['processes'], 'process', 'processes'),
-        wording.count(settings['threads'], 'thread'))
-    # No line ends between a number and what it counts.
-    return f'{settings["server"]}: ' + ', '.join(
-        amount.replace(' ', '\N{NO-BREAK SPACE}') for amount in amounts)
+    return (f'{wording.count(settings["clients"], "client")},'
+            f' {of_zeo(settings)}')
 
 
 def _of_reads_beside(settings):
-    return f'{_of_zeo(settings)}, {wording.added(settings["sync_latency"])}'
+    return f'{of_zeo(settings)}, {wording.added(settings["sync_latency"])}'
 
 
 _TIMES = {
@@ -135,8 +104,6 @@ _TIMES = {
 }
 _READS = 'cold', 'hot', 'steamin', 'prefetch'
 _BLOBS = 'cold', 'cached', 'direct'
-_FILES = {'warm: the file was sent before': 'warm',
-          'cold: the blob cache does not have it': 'cold'}
 _MB = 1 << 20
 
 QUESTIONS = (
@@ -150,36 +117,35 @@ QUESTIONS = (
         {'': 'commits_per_sync'}, conditions=_of_commits),
     Question(
         'loads', 'How long does a load take while others commit?', 'loads',
-        None, '', 'milliseconds a load',
-        _TIMES, 1e3, _of_loads),
+        None, '', 'milliseconds a load', _TIMES, 1e3, _of_loads),
     Question(
         'zeo-commits', 'How many commits a second, over ZEO?', 'write',
         'clients', 'client processes', 'commits a second',
-        {'': 'txn_per_second'}, conditions=_of_zeo),
+        {'': 'txn_per_second'}, conditions=of_zeo),
     Question(
         'zeo-commit-times', 'How long does a commit take, over ZEO?', 'write',
         'clients', 'client processes', 'milliseconds a commit (median)',
-        {'': 'p50_seconds'}, 1e3, _of_zeo),
+        {'': 'p50_seconds'}, 1e3, of_zeo),
     Question(
         'zeo-reads', 'How many objects can be read a second?', 'read',
         'clients', 'client processes', 'objects a second, all clients',
-        {how: f'{how}_per_second' for how in _READS}, conditions=_of_zeo),
+        {how: f'{how}_per_second' for how in _READS}, conditions=of_zeo),
     Question(
         'zeo-read-times', 'How long does it take to read an object?', 'read',
         'clients', 'client processes', 'microseconds an object (median)',
-        {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, _of_zeo),
+        {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, of_zeo),
     Question(
         'light-commits', 'How many commits a second can the server take?',
         'light', 'connections', 'light connections', 'commits a second',
-        {'': 'txn_per_second'}, conditions=_of_zeo),
+        {'': 'txn_per_second'}, conditions=of_zeo),
     Question(
         'light-commit-times', 'How long does the server take for a commit?',
         'light', 'connections', 'light connections',
-        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3, _of_zeo),
+        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3, of_zeo),
     Question(
         'syncs', 'How long does it take to write and sync?', 'sync',
         None, '', 'microseconds', _TIMES, 1e6,
-        _of_syncs),
+        lambda settings: f'{settings["place"]}, 1000 bytes at a time'),
     Question(
         'blob-reads', 'How many blobs can be read a second?', 'blob-read',
         'size', 'size of a blob', 'blobs a second, all clients',
@@ -195,26 +161,6 @@ QUESTIONS = (
         'size', 'size of a blob', 'MB a second, all clients',
         {'': 'write_bytes_per_second'}, 1 / _MB, _of_blobs, wording.size),
     Question(
-        'files', 'How many files a second are sent?', 'files',
-        'size', 'size of a file', 'files a second',
-        {title: f'{way}_per_second' for title, way in _FILES.items()}, 1,
-        _of_files, _of_a_file),
-    Question(
-        'file-speeds', 'How fast are files sent?', 'files',
-        'size', 'size of a file', 'MB a second',
-        {title: f'{way}_bytes_per_second' for title, way in _FILES.items()},
-        1 / _MB, _of_files, _of_a_file),
-    Question(
-        'first-bytes', 'How long until the first byte of a file?', 'files',
-        'size', 'size of a file', 'milliseconds until the first byte',
-        {'cold: the blob cache does not have it': 'first_byte_seconds'}, 1e3,
-        lambda settings: 'over HTTP, one request alone', _of_a_file),
-    Question(
-        'requests', 'How many requests a second does an application answer?',
-        'wsgi', 'concurrency', 'requests at a time', 'requests a second',
-        {'': 'requests_per_second'}, conditions=_of_wsgi,
-        apart=('server', 'processes', 'threads'), panel=_web_server),
-    Question(
         'reads-beside-commits',
         'How long does a cold read take while another client commits?',
         'read-beside-commit', None, '', 'milliseconds a read',
@@ -222,65 +168,32 @@ QUESTIONS = (
 )
 
 
-def of(document):
+def of(document, questions=QUESTIONS):
     """All pictures of a document; none of what was not measured."""
-    return [
-        picture
-        for question in QUESTIONS
-        for picture in _pictures(document, question)]
+    return [picture for question in questions
+            for picture in _pictures(document, question)]
 
 
 def _pictures(document, question):
-    groups = _groups(document, question)
-    names = _names(question, [shared for shared, _ in groups])
-    for name, (shared, races) in zip(names, groups):
-        panels = [
-            panel for panel in _panels(document, question, races)
-            if panel.series]
+    inside = {question.setting, *documents.AMOUNTS}
+    if question.alike:
+        inside.update(question.apart)
+    groups = documents.grouped(document, question.workload, inside)
+    differing = [
+        name for name in dict.fromkeys(key for one, _ in groups for key in one)
+        if len({one.get(name) for one, _ in groups}) > 1]
+    for shared, races in groups:
+        panels = [panel for panel in _panels(document, question, races)
+                  if panel.series]
         if panels:
             yield Picture(
-                name, question.words, list(document['contestants']),
-                ', '.join([question.conditions(shared),
-                           *_place(question, panels)]),
-                question.along, question.up, question.put, panels,
-                len(question.figures) == 1, _footer(document, races))
-
-
-def _place(question, panels):
-    """Where all of them are, when there is no axis to tell."""
-    places = {point.at for panel in panels
-              for points in panel.series.values() for point in points}
-    if question.setting and len(places) == 1:
-        yield f'{question.along}: {question.put(*places)}'
-
-
-def _groups(document, question):
-    """Races of one picture each, with the settings that they share."""
-    inside = {question.setting, *documents.AMOUNTS}
-    if len(question.figures) == 1:
-        inside.update(question.apart)
-    found = []
-    for number in tables.races_of(document, question.workload):
-        settings = document['races'][number]['settings']
-        shared = {name: value for name, value in settings.items()
-                  if name not in inside}
-        for others, races in found:
-            if others == shared:
-                races.append(number)
-                break
-        else:
-            found.append((shared, [number]))
-    return found
-
-
-def _names(question, groups):
-    """Each has the values of those settings that are not always the same."""
-    different = [
-        name for name in dict.fromkeys(key for one in groups for key in one)
-        if len({one.get(name) for one in groups}) > 1]
-    return ['-'.join([question.name, *(
-        _slug(name, one[name]) for name in different if one.get(name))])
-            for one in groups]
+                '-'.join([question.name, *(
+                    _slug(name, shared[name]) for name in differing
+                    if shared.get(name))]),
+                question, ', '.join([question.conditions(shared),
+                                     *_place(question, panels)]),
+                list(document['contestants']), panels,
+                _footer(document, races))
 
 
 def _slug(name, value):
@@ -288,6 +201,18 @@ def _slug(name, value):
         return name
     text = value if isinstance(value, str) else f'{value} {name}'
     return text.replace(' ', '-')
+
+
+def places(panels):
+    """All of them along the axis, in order."""
+    return sorted({point.at for panel in panels
+                   for points in panel.series.values() for point in points})
+
+
+def _place(question, panels):
+    """Where all of them are, when there is no axis to tell."""
+    if question.setting and len(places(panels)) == 1:
+        yield f'{question.along}: {question.put(*places(panels))}'
 
 
 def _panels(document, question, races):
@@ -298,20 +223,12 @@ def _panels(document, question, races):
             by_title.setdefault(title or question.panel(settings), []).append(
                 race)
         for its_title, those in by_title.items():
-            yield Panel(
-                its_title, _series(document, question, figure, those))
-
-
-def _series(document, question, figure, races):
-    found = {}
-    for contestant in document['contestants']:
-        points = [
-            _point(document, question, figure, race, contestant)
-            for race in races]
-        points = sorted(point for point in points if point)
-        if points and _is_batch(figure, points):
-            found[contestant] = points
-    return found
+            yield Panel(its_title, {
+                contestant: points
+                for contestant in document['contestants']
+                if (points := sorted(_points(
+                    document, question, figure, those, contestant)))
+                and _is_batch(figure, points)})
 
 
 def _is_batch(figure, points):
@@ -320,32 +237,26 @@ def _is_batch(figure, points):
         point.median <= point.at * tables.ABOUT_ONE[1] for point in points)
 
 
-def _point(document, question, figure, race, contestant):
-    values = documents.figures(document, race, contestant, figure)
-    if not values:
-        return None
-    found = statistics.spread(values)
-    at = document['races'][race]['settings'].get(question.setting, 0)
-    return Point(at, *(
-        found[name] * question.scale for name in ('median', 'min', 'max')))
+def _points(document, question, figure, races, contestant):
+    for race in races:
+        values = documents.figures(document, race, contestant, figure)
+        if values:
+            settings = document['races'][race]['settings']
+            yield Point(settings.get(question.setting, 0), *(
+                value * question.scale
+                for value in statistics.spread(values).values()))
 
 
 def _footer(document, races):
     machine = document['machine']
-    return (
-        f'{tables.rounds(document)}: median and range.'
-        f' {_added(document, races)} {machine["cpus"]} CPUs'
-        f' ({machine["cpu_model"]}), {machine["system"]},'
-        f' {machine["file_system"]}: one sync takes'
-        f' {wording.duration(machine["sync_p50_seconds"])}.'
-        f' {document["began"][:10]}')
-
-
-def _added(document, races):
-    """To the syncs of these; and what else was, as the document says."""
     to_syncs = wording.all_added(
         document['races'][race]['settings'].get('sync_latency', 0.0)
         for race in races)
     # There, the first sentence is about the syncs of all races.
     _, _, others = document['added'].partition('. ')
-    return f'{to_syncs} {others}'.rstrip()
+    return ' '.join(filter(None, (
+        f'{tables.rounds(document)}: median and range.', to_syncs, others,
+        f'{machine["cpus"]} CPUs ({machine["cpu_model"]}),'
+        f' {machine["system"]}, {machine["file_system"]}: one sync takes'
+        f' {wording.duration(machine["sync_p50_seconds"])}.',
+        quiet.warning(document), document['began'][:10])))

@@ -1,12 +1,10 @@
 """What a server process runs: a ZEO server, with the driver as its watchman.
 
-It chooses the event loop, slows syncs and reads, and calls the `main` of the
-server.
-It speaks with the driver as `served` says.  It ends when nobody can speak to
+It chooses the event loop, slows syncs, and calls the `main` of the server.  It
+speaks with the driver as `served` says.  It ends when nobody can speak to
 it any more, or the driver is gone.
 """
 
-import contextlib
 import functools
 import importlib
 import json
@@ -17,48 +15,41 @@ import time
 
 import ZODB.event
 
-from .. import bond
 from .. import latency
 from .. import loops
+from .. import supervisor
+from . import served
 
 
-def main(options):
-    """With the options of `served.running`; returns when the server ends."""
+def main(options, **counted):
+    """With the options of `served.running`; returns when the server ends.
+
+    What is counted besides the syncs: by name, lists that grow.
+    """
     os.chdir(options['directory'])
-    bond.follow(options['bond'])
+    supervisor.follow(options['bond'])
     loops.use(options['loop'])
-    with latency.slowed(options['sync_latency']) as syncs, \
-            _cold_reads(options['read_latency']) as misses:
+    with latency.slowed(options['sync_latency']) as syncs:
         # As any subscriber would be told, but without zope.event.
-        ZODB.event.notify = functools.partial(_tell, syncs, misses)
+        ZODB.event.notify = functools.partial(
+            _tell, {'syncs': syncs, **counted})
         server = importlib.import_module(options['module'])
         server.main(['-C', options['configuration']])
 
 
-def _cold_reads(read_latency):
-    if read_latency is None:
-        return contextlib.nullcontext(())
-    return latency.cold_reads(read_latency)
-
-
-def _tell(syncs, misses, event):
+def _tell(counted, event):
     # StorageServer notifies of `Serving` when clients can connect.
     if type(event).__name__ == 'Serving':
         threading.Thread(
-            target=_answer, args=(syncs, misses), daemon=True).start()
-        _write(event.address)
+            target=_answer, args=(counted,), daemon=True).start()
+        served.tell(event.address)
 
 
-def _answer(syncs, misses):
-    for _ in sys.stdin:
-        _write({
-            'cpu_seconds': time.process_time(), 'syncs': len(syncs),
-            'misses': len(misses)})
+def _answer(counted):
+    served.answer(lambda: {
+        'cpu_seconds': time.process_time(),
+        **{name: len(each) for name, each in counted.items()}})
     os._exit(0)
-
-
-def _write(value):
-    print(json.dumps(value), flush=True)
 
 
 if __name__ == '__main__':

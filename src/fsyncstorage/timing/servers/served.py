@@ -1,7 +1,7 @@
 """A server in a process of its own, and what its clients need to know of it.
 
-The program that is started (`launcher`, `postgresql`) and the class here talk
-in lines of JSON.  The first line on the program's standard output is the
+The program that is started (like `launcher`) and the class here talk in lines
+of JSON.  The first line on the program's standard output is the
 address of the server; each line that it reads is answered with what was used
 until then.  When its standard input is closed it ends.
 
@@ -17,9 +17,8 @@ import subprocess
 import sys
 import typing
 
-from .. import bond
+from .. import supervisor
 from ..pinning import Pinning
-from . import remote
 
 #: Standard error of the program, in the directory of the server; and the log
 #: that it may write there.
@@ -44,43 +43,52 @@ class Site:
     address: typing.Any
     #: Called by each client, in a process of its own.
     open: typing.Callable
-    #: Path of the file that holds everything, if it is one.
-    data_file: str | None = None
 
 
 class Nobody:
-    """The server of storages that have none."""
+    """In the place of a server: there is none, or it is not ours to ask."""
 
     sentinels = ()
 
+    def __init__(self, **usage):
+        self._used = usage
+
     def usage(self):
-        return {}
+        return self._used
+
+
+def tell(value):
+    """In the program: a line for the driver."""
+    print(json.dumps(value), flush=True)
+
+
+def answer(usage=dict):
+    """In the program: until nobody can ask any more."""
+    for _ in sys.stdin:
+        tell(usage())
 
 
 @contextlib.contextmanager
-def running(program, directory, pin, network_delay=None, **options):
-    """A `Server`; what this process starts meanwhile is placed as a client.
+def running(program, directory, pin, **options):
+    """A `Server`; what this process starts meanwhile is pinned as a client.
 
     The program is the name of a module; it takes the options, with the
     directory and the bond that it is to follow, as JSON.
     """
     pinning = Pinning(pin)
-    with remote.network(network_delay) as network:
-        pinning.start_server()
-        network.enter_server()
-        server = Server(directory, program, {
-            **options, 'directory': directory, 'bond': bond.number()})
-        pinning.start_clients()
-        network.enter_clients()
-        try:
-            server.wait_for_address()
-            yield server
-            server.check()
-        except Exception as error:
-            server.raise_if_dead(error)
-            raise
-        finally:
-            server.end()
+    pinning.start_server()
+    server = Server(directory, program, {
+        **options, 'directory': directory, 'bond': supervisor.bond()})
+    pinning.start_clients()
+    try:
+        server.address = server.read()
+        yield server
+        server.check()
+    except Exception as error:
+        server.raise_if_dead(error)
+        raise
+    finally:
+        server.end()
 
 
 class Server:
@@ -95,19 +103,16 @@ class Server:
         #: Can be read from when the server is dead.
         self.sentinels = (self._process.stdout,)
 
-    def wait_for_address(self):
-        self.address = self._read()
-
     def usage(self):
-        """Since its start: `cpu_seconds`, `syncs`, and `misses` of the page
-        cache where they are counted; as far as it is known."""
+        """Since its start: `cpu_seconds`, `syncs`, and what else the program
+        counts; as far as it is known."""
         try:
             print(file=self._process.stdin, flush=True)
         except BrokenPipeError:
             pass  # it is dead, as reading tells
-        return self._read()
+        return self.read()
 
-    def _read(self):
+    def read(self):
         line = self._process.stdout.readline()
         if not line:
             raise EOFError('the server ended')

@@ -10,7 +10,6 @@ from ZEO.ClientStorage import ClientStorage
 from fsyncstorage.client.storage import FsyncClient
 
 from .. import loops
-from . import remote
 from . import served
 
 STOCK = 'ZEO.runzeo'
@@ -65,49 +64,41 @@ class ZeoSite:
     storage: str
     client: type = ClientStorage
 
-    #: Its syncs can be made slower; it can be on another network; its data
-    #: can be on the disk alone.
-    can_be_slowed = can_be_remote = can_be_cold = True
+    #: The program that runs the server, and where it listens.
+    program: str = 'fsyncstorage.timing.servers.launcher'
+    host: str = '127.0.0.1'
+
+    #: Its syncs can be made slower.
+    can_be_slowed = True
 
     @property
     def takes_light_clients(self):
         # To the server they are the same whatever the real clients are.
         return self.client is ClientStorage
 
-    def missing(self):
-        return None
-
     @contextlib.contextmanager
-    def running(self, directory, *, loop, sync_latency, socket, pin,
-                network_delay=None, read_latency=None):
-        """A `Site` on an empty directory."""
+    def running(
+            self, directory, *, loop, sync_latency, socket, pin, **options):
+        """A `Site` on an empty directory; the program has the options, too."""
         path = os.path.join(directory, CONFIGURATION_FILE)
         with open(path, 'w', encoding='utf-8') as file:
             file.write(CONFIGURATION.format(
-                address=_address(socket, network_delay),
+                address=SOCKET if socket else f'{self.host}:0',
                 storage=self.storage))
         with served.running(
-                'fsyncstorage.timing.servers.launcher', directory, pin,
-                network_delay,
-                module=self.server, configuration=CONFIGURATION_FILE,
-                loop=loop, sync_latency=sync_latency,
-                read_latency=read_latency) as server:
+                self.program, directory, pin, module=self.server,
+                configuration=CONFIGURATION_FILE, loop=loop,
+                sync_latency=sync_latency, **options) as server:
             loops.use(loop)  # of the clients
             address = (
                 os.path.join(directory, SOCKET) if socket
                 else tuple(server.address))
             open_client = functools.partial(
                 self.client, address, wait_timeout=_CONNECT_SECONDS)
-            yield served.Site(
-                server, address, open_client,
-                os.path.join(directory, DATA_FILE))
+            yield served.Site(server, address, open_client)
 
 
-def _address(socket, network_delay):
-    return SOCKET if socket else f'{remote.host(network_delay)}:0'
-
-
-CONTESTANTS = (
+CONTESTANTS = {contestant.name: contestant for contestant in (
     ZeoSite(
         'zeo', 'client and server of ZEO, FileStorage',
         STOCK, FILESTORAGE),
@@ -127,4 +118,4 @@ CONTESTANTS = (
         'fsync-client:zeo',
         'FsyncClient, server of ZEO, FileStorage',
         STOCK, FILESTORAGE, FsyncClient),
-)
+)}

@@ -1,6 +1,1 @@
-"""The command `fsync-time zeo`.
-
-Who takes part is in `sites`.  What is timed: `writing`, `reading`, `beside`
-(reading while another commits), and `light` (many clients that cost next to
-nothing, and speak no more than `wire`).  `tables` and `table2009` show it.
-"""
+"""The command `fsync-time zeo`: `writing`, `reading`, `light` are timed."""

@@ -41,6 +41,9 @@ def measure(contestant, directory, *, connections, seconds, **site_settings):
     used = {name: after[name] - before[name] for name in after}
     return {
         **figures,
+        'txn_cpu_seconds': (
+            used['cpu_seconds'] / figures['transactions']
+            + figures['driver_cpu'] / figures['txn_per_second']),
         'server_cpu': used['cpu_seconds'] / figures['seconds'],
         'syncs': used['syncs'],
     }

@@ -8,31 +8,28 @@ All of them read the same objects, some in each transaction:
 - prefetch: cold again, in new processes, and each transaction begins with a
   prefetch of its objects.
 
+And cold, with short pauses, while another client changes an object of its own
+as fast as it can.
+
 A transaction's time includes its begin, when a storage may ask its server for
 news; an object's does not.  A prefetched object has none of its own.
-
-With a read latency the server is cold, too: the objects are on its disk alone
-before each cold stretch.  Each is far from all others there, and each client
-reads objects of its own: as from a large database, nothing that is read brings
-anything along for another read.
 """
 
+import functools
 import time
 import typing
 
 import transaction
 
-from .. import pagecache
 from .. import processes
-from .. import statistics
 from ..campaign import Race
 from ..population import activate
 from ..population import ghosts
 from ..population import plant
+from .writing import writer
 
-#: Read by each client, as far as they fill transactions; and when each is a
-#: read of the disk.
-OBJECTS, COLD_OBJECTS = 1002, 334
+#: Read by each client, as far as they fill transactions.
+OBJECTS = 1002
 
 ACCESSES = {
     'get': 'Connection.get',
@@ -40,7 +37,17 @@ ACCESSES = {
 }
 
 ONE_BY_ONE = 'cold', 'hot', 'steamin'
-ALL = *ONE_BY_ONE, 'prefetch'
+PREFETCH = 'prefetch',
+ALL = ONE_BY_ONE + PREFETCH
+
+
+class Group(typing.NamedTuple):
+    """What a client reads: so many objects in each transaction."""
+
+    name: str
+    oids: list
+    access: str
+    objects: int
 
 
 def race(**settings):
@@ -53,140 +60,125 @@ def race(**settings):
 def measure(contestant, directory, *, clients, objects, access,
             **site_settings):
     """Time the reads of one contestant; the figures of it."""
-    cold_disk = site_settings.get('read_latency') is not None
-    figures = {}
     with contestant.running(directory, **site_settings) as site:
-        plant_groups = _plant_apart if cold_disk else _plant_one
-        groups = plant_groups(site, clients, objects)
-        for reader in _one_by_one, _prefetching:
-            if cold_disk:
-                pagecache.drop(site.data_file)
-            before = site.server.usage()
-            found = processes.run(site, [
-                reader(site, access, group, objects) for group in groups])
-            for how in found[0]:
-                figures.update(_figures(
-                    how, [stretches[how] for stretches in found], objects))
-            if cold_disk:
-                figures.update(_misses(
-                    before, site.server.usage(), found, objects))
+        oids = plant(site, read=max(OBJECTS, objects))['read']
+        groups = [Group('read', oids, access, objects)] * clients
+        return {**read(site, groups, ONE_BY_ONE),
+                **read(site, groups, PREFETCH)}
+
+
+def read(site, groups, ways):
+    """The figures of so many clients that read in these ways, in turn."""
+    results, usages = processes.run(
+        site, [_reader(site, group, ways) for group in groups])
+    figures = {}
+    for way, usage, stretches in zip(ways, usages, zip(*results)):
+        durations = processes.durations(stretches)
+        objects = [one for each in stretches for one in each.objects]
+        figures.update({
+            **processes.rates(way, stretches, usage, groups[0].objects),
+            f'{way}_seconds': sum(durations) / len(durations)})
+        if objects:
+            figures.update(processes.percentiles(objects, f'{way}_'))
     return figures
 
 
-class Group(typing.NamedTuple):
-    """What a client reads."""
-
-    name: str
-    oids: list
-
-
-def _plant_one(site, clients, objects):
-    """The same for all."""
-    planted = plant(site, read=max(OBJECTS, objects))
-    return [Group('read', planted['read'])] * clients
-
-
-def _plant_apart(site, clients, objects):
-    """One of its own for each."""
-    names = [f'of client {number}' for number in range(clients)]
-    planted = plant(site, apart=True, **dict.fromkeys(
-        names, max(COLD_OBJECTS, objects)))
-    return [Group(name, planted[name]) for name in names]
-
-
-def _misses(before, after, found, objects):
-    """How many reads of the disk an object took in the cold stretch."""
-    cold = next(iter(found[0]))
-    transactions = sum(
-        len(stretches[cold].transactions) for stretches in found)
-    return {f'{cold}_misses': (after['misses'] - before['misses'])
-                              / (transactions * objects)}
-
-
-def _figures(how, stretches, objects):
-    transactions = [one for each in stretches for one in each.transactions]
-    singly = [one for each in stretches for one in each.objects]
-    figures = {
-        'per_second': objects * len(transactions) / processes.seconds(
-            stretches),
-        'seconds': sum(transactions) / len(transactions),
-    }
-    if singly:
-        figures['p50_seconds'] = statistics.percentile(singly, 50)
-        figures['p99_seconds'] = statistics.percentile(singly, 99)
-    return {f'{how}_{name}': value for name, value in figures.items()}
-
-
-def _one_by_one(site, access, group, objects):
+def _reader(site, group, ways):
+    """A job that returns a stretch for each of the ways."""
 
     def job(start):
         with processes.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
-            read, groups = _work(connection, access, group, objects)
-            found = {}
-            for how in ONE_BY_ONE:
-                if how == 'hot':
+            load, work = _work(connection, group)
+            found = []
+            for way in ways:
+                if way == 'hot':
                     connection.cacheMinimize()
+                singly = []
+                read_all = (
+                    functools.partial(_prefetched, connection, load)
+                    if way == 'prefetch'
+                    else functools.partial(_timed, singly, load))
+                requests = [
+                    functools.partial(_transaction, manager, read_all, objects)
+                    for objects in work]
                 start()
-                found[how] = _stretch(
-                    manager, groups, lambda group: _each(read, group))
+                found.append(
+                    processes.timed(requests)._replace(objects=singly))
             return found
 
     return job
 
 
-def _prefetching(site, access, group, objects):
+def _work(connection, group):
+    """How one is read; and what, by transaction."""
+    if group.access == 'get':
+        what = group.oids
+
+        def load(oid):
+            activate(connection.get(oid))
+    else:
+        what, load = ghosts(connection, group.name), activate
+    size = group.objects
+    return load, [what[first:first + size]
+                  for first in range(0, len(what) - size + 1, size)]
+
+
+def _transaction(manager, read_all, objects):
+    manager.begin()
+    read_all(objects)
+
+
+def _prefetched(connection, load, objects):
+    connection.prefetch(objects)
+    for one in objects:
+        load(one)
+
+
+def _timed(durations, load, objects):
+    """Add how long each of them took."""
+    for one in objects:
+        begin = time.perf_counter()
+        load(one)
+        durations.append(time.perf_counter() - begin)
+
+
+#: Between two reads beside commits, in seconds.
+_PAUSE = 0.001
+
+
+def beside_race(**settings):
+    return Race(
+        'read-beside-commit', settings, measure_beside,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
+
+
+def measure_beside(contestant, directory, *, seconds, **site_settings):
+    """Time the reads of one contestant, each of an object of its own."""
+    with contestant.running(directory, **site_settings) as site:
+        # With the pauses it cannot read more than these in that time.
+        oids = plant(
+            site, read=round(seconds / _PAUSE) + 1, written=1)['read']
+        (reads, commits), _ = processes.run(site, [
+            _paced_reader(site, oids, seconds),
+            writer(site, 'written', seconds)])
+    return {
+        'reads': len(reads.durations),
+        **processes.times(reads.durations),
+        'commits': len(commits.durations),
+    }
+
+
+def _paced_reader(site, oids, seconds):
+    """A job that returns a stretch."""
 
     def job(start):
         with processes.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
-            read, groups = _work(connection, access, group, objects)
-
-            def prefetch_and_read(group):
-                connection.prefetch(group)
-                for one in group:
-                    read(one)
-                return []
-
+            connection = db.open()
             start()
-            return {'prefetch': _stretch(manager, groups, prefetch_and_read)}
+            return processes.timed(processes.paced(
+                [functools.partial(connection.get, oid) for oid in oids],
+                _PAUSE), seconds)
 
     return job
-
-
-def _work(connection, access, group, objects):
-    """How one is read; and what, by transaction."""
-    if access == 'get':
-        what = group.oids
-
-        def read(oid):
-            activate(connection.get(oid))
-    else:
-        what, read = ghosts(connection, group.name), activate
-    return read, [
-        what[first:first + objects]
-        for first in range(0, len(what) - objects + 1, objects)]
-
-
-def _stretch(manager, groups, read_group):
-    transactions, objects = [], []
-    began = time.perf_counter()
-    for group in groups:
-        begin = time.perf_counter()
-        manager.begin()
-        objects += read_group(group)
-        transactions.append(time.perf_counter() - begin)
-    return processes.Stretch(
-        began, time.perf_counter(), transactions, objects)
-
-
-def _each(read, group):
-    """How long each of them took."""
-    durations = []
-    for one in group:
-        begin = time.perf_counter()
-        read(one)
-        durations.append(time.perf_counter() - begin)
-    return durations

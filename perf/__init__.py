@@ -1,0 +1,26 @@
+"""Campaigns: measurements with fixed parameters, on top of `fsync-time`.
+
+    python -m perf record NAME
+    python -m perf draw NAME
+
+from the root of a checkout.  `README.rst` says what each of them measures.
+
+A campaign is a module that is named after its result, like `zeo_client`; it
+says what takes part, in which races, and what is claimed of it.  `files` has
+two, `commits` as well.  What they share:
+
+- __main__      the command line
+- campaign      a campaign: measured, recorded, drawn again
+- claims        what is claimed of a figure, and whether it holds
+- history       what others measured long ago; table2009, as it was shown then
+
+What takes part in them, and is not in `fsyncstorage.timing`:
+
+- peers         RelStorage over SQLite, and over a PostgreSQL of its own
+- network       server and clients in two networks, some time apart
+- colddisk      a server whose data are on the disk alone
+- http          applications, web servers and nginx; who asks them
+
+It imports `fsyncstorage.timing` as an operator has it, and nothing there knows
+of it.
+"""

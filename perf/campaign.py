@@ -1,0 +1,154 @@
+"""A campaign: measured, recorded, and drawn again.
+
+What is recorded of it is `NAME.json` (all samples), `NAME.txt` (the tables and
+the claims) and `pictures/NAME`.  The last two are made of the first alone, so
+they can be made again at any time.
+
+A quick run records nothing.  A run that ends before its time leaves what it
+has in `NAME.json.new`; so does one that finds a record of a quieter machine,
+unless it is told to record anyway: whoever reads a record takes it for what
+the project can do, not for what else ran on that day.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import sys
+import typing
+
+from rich.console import Console
+
+from fsyncstorage.timing import document as documents
+from fsyncstorage.timing import quiet
+from fsyncstorage.timing import session
+from fsyncstorage.timing import tables
+
+from . import claims
+from . import questions
+
+QUICK_ROUNDS = 2
+
+#: Columns of a text file.
+WIDTH = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Campaign:
+    """What is measured, and what is shown of it."""
+
+    name: str
+    about: str
+    #: The first one is the baseline.
+    contestants: typing.Sequence
+    #: Called with whether the run is a quick one.
+    races: typing.Callable
+    rounds: int
+    #: Called with a document: what is claimed of it.
+    claims: typing.Callable = lambda document: []
+    #: Called with a document and a console: prints the tables.
+    show: typing.Callable = tables.show_figures
+    #: The command of `fsync-time` whose races these are, if it has all of
+    #: them: its report shows them, too.
+    command: str | None = None
+    #: Called with those that take part: sentences on what was added.
+    added: typing.Callable = lambda contestants: ()
+    #: Called with a directory: why it cannot be measured there, or None.
+    obstacle: typing.Callable = lambda directory: None
+
+    def show_all(self, document, console):
+        """Return whether all claims hold."""
+        self.show(document, console)
+        return claims.show(list(self.claims(document)), document, console)
+
+
+def record(campaign, options):
+    """Measure; the exit code: 0 when all claims hold.
+
+    A quick run is too rough to judge them.
+    """
+    contestants = list(_able(campaign))
+    reason = campaign.obstacle(options.directory) or (
+        not contestants and 'nothing is left to measure')
+    if reason:
+        _complain(campaign, reason)
+        return 2
+    path = options.results / f'{campaign.name}.json'
+    new = path.with_suffix('.json.new')
+    hold = []
+    code = session.run(
+        argparse.Namespace(
+            contestants=contestants, baseline=contestants[0],
+            directory=options.directory,
+            json=None if options.quick else os.fspath(new),
+            rounds=options.rounds or (
+                QUICK_ROUNDS if options.quick else campaign.rounds)),
+        campaign.command or campaign.name,
+        campaign.races(options.quick),
+        lambda document, console: hold.append(
+            campaign.show_all(document, console)),
+        added=lambda _: campaign.added(contestants))
+    if code:
+        return code
+    if not options.quick:
+        if not options.anyway and (reason := _is_worse(new, path)):
+            _complain(campaign, f'{reason}: {path} stays as it is, {new} has'
+                      ' this run, and --anyway would record it')
+            return 1
+        os.replace(new, path)
+        draw(campaign, options.results)
+    return 0 if options.quick or all(hold) else 1
+
+
+def draw(campaign, results):
+    """Make the text and the pictures of what was recorded."""
+    path = results / f'{campaign.name}.json'
+    document = documents.load(path)
+    documents.summarise(document)
+    with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
+        campaign.show_all(document, Console(file=file, width=WIDTH))
+    if drawing := questions.drawing():
+        drawing.save_all(document, results / 'pictures' / campaign.name,
+                         ['png'], questions.ALL)
+    else:
+        _complain(campaign, 'there is no matplotlib to draw its pictures')
+
+
+def _able(campaign):
+    """Those that are installed; the others are named."""
+    for one in campaign.contestants:
+        if reason := missing(one):
+            _complain(campaign, f'{one.name} is left out: {reason}')
+        else:
+            yield one
+
+
+def missing(contestant):
+    """What of it is not installed; those of the package need nothing else."""
+    return getattr(contestant, 'missing', lambda: None)()
+
+
+def _is_worse(new, path):
+    """Why the new result should not take the place of the other, or None.
+
+    On a quiet machine it always may.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        before, now = (
+            company(documents.load(each)) for each in (path, new))
+        if now > max(before, quiet.MOST):
+            return (
+                f'others kept {now:.2f} processors busy, and {before:.2f} when'
+                ' what is recorded was measured')
+    return None
+
+
+def company(document):
+    """How many processors others kept busy meanwhile; where that is not known,
+    how many were wanted before it began."""
+    found = quiet.share(document)
+    return document['machine']['load_average'] if found is None else found
+
+
+def _complain(campaign, message):
+    print(f'perf {campaign.name}: {message}', file=sys.stderr)

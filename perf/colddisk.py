@@ -1,0 +1,167 @@
+"""A server whose data file is on the disk, and not in the page cache.
+
+A database that was just made is in the memory of the machine; a large one is
+not.  What a cold read costs there is shown by a file that was dropped from the
+cache before, by a server that reads nothing ahead.
+
+This is the program of such a server, too: like the launcher of the timing
+driver, but a load that has to wait for the disk waits longer, and is counted.
+These seams of the storages are used:
+
+- stock FileStorage calls `open`, a global of its module, for the files that it
+  loads from (read in ZODB 6.4);
+- FsyncStorage first asks for what is cached, with `CachedView.pread`, and
+  waits for the disk in `View.pread`.
+
+What is added is slept before the read, in the calling thread and without the
+GIL: to the storage the disk has become slower.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+from unittest import mock
+
+from fsyncstorage.datafile import disk
+from fsyncstorage.reading import CachedView
+from fsyncstorage.reading import View
+from fsyncstorage.reading import pread_cached
+from fsyncstorage.timing.servers import launcher
+
+# The package has an attribute of this name too: the class.
+_stock = importlib.import_module('ZODB.FileStorage.FileStorage')
+
+patch = mock.patch.object
+
+_PROBE = b'x' * 4096
+
+
+def main(options):
+    """As that of the launcher, with a `read_latency` besides."""
+    with cold_reads(options['read_latency']) as misses:
+        launcher.main(options, misses=misses)
+
+
+def drop(path):
+    """The next read of any part of the file is one of the disk."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        disk.sync(descriptor)  # what is not written yet would stay
+        disk.drop_cache(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def read_singly(descriptor):
+    """Nothing is read ahead through this descriptor: as it would help little
+    in a large file."""
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+
+def is_cached(descriptor, length, position):
+    """Whether a read would not wait for the disk.
+
+    To ask may start to read it.
+    """
+    try:
+        pread_cached(descriptor, length, position)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def obstacle(directory):
+    """Why files in there cannot be dropped, or None."""
+    with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
+        file.write(_PROBE)
+        if not is_cached(file.fileno(), len(_PROBE), 0):
+            return 'this system does not tell what it has in its cache'
+        drop(file.name)
+        if is_cached(file.fileno(), len(_PROBE), 0):
+            return 'this file system is in memory, or keeps what it has read'
+    return None
+
+
+@contextlib.contextmanager
+def cold_reads(delay, sleep=time.sleep):
+    """Add seconds to every load that finds nothing in the page cache.
+
+    Nothing is read ahead.  Yields a list that has an entry for each of them.
+    """
+    reads = _ColdReads(delay, sleep)
+    with patch(_stock, 'open', reads.stock_open, create=True), \
+            patch(CachedView, 'pread', staticmethod(reads.pread_cached)), \
+            patch(View, 'pread', staticmethod(reads.pread)), \
+            patch(disk, 'open', reads.open):
+        yield reads.misses
+
+
+class _ColdReads:
+
+    def __init__(self, delay, sleep):
+        self.misses = []  # their positions
+        self._delay = delay
+        self._sleep = sleep
+        self._open = disk.open
+        self._not_cached = set()
+
+    def wait(self, descriptor, length, position):
+        """Before a read that may have to wait for the disk."""
+        if position in self._not_cached or not is_cached(
+                descriptor, length, position):
+            self._not_cached.discard(position)
+            self.misses.append(position)
+            self._sleep(self._delay)
+
+    def stock_open(self, path, mode):
+        if mode != 'rb':
+            return open(path, mode)
+        file = _StockFile(path, self.wait)
+        read_singly(file.fileno())
+        return io.BufferedReader(file, _buffer_size(file.fileno()))
+
+    def open(self, path, flags):
+        descriptor = self._open(path, flags)
+        read_singly(descriptor)
+        return descriptor
+
+    def pread_cached(self, descriptor, length, position):
+        try:
+            return pread_cached(descriptor, length, position)
+        except BlockingIOError:
+            # The disk begins to read, and may be done when a thread comes to
+            # wait for it.
+            self._not_cached.add(position)
+            raise
+
+    def pread(self, descriptor, length, position):
+        self.wait(descriptor, length, position)
+        return os.pread(descriptor, length, position)
+
+
+class _StockFile(io.FileIO):
+
+    def __init__(self, path, wait):
+        super().__init__(path)
+        self._wait = wait
+
+    def readinto(self, buffer):
+        self._wait(self.fileno(), len(buffer), self.tell())
+        return super().readinto(buffer)
+
+
+def _buffer_size(descriptor):
+    """That of a file that `open` has opened."""
+    size = os.fstat(descriptor).st_blksize
+    if sys.version_info < (3, 14):
+        return size
+    return max(size, io.DEFAULT_BUFFER_SIZE)
+
+
+if __name__ == '__main__':
+    main(json.loads(sys.argv[1]))

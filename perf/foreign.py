@@ -1,0 +1,64 @@
+"""A server that others wrote, in the place of one of ours, for `served`.
+
+It speaks no JSON.  A program of ours starts it and speaks for it: tells the
+address when clients can connect, passes on errors, and ends it when its own
+standard input is closed, or the driver is gone.
+"""
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+from fsyncstorage.timing.servers import served
+
+_LAST_WORDS_SECONDS = 1
+
+
+def found(program, *directories):
+    """The path of a program, or None; these come after those of PATH."""
+    return shutil.which(program) or shutil.which(
+        program, path=os.pathsep.join(directories))
+
+
+def free_port(host):
+    """For servers that cannot find one and say which."""
+    with socket.create_server((host, 0)) as free:
+        return free.getsockname()[1]
+
+
+def serve(command, bond, address, *, ready, chatter, end, **options):
+    """Return its exit code, when it has ended.
+
+    On standard error, a line with `chatter` is no error, and one of those with
+    `ready` says that clients can connect.  It is ended by the signal `end`.
+    """
+
+    def listen():
+        for line in process.stderr:
+            if chatter not in line:
+                sys.stderr.write(line)
+            elif ready in line:
+                served.tell(address)
+
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, **options)
+    for needed in served.answer, functools.partial(os.read, bond, 1):
+        threading.Thread(
+            target=_end_after, args=(needed, process, end),
+            daemon=True).start()
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    code = process.wait()
+    # Its own children may live on, and never close what they share with it.
+    listener.join(_LAST_WORDS_SECONDS)
+    return code if code >= 0 else 128 - code  # as a shell says it
+
+
+def _end_after(needed, process, end):
+    needed()
+    process.send_signal(end)

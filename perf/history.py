@@ -1,0 +1,41 @@
+"""What others measured long ago, to stand beside what is measured here.
+
+The figures are in `history.json`, each with who measured it, when and on what.
+"""
+
+import json
+import pathlib
+
+from rich.text import Text
+
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.wording import number
+
+_ALL = json.loads(pathlib.Path(__file__).with_suffix('.json').read_text())
+
+#: Transactions a second, by contestant: of one thread.
+COMMITS_2004 = _ALL['commits_2004']
+
+#: Seconds, by objects in a transaction, storage and number of clients: of a
+#: write, and of a cold, hot and steamin read.
+ZEO_2009, ZEO_2009_REMOTE = _ALL['zeo_2009'], _ALL['zeo_2009_remote']
+
+#: A sentence.
+WSGI_2009 = _ALL['wsgi_2009']
+
+
+def show_files(console):
+    """Requests for files a second: by sizes, and who sent them."""
+    for one in _ALL['files']:
+        table = tables.new_table(one['year'])
+        for size in one['kilobytes']:
+            table.add_column(kilobytes(size << 10), justify='right')
+        for name, values in one['per_second'].items():
+            table.add_row(name, *map(number, values))
+        console.print(table)
+        console.print(Text(f'Requests a second. {one["source"]}\n', 'dim'))
+
+
+def kilobytes(size):
+    """Sizes of files were no whole megabytes in 2004."""
+    return f'{size >> 10:,} KB'

@@ -1,0 +1,5 @@
+"""What the project is compared with, besides stock.
+
+`relstorages` are contestants; `postgresql` is the program that runs a database
+for one of them.
+"""

@@ -1,0 +1,123 @@
+"""A program: PostgreSQL, on a new cluster, with the driver as its watchman.
+
+The cluster has PostgreSQL's defaults; its commits are durable.  It belongs to
+the user that runs this program; or, since PostgreSQL does not run as root, to
+the one that its packages make.
+
+Only who knows its password can connect, and nobody is told but the driver: who
+may do anything in the cluster may run programs as its user.
+
+It speaks with the driver as `served` says; its address is a connection string.
+It ends when nobody can speak to it any more, or the driver is gone.
+"""
+
+import glob
+import json
+import os
+import pathlib
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+
+from .. import foreign
+
+PROGRAMS = 'initdb', 'postgres'
+
+#: Where Debian's packages put them, which is in nobody's PATH.
+_DEBIAN = '/usr/lib/postgresql/*/bin'
+
+#: Who has to run them when this is root.
+ACCOUNT = 'postgres'
+
+USER, DATABASE = 'zodb', 'postgres'
+
+_READY = 'ready to accept connections'
+
+
+def missing():
+    """What is not installed, or None."""
+    if None in map(_found, PROGRAMS):
+        return 'PostgreSQL is not installed'
+    if os.geteuid() == 0 and ACCOUNT not in [
+            entry.pw_name for entry in pwd.getpwall()]:
+        return f'there is no user {ACCOUNT} to run PostgreSQL'
+    return None
+
+
+def version():
+    """Of the server that is installed."""
+    said = subprocess.run([_found('postgres'), '--version'],
+                          capture_output=True, text=True).stdout
+    # postgres (PostgreSQL) 15.4 (Debian 15.4-1)
+    return said.split()[2]
+
+
+def _found(program):
+    """The path of a program, or None; the newest of several."""
+    versions = sorted(
+        glob.glob(_DEBIAN), key=lambda path: (len(path), path), reverse=True)
+    return foreign.found(program, *versions)
+
+
+def main(options):
+    """With the options of `served.running`; returns when PostgreSQL ends."""
+    home = pathlib.Path(options['directory'], 'postgresql')
+    home.mkdir(0o700)
+    account = {}
+    if os.geteuid() == 0:
+        account = {'user': ACCOUNT, 'group': ACCOUNT, 'extra_groups': []}
+    password = secrets.token_hex()
+    cluster = _new_cluster(home, password, account)
+    settings, address = _where(home, options['host'])
+    return foreign.serve(
+        [_found('postgres'), '-D', cluster, *settings], options['bond'],
+        f'{address} user={USER} password={password} dbname={DATABASE}',
+        ready=_READY, chatter='LOG:',
+        end=signal.SIGQUIT,  # at once: nobody will start it again
+        cwd=home, **account)
+
+
+def _new_cluster(home, password, account):
+    known = home / 'password'
+    known.write_text(password)
+    for path in home, known:
+        if account:
+            shutil.chown(path, account['user'], account['group'])
+    cluster = home / 'cluster'
+    # The cluster is made without syncs; what it does later has all of them.
+    made = subprocess.run(
+        [_found('initdb'), '-D', cluster, '--no-sync', '--encoding', 'UTF8',
+         '--locale', 'C', '--auth', 'scram-sha-256', '--username', USER,
+         '--pwfile', known],
+        cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        **account)
+    if made.returncode:
+        sys.exit(' '.join(made.stderr.split()))
+    with open(cluster / 'pg_hba.conf', 'a') as rules:
+        # From another network, too.
+        rules.write('host all all samenet scram-sha-256\n')
+    return cluster
+
+
+def _where(home, host):
+    """Settings that make it listen there, and how clients find it.
+
+    Without a host, it listens at a unix socket.
+    """
+    if host is None:
+        settings = {'listen_addresses': '', 'unix_socket_directories': home}
+        host, port = home, 5432
+    else:
+        port = foreign.free_port(host)
+        settings = {'listen_addresses': host, 'unix_socket_directories': ''}
+    settings['port'] = port
+    return (
+        [f'--{name}={value}' for name, value in settings.items()],
+        f'host={host} port={port}')
+
+
+if __name__ == '__main__':
+    sys.exit(main(json.loads(sys.argv[1])))

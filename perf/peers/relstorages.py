@@ -1,0 +1,124 @@
+"""RelStorage over PostgreSQL and SQLite, as peers of ZEO.
+
+It is not part of this project: who wants to compare installs it, and the
+database, beside it.  History is kept, as FileStorage keeps it.
+
+There is no event loop.  Each storage asks the database at the begin of each
+transaction what has changed, where a client of ZEO was told: that counts in
+the time of a transaction, not of an object.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+
+import ZODB.config
+
+from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.pinning import Pinning
+from fsyncstorage.timing.servers import served
+
+from . import postgresql
+
+CONFIGURATION = """\
+%import relstorage
+<relstorage>
+  keep-history true
+  blob-dir {blobs}
+  {database}
+</relstorage>
+"""
+
+POSTGRESQL_SECTION = """\
+<postgresql>
+  driver psycopg2
+  dsn {dsn}
+</postgresql>
+"""
+
+#: Its default, synchronous NORMAL, is not durable.
+SQLITE_SECTION = """\
+<sqlite3>
+  data-dir {directory}
+  <pragmas>
+    synchronous FULL
+  </pragmas>
+</sqlite3>
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class RelStorageSite:
+    """Subclasses have the `database`, a context manager: a server, and the
+    section of a configuration."""
+
+    name: str
+    summary: str
+    #: Where a server listens.
+    host: str = '127.0.0.1'
+
+    # PostgreSQL keeps what it has read in buffers of its own, SQLite reads by
+    # itself.
+    can_be_slowed = takes_light_clients = alone = False
+    ways = blobsites.CACHE
+
+    def missing(self):
+        """What of it is not installed, or None."""
+        if importlib.util.find_spec('relstorage') is None:
+            return 'RelStorage is not installed'
+        return None
+
+    @contextlib.contextmanager
+    def running(self, directory, *, socket, pin, **others):
+        """A `Site` on an empty directory.
+
+        Each time that a client opens its storage it has a new blob cache.
+        """
+        with self.database(directory, socket, pin) as (server, section):
+
+            def open_storage():
+                return ZODB.config.storageFromString(CONFIGURATION.format(
+                    blobs=blobsites.new_cache(directory), database=section))
+
+            # Clients are forked: none of them has to import it.
+            open_storage().close()
+            yield served.Site(server, None, open_storage)
+
+
+class PostgreSQLSite(RelStorageSite):
+
+    def missing(self):
+        if importlib.util.find_spec('psycopg2') is None:
+            return 'psycopg2 is not installed'
+        return super().missing() or postgresql.missing()
+
+    @contextlib.contextmanager
+    def database(self, directory, socket, pin):
+        with served.running(
+                postgresql.__name__, directory, pin,
+                host=None if socket else self.host) as server:
+            yield server, POSTGRESQL_SECTION.format(dsn=server.address)
+
+
+class SQLiteSite(RelStorageSite):
+
+    @contextlib.contextmanager
+    def database(self, directory, socket, pin):
+        Pinning(pin).start_clients()
+        yield served.Nobody(cpu_seconds=0.0), SQLITE_SECTION.format(
+            directory=os.path.join(directory, 'sqlite'))
+
+
+POSTGRESQL = PostgreSQLSite(
+    'relstorage:postgresql',
+    'RelStorage, PostgreSQL with its durable defaults')
+SQLITE = SQLiteSite(
+    'relstorage:sqlite',
+    'RelStorage, SQLite made durable (synchronous FULL)')
+
+
+def versions(contestants):
+    """A sentence, if PostgreSQL takes part."""
+    if any(isinstance(one, PostgreSQLSite) for one in contestants):
+        yield f'PostgreSQL was {postgresql.version()}.'

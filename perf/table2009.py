@@ -1,0 +1,78 @@
+"""The table of 2009: seconds that a transaction takes, by number of clients.
+
+It has the columns and the rows of the post, and the numbers of then beside
+those of now.  There is one for each number of objects in a transaction of
+which both writes and reads were measured.
+"""
+
+from rich.text import Text
+
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.document import figures
+from fsyncstorage.timing.statistics import median
+from fsyncstorage.timing.zeo import tables as zeotables
+from fsyncstorage.timing.zeo.tables import title
+
+from . import history
+
+COLUMNS = ('write', 'cold', 'hot', 'steamin')
+
+KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
+
+
+def show_zeo(document, console):
+    """Below the tables of `fsync-time zeo`."""
+    zeotables.show(document, console)
+    show(document, console)
+
+
+def show(document, console):
+    source = None
+    for settings, reads in tables.series(document, 'read', 'clients'):
+        place = {name: value for name, value in settings.items()
+                 if name != 'access'}
+        for theirs, writes in tables.series(document, 'write', 'clients'):
+            clients = sorted(writes.keys() & reads.keys())
+            if clients and place.items() <= theirs.items():
+                then = (history.ZEO_2009_REMOTE if 'network_delay' in place
+                        else history.ZEO_2009)
+                source = then['source']
+                tables.show_table(
+                    console, title(settings, 'A transaction'), _table(
+                        clients, _measured(document, writes, reads),
+                        then['seconds'].get(str(settings['objects']), {})))
+    if source is not None:
+        console.print(Text(KEY.format(source=source), 'dim'))
+
+
+def _measured(document, writes, reads):
+    """As the history is: by contestant and number of clients."""
+    return {
+        contestant: {
+            str(number): [
+                _median(document, writes[number], contestant, 'write'),
+                *(_median(document, reads[number], contestant, column)
+                  for column in COLUMNS[1:])]
+            for number in writes.keys() & reads.keys()}
+        for contestant in document['contestants']}
+
+
+def _median(document, race, contestant, column):
+    values = figures(document, race, contestant, f'{column}_seconds')
+    return median(values) if values else None
+
+
+def _table(clients, *measured):
+    """One storage below the other, with a row for each number of clients."""
+    table = tables.new_table('clients')
+    for column in COLUMNS:
+        table.add_column(column, justify='right')
+    for rows in measured:
+        for name, of_name in rows.items():
+            table.add_row(Text(name, 'bold'))
+            for number in clients:
+                if seconds := of_name.get(str(number)):
+                    table.add_row(f'  {number}', *(
+                        '-' if value is None else f'{value:.6f}'
+                        for value in seconds))
+    return table

@@ -1,0 +1,74 @@
+"""A program: nginx, with the driver as its watchman.
+
+It sends the files of a directory: to everybody below `/plain/`, and to whom
+an application behind it says so by `X-Accel-Redirect`.  It has a port of its
+own, and all that it writes is in a directory of its own.
+
+It speaks with the driver as `served` says.  It ends when nobody can speak to
+it any more, or the driver is gone.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import string
+import subprocess
+import sys
+
+from .. import foreign
+from .applications import LOCATION
+from .program import BACKLOG
+
+PLAIN = '/plain/'
+
+_HOST = '127.0.0.1'
+
+#: Where nobody listens: all that is asked for then is below `/plain/`.
+_NO_APPLICATION = _HOST, 1
+
+#: It listens by then.
+_READY = 'start worker processes'
+
+
+def missing():
+    """What is not installed, or None."""
+    return None if _found() else 'nginx is not installed'
+
+
+def version():
+    """Of nginx, or None if there is none."""
+    if missing():
+        return None
+    said = subprocess.run(
+        [_found(), '-v'], capture_output=True, text=True).stderr
+    # nginx version: nginx/1.22.1
+    return said.strip().rpartition('/')[2]
+
+
+def _found():
+    # Debian has it in a directory that is in root's PATH alone.
+    return foreign.found('nginx', '/usr/sbin')
+
+
+def main(options):
+    """With the options of `served.running`; returns when nginx ends."""
+    home = pathlib.Path(options['directory'])
+    port = foreign.free_port(_HOST)
+    address, number = options['application'] or _NO_APPLICATION
+    template = pathlib.Path(__file__).with_name('nginx.conf').read_text()
+    path = home / 'nginx.conf'
+    path.write_text(string.Template(template).substitute(
+        home=home, listen=f'{_HOST}:{port} backlog={BACKLOG}', plain=PLAIN,
+        location=LOCATION, files=options['files'],
+        application=f'{address}:{number}',
+        # Its workers have to read what belongs to this user alone.
+        user='user root;' if os.geteuid() == 0 else ''))
+    return foreign.serve(
+        [_found(), '-p', home, '-c', path, '-e', 'stderr'], options['bond'],
+        [_HOST, port], ready=_READY, chatter='[notice]',
+        end=signal.SIGTERM)  # at once, whatever is being sent
+
+
+if __name__ == '__main__':
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,120 @@
+"""A program: a web application, in waitress or in gunicorn.
+
+The server runs on a socket that was bound before, so nobody has to look for
+its port.  Each process that serves opens the database by itself, behind the
+last fork, and says so; then the driver is told the address.
+
+It speaks with the driver as `served` says.  It ends when nobody can speak to
+it any more, or the driver is gone.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+
+from fsyncstorage.timing import supervisor
+from fsyncstorage.timing.servers import served
+
+from . import applications
+
+#: Who wants to connect while all threads are busy.
+BACKLOG = 1024
+
+#: Bytes of an answer that waitress keeps when the client is slow to take them;
+#: its default is 16 MB, which shows in the memory of who sends large files.
+MOST_UNSENT = 1 << 18
+
+#: For gunicorn to answer what it has begun.
+_GRACE = 2
+
+
+def main(options):
+    """With the options of `served.running`; returns when the server ends.
+
+    The application is one of `applications`, made with the options.
+    """
+    os.chdir(options['directory'])
+    supervisor.inherit(options['bond'])
+    supervisor.follow()
+    application = getattr(applications, options['application'])(options)
+    listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
+    reader, writer = os.pipe()
+    parent, answering = os.getpid(), threading.Thread(
+        target=_answer, daemon=True, args=(
+            os.fdopen(reader), options['processes'], listener.getsockname()))
+    answering.start()
+
+    def make():
+        try:
+            application.open()
+        except Exception as error:
+            os.write(writer, f'{supervisor.one_line(error)}\n'.encode())
+            if os.getpid() == parent:
+                answering.join()  # it says so, and ends this process
+            os._exit(1)
+        os.write(writer, b'\n')
+        return application
+
+    SERVERS[options['server']](
+        listener, make, options['processes'], options['threads'])
+
+
+def _answer(opened, processes, address):
+    for _ in range(processes):
+        if failure := opened.readline().strip():
+            print(f'the database cannot be opened: {failure}',
+                  file=sys.stderr, flush=True)
+            os._exit(1)
+    served.tell(address)
+    served.answer()
+    # Gunicorn ends its workers, too.
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# Each is called with a function that makes the application, for each process
+# that serves to call.
+
+def _waitress(listener, make, processes, threads):
+    import waitress
+    waitress.serve(
+        make(), sockets=[listener], threads=threads,
+        outbuf_high_watermark=MOST_UNSENT)
+
+
+def _gunicorn(listener, make, processes, threads):
+    from gunicorn.app.base import BaseApplication
+
+    settings = {
+        'bind': f'fd://{listener.detach()}',
+        'workers': processes,
+        'threads': threads,
+        # The thread that does is the parent's alone.
+        'post_fork': lambda arbiter, worker: supervisor.follow(),
+        'graceful_timeout': _GRACE,
+        # It would be in the home; older releases have none.
+        'control_socket_disable': True,
+    }
+
+    class Application(BaseApplication):
+
+        def load_config(self):
+            for name in settings.keys() & self.cfg.settings.keys():
+                self.cfg.set(name, settings[name])
+
+        def load(self):  # in the worker
+            return make()
+
+    Application().run()
+
+
+SERVERS = {
+    'waitress': _waitress,
+    'gunicorn': _gunicorn,
+}
+
+
+if __name__ == '__main__':
+    main(json.loads(sys.argv[1]))

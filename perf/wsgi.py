@@ -1,0 +1,153 @@
+"""A web application over ZEO: one process with threads, or several processes?
+
+A small application reads a page and ten objects in it.  It runs in waitress
+(one process with four threads) and in gunicorn (one process with four threads,
+and four processes with one).  README.rst says how to read the tables.
+
+Each client is a process that asks, reads the answer, and asks again, by
+`http.client`, with a new connection for each request, as nginx makes them in
+front of such a server.  A connection that is kept would stay with the process
+that took it, however busy that is.
+"""
+
+import functools
+import importlib.util
+import itertools
+import os
+
+from rich.text import Text
+
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing import population
+from fsyncstorage.timing import processes as clients
+from fsyncstorage.timing import tables
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
+from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.zeo.tables import title
+
+from . import history
+from .campaign import Campaign
+from .claims import Claim
+from .web import applications
+from .web import load
+from .web import program
+from .web import sites
+
+#: By name: a server, its processes, and the threads of each.
+ONE, MANY = 'gunicorn, 1 x 4', 'gunicorn, 4 x 1'
+LAYOUTS = {
+    'waitress, 1 x 4': ('waitress', 1, 4),
+    ONE: ('gunicorn', 1, 4),
+    MANY: ('gunicorn', 4, 1),
+}
+
+#: Requests at a time, as in a post of 2009.
+CONCURRENCY = _, CROWD = 1, 8
+
+#: As usual, and in a quick run.
+SECONDS = 3.0, 0.5
+
+FIGURE = 'requests_per_second'
+
+KEY = (
+    f'Requests a second: {tables.RATES_KEY} 1 x 4 is one process with 4'
+    ' threads. p50 and p99 are of one request. Clients make a connection for'
+    ' each request, and share the processors with the servers: 100 % of CPU is'
+    ' one of them.')
+
+def races(quick):
+    return [
+        race(layout=layout, concurrency=concurrency,
+             seconds=SECONDS[quick], sync_latency=0.0,
+             loop=loops.installed()[-1],  # as ZEO does
+             socket=False, pin=pinning.FREE)
+        for concurrency in CONCURRENCY for layout in LAYOUTS]
+
+
+def race(**settings):
+    return Race('wsgi', settings, measure,
+                (FIGURE, 'p50_seconds', 'p99_seconds'))
+
+
+def measure(contestant, directory, *, layout, concurrency, seconds,
+            **site_settings):
+    """Time the requests to a server over one contestant; the figures."""
+    server, processes, threads = LAYOUTS[layout]
+    home = os.path.join(directory, 'web')
+    os.mkdir(home)
+    with contestant.running(directory, **site_settings) as site:
+        population.plant(site, page=applications.CHILDREN)
+        with served.running(
+                program.__name__, home, pinning.FREE, server=server,
+                processes=processes, threads=threads,
+                application=applications.Page.__name__,
+                storage=sites.section(contestant.name, home, site.address)
+                ) as web:
+            stretches = clients.run(
+                served.Site(web, web.address, None),
+                [asking(web.address, seconds)] * concurrency).results
+    durations = clients.durations(stretches)
+    took = clients.seconds(stretches)
+    return {
+        'requests': len(durations),
+        'seconds': took,
+        FIGURE: len(durations) / took,
+        **clients.percentiles(durations),
+        'loaders_cpu': sum(each.cpu for each in stretches) / took,
+    }
+
+
+def asking(address, seconds):
+    """A job that returns a stretch."""
+    ask = functools.partial(load.fetch, address, '/')
+
+    def job(start):
+        ask()
+        start()
+        return clients.timed(itertools.repeat(ask), seconds)
+
+    return job
+
+
+def show(document, console):
+    tables.show_machine(document, console)
+    tables.show_grids(document, console, [GRID])
+    key = KEY.format(baseline=document['baseline'])
+    console.print(Text(f'{key}\n{history.WSGI_2009}\n', 'dim'))
+
+
+def _remarks(settings, figure):
+    yield from tables.percentiles(figure)
+    yield f'clients: {figure("loaders_cpu"):.0%} CPU'
+
+
+GRID = tables.Grid(
+    'wsgi', lambda shared: title(
+        shared, f'{count(shared["concurrency"], "request")} at a time'),
+    FIGURE, 'layout', str, _remarks)
+
+
+def claims(document):
+    """That several processes are worth it, while several requests wait."""
+    for name in document['contestants']:
+        yield Claim(
+            f'{name}: {MANY} against {ONE}, {count(CROWD, "request")} at a'
+            ' time', 'wsgi', {'layout': MANY, 'concurrency': CROWD}, name,
+            FIGURE, against=name, at_least=1.0,
+            against_settings={'layout': ONE, 'concurrency': CROWD})
+
+
+def obstacle(directory):
+    for server in program.SERVERS:
+        if importlib.util.find_spec(server) is None:
+            return f'{server} is not installed'
+    return None
+
+
+CAMPAIGNS = [Campaign(
+    'wsgi', 'a web application: one process with threads, or several',
+    [CONTESTANTS[name] for name in (sites.STOCK, sites.OURS)], races,
+    rounds=7, claims=claims, show=show, obstacle=obstacle)]

@@ -1,0 +1,117 @@
+"""Cold reads over ZEO, of a server whose data are on the disk alone.
+
+The server of a new database has all of it in memory; that of a large one has
+not, and there the disk decides what a cold read costs.  Before each cold
+stretch the data file is dropped from the page cache; the objects are far apart
+in it, nothing is read ahead, and each client reads objects of its own: nothing
+that is read brings anything along for another read.
+
+As fast as the disk is, and with 8 ms added to each read of it, as a spinning
+one takes.  The tables say how many reads an object really took: about one, for
+the system may keep some pages that it was told to drop, and clients also read
+where their objects are.
+"""
+
+import dataclasses
+import os
+
+from persistent.mapping import PersistentMapping
+
+from fsyncstorage.timing import loops
+from fsyncstorage.timing import pinning
+from fsyncstorage.timing import processes
+from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.population import small_object
+from fsyncstorage.timing.servers.zeo import CONTESTANTS
+from fsyncstorage.timing.servers.zeo import DATA_FILE
+from fsyncstorage.timing.wording import duration
+from fsyncstorage.timing.zeo import reading
+
+from . import colddisk
+from .campaign import Campaign
+
+#: Of a read of the disk.
+LATENCIES = 0.0, 0.008
+
+#: Read by each client; and in a quick run.
+OBJECTS = 334, 20
+
+#: No read for a small object is longer.
+_SPACE = 'x' * (8 << 10)
+
+#: By what is timed, the figure that has its reads of the disk.
+MISSES = {'cold': 'cold_misses', 'prefetch': 'prefetch_misses'}
+
+
+def cold(site):
+    """A contestant whose server waits for the disk."""
+    return dataclasses.replace(site, program=colddisk.__name__)
+
+
+def races(quick):
+    site = {'loop': loops.installed()[-1], 'pin': pinning.FREE,
+            'socket': False, 'sync_latency': 0.0}
+    return [
+        race(clients=clients, objects=1, access='get', read_latency=latency,
+             planted=OBJECTS[quick], **site)
+        for latency in LATENCIES for clients in ((1,) if quick else (1, 4))]
+
+
+def race(**settings):
+    return Race('read', settings, measure, (
+        'cold_per_second', 'cold_p50_seconds', 'prefetch_per_second',
+        *MISSES.values()))
+
+
+def measure(contestant, directory, *, clients, objects, access, planted,
+            **site_settings):
+    """Time the reads of one contestant; the figures of it."""
+    figures = {}
+    with contestant.running(directory, **site_settings) as site:
+        groups = [reading.Group(*group, access, objects)
+                  for group in plant(site, clients, planted)]
+        for missed, ways in zip(
+                MISSES.values(), (reading.ONE_BY_ONE, reading.PREFETCH)):
+            colddisk.drop(os.path.join(directory, DATA_FILE))
+            before = site.server.usage()['misses']
+            figures.update(reading.read(site, groups, ways))
+            misses = site.server.usage()['misses'] - before
+            figures[missed] = misses / (
+                clients * (planted - planted % objects))
+    return figures
+
+
+def plant(site, clients, number):
+    """Names and oids of groups of objects, one for each client.
+
+    No two are on the same page of a data file: that has them in the order in
+    which they are met, and what is between them.
+    """
+
+    def job(start):
+        made = {
+            f'of client {client}': [small_object(n) for n in range(number)]
+            for client in range(clients)}
+        with processes.database(site) as db:
+            with db.transaction() as connection:
+                for group, objects in made.items():
+                    connection.root()[group] = PersistentMapping(
+                        spaced=[(one, PersistentMapping(filling=_SPACE))
+                                for one in objects],
+                        all=objects)
+            return [(group, [one._p_oid for one in objects])
+                    for group, objects in made.items()]
+
+    return processes.run(site, [job]).results[0]
+
+
+def added(contestants):
+    yield (
+        'Objects were dropped from the page cache before cold reads, and'
+        f' {" or ".join(map(duration, LATENCIES))} added to each read of one.')
+
+
+CAMPAIGNS = [Campaign(
+    'zeo_cold', 'cold reads over ZEO, of a server that has to read its disk',
+    [cold(CONTESTANTS['zeo']), cold(CONTESTANTS['fsync-client'])],
+    races, rounds=5, added=added, obstacle=colddisk.obstacle)]

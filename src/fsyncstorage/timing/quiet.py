@@ -1,0 +1,85 @@
+"""What others did with the processors while samples were taken.
+
+Others are all processes but the driver and those of its samples, and other
+machines on the same host, as far as they took processors away (steal).  The
+threads of the kernel are not: they write to the disk for the samples.
+
+It is known on Linux, from counters that tick a hundred times a second: a short
+sample says little by itself, and all samples of a round say enough.
+"""
+
+import contextlib
+import os
+import pathlib
+import resource
+import time
+
+#: Of one processor: a machine where others use more is not quiet.
+MOST = 0.1
+
+_PROC = pathlib.Path('/proc')
+#: The process whose children are the threads of the kernel.
+_KERNEL = '2'
+
+
+class Watch:
+    """From when it is made on."""
+
+    def __init__(self):
+        self._began, self._others = time.monotonic(), _others()
+
+    def seen(self):
+        """Seconds, and the processor time of others; None where unknown."""
+        if self._others is None:
+            return None
+        return {
+            'seconds': time.monotonic() - self._began,
+            # They were not counted all at the same moment.
+            'cpu_seconds': max(0.0, _others() - self._others)}
+
+
+def share(document):
+    """Of one processor, in the worst of its rounds; None where unknown."""
+    rounds = {}
+    for sample in document['samples']:
+        if seen := sample.get('others'):
+            rounds.setdefault(sample['round'], []).append(seen)
+    return max((
+        sum(one['cpu_seconds'] for one in seen)
+        / sum(one['seconds'] for one in seen)
+        for number, seen in rounds.items() if number > 0), default=None)
+
+
+def warning(document):
+    """A sentence, if the machine was not quiet; or nothing."""
+    found = share(document)
+    if found is None or found <= MOST:
+        return ''
+    return (f'THE MACHINE WAS NOT QUIET: others used {found:.0%} of a'
+            ' processor, in the worst of the rounds.')
+
+
+def _others():
+    """Processor seconds of others since the machine was started."""
+    try:
+        # cpu user nice system idle iowait irq softirq steal ...
+        _, user, nice, system, _, _, _, _, steal, *_ = (
+            _PROC / 'stat').read_text().partition('\n')[0].split()
+    except (OSError, ValueError):
+        return None  # not Linux
+    ticks = sum(map(int, (user, nice, system, steal))) - _of_kernel()
+    ours = sum(sum(resource.getrusage(whose)[:2]) for whose in (
+        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return ticks / os.sysconf('SC_CLK_TCK') - ours
+
+
+def _of_kernel():
+    """Ticks of its threads."""
+    ticks = 0
+    for path in _PROC.glob('[0-9]*/stat'):
+        with contextlib.suppress(OSError):  # it has ended
+            # 123 (kworker/0:1) S 2 ...; the name may have anything in it
+            fields = path.read_text().rpartition(') ')[2].split()
+            if fields[1] == _KERNEL:
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks
