@@ -42,15 +42,18 @@ def main(options):
     application = getattr(applications, options['application'])(options)
     listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
     reader, writer = os.pipe()
-    threading.Thread(target=_answer, daemon=True, args=(
-        os.fdopen(reader), options['processes'],
-        listener.getsockname())).start()
+    parent, answering = os.getpid(), threading.Thread(
+        target=_answer, daemon=True, args=(
+            os.fdopen(reader), options['processes'], listener.getsockname()))
+    answering.start()
 
     def make():
         try:
             application.open()
         except Exception as error:
             os.write(writer, f'{supervisor.one_line(error)}\n'.encode())
+            if os.getpid() == parent:
+                answering.join()  # it says so, and ends this process
             os._exit(1)
         os.write(writer, b'\n')
         return application
