@@ -238,6 +238,28 @@ class Calls(TestCase):
         self.storage.tpc_finish(transaction)
         self.check_what_is_in_the_file(2)
 
+    def test_a_record_that_is_not_bytes(self):
+        """What is empty would be read as the end of the object; the rest is
+        refused before anything of the record is kept."""
+        transaction = begin(self.storage)
+        for data in '', 'text', [], 5:
+            for call in (
+                lambda: self.storage.store(
+                    oid(2), b'\0' * 8, data, '', transaction),
+                lambda: self.storage.restore(
+                    oid(2), self.storage._tid, data, '', None, transaction),
+            ):
+                with self.assertRaisesRegex(TypeError, 'a record is bytes'):
+                    call()
+        with self.assertRaisesRegex(TypeError, 'a record is bytes'):
+            self.storage.store(oid(2), b'\0' * 8, None, '', transaction)
+        self.storage.store(oid(3), b'\0' * 8, bytearray(b'x'), '', transaction)
+        self.storage.tpc_vote(transaction)
+        tid = self.storage.tpc_finish(transaction)
+        self.assertEqual(self.storage.load(oid(3)), (b'x', tid))
+        self.assertEqual(len(self.storage), 2)
+        self.check_what_is_in_the_file(2)
+
     def test_a_status_that_no_transaction_has(self):
         """At the next opening it would be unfinished, undone or damaged."""
         for status in 'c', 'u', 'x', '', '  ', b'c':

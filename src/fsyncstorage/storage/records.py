@@ -82,7 +82,9 @@ class Records:
                 ' would be left')
 
     def _refuse_data(self, data):
-        if data == b'':
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f'a record is bytes, not {type(data).__name__}')
+        if not data:
             raise StorageError(
                 'a record without data would be read as one that points back'
                 ' to another: the file would be damaged')
@@ -166,7 +168,8 @@ class Records:
         if version:
             raise TypeError('Versions are no-longer supported')
         self._refuse_oid(oid)
-        self._refuse_data(data)
+        if data is not None:
+            self._refuse_data(data)
         if oid > self._oid:
             self.set_max_oid(oid)
         back = self._place_of_same(prev_txn, oid, data)
