@@ -152,6 +152,12 @@ class Pointers(TestCase):
         with self.assertRaisesRegex(UndoError, 'Invalid transaction id'):
             find(p64(7), 0)
 
+    def test_a_storage_that_only_reads(self):
+        reader = self.open(read_only=True)
+        self.assertEqual(reader._txn_find(self.first, 0), 4)
+        self.assertEqual(reader._data_find(4, oid(2), b'two'),
+                         reader._lookup_pos(oid(2)))
+
     def test_behind_a_pack_nothing_is_found_to_undo(self):
         self.storage.pack(time.time() + 1, lambda data: [], gc=False)
         self.assertTrue(self.storage._txn_find(self.second, 0))

@@ -60,6 +60,8 @@ class Records:
     @property
     def _appended(self):
         """What the commit machinery sees (I6); the commit lock is held."""
+        if self._flusher is None:  # only read
+            return self._view
         return View(self._file, self._index, self._pos,
                     self._flusher.appended.tid)
 
