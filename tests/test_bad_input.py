@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 import unittest
+from base64 import encodebytes
+from unittest import mock
 
 import zc.lockfile
 from ZODB.BaseStorage import TransactionRecord
@@ -15,12 +17,14 @@ from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import durability
 from fsyncstorage.storage import records
+from fsyncstorage.storage import undo
 
 from .support import TestCase
 from .support import begin
@@ -236,6 +240,41 @@ class Calls(TestCase):
                 call()
         self.storage.tpc_vote(transaction)
         self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(2)
+
+    def test_an_id_that_no_transaction_has(self):
+        """All of the file is not read for it, with the commit lock held."""
+        transaction = begin(self.storage)
+        with mock.patch.object(undo, '_read', side_effect=AssertionError):
+            for wrong in b'', b'AAAA', encodebytes(b'123456789').rstrip():
+                with self.assertRaisesRegex(UndoError, 'Invalid'):
+                    self.storage.undo(wrong, transaction)
+            with self.assertRaisesRegex(UndoError, 'Invalid'):
+                self.storage.restore(oid(2), self.storage._tid, b'x', '',
+                                     b'short', transaction)
+        self.storage.tpc_abort(transaction)
+        self.still_works()
+
+    def test_a_record_that_is_not_bytes(self):
+        """What is empty would be read as the end of the object; the rest is
+        refused before anything of the record is kept."""
+        transaction = begin(self.storage)
+        for data in '', 'text', [], 5:
+            for call in (
+                lambda: self.storage.store(
+                    oid(2), b'\0' * 8, data, '', transaction),
+                lambda: self.storage.restore(
+                    oid(2), self.storage._tid, data, '', None, transaction),
+            ):
+                with self.assertRaisesRegex(TypeError, 'a record is bytes'):
+                    call()
+        with self.assertRaisesRegex(TypeError, 'a record is bytes'):
+            self.storage.store(oid(2), b'\0' * 8, None, '', transaction)
+        self.storage.store(oid(3), b'\0' * 8, bytearray(b'x'), '', transaction)
+        self.storage.tpc_vote(transaction)
+        tid = self.storage.tpc_finish(transaction)
+        self.assertEqual(self.storage.load(oid(3)), (b'x', tid))
+        self.assertEqual(len(self.storage), 2)
         self.check_what_is_in_the_file(2)
 
     def test_a_status_that_no_transaction_has(self):

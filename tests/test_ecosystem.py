@@ -8,6 +8,7 @@ import ZODB.FileStorage.fspack
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
 from ZODB.TimeStamp import TimeStamp
@@ -152,6 +153,12 @@ class Pointers(TestCase):
         with self.assertRaisesRegex(UndoError, 'Invalid transaction id'):
             find(p64(7), 0)
 
+    def test_a_storage_that_only_reads(self):
+        reader = self.open(read_only=True)
+        self.assertEqual(reader._txn_find(self.first, 0), 4)
+        self.assertEqual(reader._data_find(4, oid(2), b'two'),
+                         reader._lookup_pos(oid(2)))
+
     def test_behind_a_pack_nothing_is_found_to_undo(self):
         self.storage.pack(time.time() + 1, lambda data: [], gc=False)
         self.assertTrue(self.storage._txn_find(self.second, 0))
@@ -177,6 +184,28 @@ class Pointers(TestCase):
         self.assertEqual(
             self.storage._data_find(position, oid(1), b'anything'),
             self.storage._lookup_pos(oid(1)))
+
+
+class BlobFiles(TestCase):
+
+    def test_the_hook_of_the_mixin(self):
+        """The file belongs to the transaction: an abort takes it back."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        path = os.path.join(storage.temporaryDirectory(), 'upload')
+        for end in 'tpc_abort', 'tpc_finish':
+            with open(path, 'wb') as file:
+                file.write(b'content')
+            transaction = begin(storage)
+            storage.store(oid(1), z64, b'x', '', transaction)
+            tid = storage._tid
+            storage._blob_storeblob(oid(1), tid, path)
+            storage.tpc_vote(transaction)
+            getattr(storage, end)(transaction)
+            self.assertEqual(
+                os.path.exists(storage.fshelper.getBlobFilename(oid(1), tid)),
+                end == 'tpc_finish')
+        with self.assertRaises(StorageTransactionError):
+            storage._blob_storeblob(oid(1), tid, path)
 
 
 class Public(TestCase):

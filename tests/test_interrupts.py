@@ -119,6 +119,28 @@ class EveryLine(TestCase):
         self.assertEqual(found, in_file)
 
 
+class Memory(TestCase):
+    """To free that of a large transaction takes its time."""
+
+    def test_an_interrupt_while_it_is_freed(self):
+        storage = self.open()
+        for number, end in enumerate(('tpc_abort', 'tpc_finish')):
+            transaction = vote(storage, {number: b'x'})
+            locked = []
+
+            def interrupted():
+                locked.append(storage._commit_lock.locked())
+                raise KeyboardInterrupt
+
+            storage._begun.close = interrupted
+            with self.subTest(end), self.assertRaises(KeyboardInterrupt):
+                getattr(storage, end)(transaction)
+            storage.tpc_abort(transaction)  # as transaction managers do
+            self.assertEqual(locked, [False])
+            self.assertFalse(storage._commit_lock.locked())
+            commit(storage, {number + 10: b'x'})
+
+
 class Blobs(TestCase):
 
     def test_an_abort_after_the_append_takes_nothing_back(self):
@@ -136,9 +158,10 @@ class Blobs(TestCase):
                           transaction)
         storage.tpc_vote(transaction)
         tid = storage._tid
-        storage._begun.close = mock.Mock(side_effect=[KeyboardInterrupt, None])
-        with self.assertRaises(KeyboardInterrupt):
-            storage.tpc_finish(transaction)
+        with mock.patch.object(
+                storage, '_leave', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                storage.tpc_finish(transaction)
         storage.tpc_abort(transaction)
         commit(storage, {2: b'x'})
         self.assertEqual(storage.load(oid(1)), (b'blob', tid))

@@ -1,6 +1,7 @@
 """Wrappers, and ends of all kinds: signals, packs under way, wrong files."""
 
 import contextlib
+import functools
 import socket
 import ssl
 from unittest import mock
@@ -43,6 +44,20 @@ class Wrappers(Served):
 
     def test_one_that_begins_in_its_own_way(self):
         server = self.serve(OwnBegin(self.path()))
+        peer = self.connect(server)
+        tid = peer.commit({1: b'data'})
+        self.assertEqual(peer.load(1), (b'data', tid))
+        self.assertFalse(server.services['1'].commits_in_loop)
+
+    def test_one_whose_begin_looks_like_ours(self):
+        """A decorator copies what is noted on the function, too."""
+        class Decorated(FsyncStorage):
+
+            @functools.wraps(FsyncStorage.tpc_begin)
+            def tpc_begin(self, transaction, tid=None, status=' '):
+                super().tpc_begin(transaction, tid, status)
+
+        server = self.serve(Decorated(self.path()))
         peer = self.connect(server)
         tid = peer.commit({1: b'data'})
         self.assertEqual(peer.load(1), (b'data', tid))

@@ -5,6 +5,7 @@ from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import p64
 from ZODB.utils import z64
@@ -87,6 +88,48 @@ class Objects(TestCase):
         with self.assertRaisesRegex(StorageTransactionError, 'was voted'):
             transaction.add(oid(1), TID, 0, b'one')
         self.assertEqual(transaction.places, {})
+
+    def test_a_record_that_failed_leaves_no_gap(self):
+        """The next one is where its pointer says, not behind what there is of
+        the other."""
+        for size in 1, module.SPOOL_IN_MEMORY + 1:
+            with self.subTest(size):
+                transaction = self.made()
+                transaction.add(oid(1), TID, 0, bytes(size))
+                with self.assertRaises(TypeError):
+                    transaction.add(oid(2), TID, 0, 'text')
+                transaction.add(oid(3), TID, 0, b'three')
+                found = self.written(transaction)
+                self.assertEqual(
+                    {each.oid: each.position for each in found.records},
+                    transaction.places)
+                self.assertEqual(sorted(transaction.places), [oid(1), oid(3)])
+
+    def test_a_vote_that_failed_can_be_followed_by_records(self):
+        transaction = self.made()
+        for number in range(5):  # more than one write takes
+            transaction.add(oid(number), TID, 0, bytes(module.COPY_CHUNK // 2))
+        file = mock.Mock()
+        file.write_at.side_effect = [None, OSError(28, 'no space')]
+        with self.assertRaises(OSError):
+            transaction.write(file, 4)
+        transaction.add(oid(5), TID, 0, b'five')
+        found = self.written(transaction)
+        self.assertEqual(
+            {each.oid: each.position for each in found.records},
+            transaction.places)
+        self.assertEqual(found.seal, seal.SOUND)
+
+    def test_a_spool_that_lost_its_end(self):
+        """Half a transaction is no transaction; and its vote ends."""
+        for size in 1, module.SPOOL_IN_MEMORY + 1, 3 * module.COPY_CHUNK:
+            with self.subTest(size):
+                transaction = self.made()
+                transaction.add(oid(1), TID, 0, bytes(size))
+                transaction._spool.truncate(transaction._size - 1)
+                with self.assertRaisesRegex(StorageError, 'are lost'):
+                    self.written(transaction)
+                self.assertEqual(transaction.end, 0)
 
     def test_fields_that_do_not_fit(self):
         for text, metadata in (

@@ -57,6 +57,13 @@ class _News:
         self.error = None
 
 
+def _need_not_wait(begin):
+    """A wrapper's own begin has no such mark, or (functools.wraps) that of the
+    one it calls."""
+    return (getattr(begin, 'need_not_wait', False)
+            and not hasattr(begin, '__wrapped__'))
+
+
 class Service:
 
     def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
@@ -88,9 +95,8 @@ class Service:
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
         self.own_publishing = getattr(storage, 'own_publishing', None)
-        # Unless a wrapper has a begin of its own.
-        self.commits_in_loop = bool(self.own_publishing) and getattr(
-            storage.tpc_begin, 'need_not_wait', False)
+        self.commits_in_loop = (
+            bool(self.own_publishing) and _need_not_wait(storage.tpc_begin))
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records()

@@ -191,8 +191,8 @@ class Commits(Records):
                 if under_way.blobs is not None:
                     under_way.blobs.take_back()
             finally:
-                under_way.close()
                 self._commit_lock.release()
+        under_way.close()  # it may take its time, and be interrupted
 
     # From append to acknowledgement
 
@@ -247,9 +247,9 @@ class Commits(Records):
         """Free the commit lock, if that was not done."""
         with self._lock:  # the next one sets what is cleared here
             if self._begun is under_way:
-                under_way.close()
                 # In one line: whoever sees the one sees the other.
                 self._begun = self._commit_lock.release()
+        under_way.close()  # it may take its time, and be interrupted
 
     def _commit(self, under_way, f):
         """What the pipeline needs to know of the transaction."""

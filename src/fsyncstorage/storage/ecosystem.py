@@ -73,6 +73,13 @@ class Ecosystem:
     def _data_find(self, position, oid, data):
         return undo.find_data(self._appended, position, oid, data)
 
+    # For programs that put blob files in place by BlobStorageMixin's hook:
+    # its own would neither sync them nor take them back.
+
+    def _blob_storeblob(self, oid, serial, path):
+        under_way = self._under_way(self._transaction)
+        self._place_blob(under_way, oid, serial, path)
+
     # For an external packer of before ZODB 3.10 (zc.FileStorage), there are
     # `_lock_acquire` and the like, which BaseStorage makes.
 

@@ -61,6 +61,8 @@ class Records:
     @property
     def _appended(self):
         """What the commit machinery sees (I6); the commit lock is held."""
+        if self._flusher is None:  # only read
+            return self._view
         return View(self._file, self._index, self._pos,
                     self._flusher.appended.tid)
 
@@ -83,7 +85,9 @@ class Records:
                 ' would be left')
 
     def _refuse_data(self, data):
-        if data == b'':
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f'a record is bytes, not {type(data).__name__}')
+        if not data:
             raise StorageError(
                 'a record without data would be read as one that points back'
                 ' to another: the file would be damaged')
@@ -167,7 +171,8 @@ class Records:
         if version:
             raise TypeError('Versions are no-longer supported')
         self._refuse_oid(oid)
-        self._refuse_data(data)
+        if data is not None:
+            self._refuse_data(data)
         if oid > self._oid:
             self.set_max_oid(oid)
         back = self._place_of_same(prev_txn, oid, data)

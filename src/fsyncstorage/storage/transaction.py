@@ -19,6 +19,7 @@ becomes of it (commits).
 
 import contextlib
 import io
+import os
 import struct
 import tempfile
 import zlib
@@ -28,6 +29,7 @@ from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
+from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
 from ZODB.utils import p64
@@ -103,8 +105,12 @@ class Transaction:
                 'a transaction that was voted takes no more records')
         place = self.start + self._header_length + self._size
         length = len(data)
-        self._spool.write(_record_header.pack(
-            oid, tid, previous, self.start, 0, length))
+        header = _record_header.pack(
+            oid, tid, previous, self.start, 0, length)
+        if self._spool.tell() != self._size:
+            # What was read, or a record or a vote that failed.
+            self._spool.seek(self._size)
+        self._spool.write(header)
         self._spool.write(data or p64(back))
         self._size += DATA_HDR_LEN + (length or 8)
         self.places[oid] = place
@@ -126,7 +132,6 @@ class Transaction:
         _, tid, _, _, _, length = _record_header.unpack(
             spool.read(DATA_HDR_LEN))
         content = spool.read(length or 8)
-        spool.seek(self._size)
         if length:
             return tid, content, 0
         return tid, b'', int.from_bytes(content, 'big')
@@ -140,6 +145,9 @@ class Transaction:
         """
         length = self._header_length + self._size
         trailer = p64(length)
+        if self._spool.seek(0, os.SEEK_END) < self._size:
+            raise StorageError('records of the transaction are lost: the file'
+                               ' that they were spooled in is too short')
         self._spool.seek(0)
         if self._size <= COPY_CHUNK:  # one write for all
             body = self._spool.read(self._size) + trailer

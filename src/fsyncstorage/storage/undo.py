@@ -124,7 +124,8 @@ def _merged(view, oid, previous, resolve, tids, data):
 def find_transaction(view, tid, stop_at_pack):
     """Where the transaction of that tid begins; what was packed cannot be
     undone."""
-    position = view.end
+    # What cannot be one is not looked for in all of the file.
+    position = view.end if len(tid) == 8 else FIRST
     while position > FIRST:
         position -= 8 + u64(_read(view, position - 8, 8))
         found, _, status, *_ = _read_header(view, position)
