@@ -420,9 +420,34 @@ class NewcomersOverTLS(BoundsTestCase):
         until(lambda: self.in_loop(lambda: len(self.server.door._needs)) == 2,
               'they have left')
 
+    def test_one_that_shakes_hands_speaks(self):
+        """It makes way only for others that do: each takes memory."""
+        self.patch(door, 'MOST_SILENT', 2)
+        self.patch(door, 'MOST_SPEAKING', 3)
+        shaking = []
+        for _ in range(5):
+            shaking.append(self.connect(handshake=False))
+            shaking[-1].sendall(b'\x16')
+            until(self.nobody_is_silent, 'it speaks')
+        for one in shaking[:2]:
+            self.until_closed(one)
+        silent = [self.connect(handshake=False) for _ in range(3)]
+        self.until_closed(silent[0])
+        shaking[2].setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            shaking[2].recv(1)
+
+    def nobody_is_silent(self):
+        silent = self.in_loop(lambda: len(self.server.door._silent))
+        return len(self.in_loop(lambda: self.server.door._needs)) and (
+            not silent)
+
     def test_the_handshake_takes_too_long(self):
         self.patch(listening, 'PATIENCE', 0.1)
-        self.until_closed(self.connect(handshake=False))
+        for said in b'', b'\x16':
+            one = self.connect(handshake=False)
+            one.sendall(said)
+            self.until_closed(one)
 
 
 class NewcomersOverTLSAndUvloop(NewcomersOverTLS):
@@ -448,8 +473,8 @@ class TheDoor(ChannelTestCase):
         return one
 
     def speaking(self, host):
-        silent, one = self.newcomer(host), self.connection()
-        self.door.speaks(silent, one)
+        one = self.newcomer(host)
+        self.door.speaks(one)
         return one
 
     def test_whose_newcomer_has_to_leave(self):
@@ -471,10 +496,21 @@ class TheDoor(ChannelTestCase):
         silent = [self.newcomer('same') for _ in range(10)]
         self.assertEqual(self.left, silent[:8])
 
-    def test_one_that_speaks_while_it_has_to_leave(self):
-        self.patch(door, 'MOST_SILENT', 1)
-        first, second = self.newcomer('one'), self.newcomer('other')
-        self.door.speaks(first, self.connection())
+    def test_one_that_becomes_a_connection(self):
+        self.patch(door, 'MOST_SPEAKING', 2)
+        connection = self.connection()
+        self.door.becomes(self.speaking('one'), connection)
+        others = [self.speaking('one') for _ in range(2)]
+        self.assertEqual(self.left, [connection])
+        for one in others:
+            self.door.leave(one)
+        self.assertEqual(self.door._left, door.descriptors())
+
+    def test_one_that_becomes_a_connection_while_it_has_to_leave(self):
+        self.patch(door, 'MOST_SPEAKING', 1)
+        first, second = self.speaking('one'), self.speaking('other')
+        self.assertEqual(self.left, [first])
+        self.door.becomes(first, self.connection())
         self.door.leave(second)
         self.assertEqual(self.door._left, door.descriptors())
 

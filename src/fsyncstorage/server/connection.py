@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         newcomer, self._newcomer = self._newcomer, None
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
         liveness.watch(transport)
-        server.door.speaks(newcomer, self)
+        server.door.becomes(newcomer, self)
         if not newcomer.greeted:
             self._write(frame(self._announcement))
 

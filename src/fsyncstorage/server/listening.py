@@ -175,6 +175,7 @@ class Newcomer:
             first = b''
         if first == self._listener.first_byte:
             self._loop.remove_reader(self._socket)
+            self._listener.server.door.speaks(self)
             self._task = self._loop.create_task(self._become_connection())
             self._task.add_done_callback(self._forget)
         else:
