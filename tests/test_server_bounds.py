@@ -373,24 +373,32 @@ class Newcomers(BoundsTestCase):
         self.assertLess(poor.accept.call_count, 100)
 
     def test_one_that_leaves_while_it_becomes_a_connection(self):
-        """Its task has not even begun."""
-        listener = self.server.acceptor
+        """In each turn of the loop that this takes; in the first, its task
+        has not even begun."""
+        for turns in range(5):
+            with self.subTest(turns=turns):
+                self.one_leaves(turns)
 
-        def leave():
-            newcomer, = listener.newcomers
-            newcomer._speaks()
-            newcomer.abort()
+    def one_leaves(self, turns):
+        speaks = listening.Newcomer._speaks
 
-        one = self.connect(handshake=False)
-        one.recv(100)
-        held = threading.Event()
-        listener.event_loop.call_soon_threadsafe(held.wait, PATIENCE)
-        listener.event_loop.call_soon_threadsafe(leave)
-        one.sendall(zeowire.frame(zeowire.HANDSHAKE))
-        held.set()
-        self.until_closed(one)
-        self.assertEqual(self.newcomers(), 0)
-        self.assertEqual(self.connections(), 0)
+        def speak_and_leave(newcomer):
+            speaks(newcomer)
+            leave_after(turns)
+
+        def leave_after(turns):
+            if turns:
+                self.server.acceptor.event_loop.call_soon(
+                    leave_after, turns - 1)
+            else:
+                self.server.door._send_away(self.server.door._speaking)
+
+        with mock.patch.object(
+                listening.Newcomer, '_speaks', speak_and_leave):
+            one = self.connect(handshake=False)
+            one.sendall(b'\0')
+            self.until_closed(one)
+        until(lambda: not self.newcomers() + self.connections(), 'it has left')
         self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
 
 

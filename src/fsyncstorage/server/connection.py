@@ -140,7 +140,9 @@ class Connection(asyncio.Protocol):
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
         liveness.watch(transport)
         server.door.becomes(newcomer, self)
-        if not newcomer.greeted:
+        if newcomer.leaves:
+            self.abort()
+        elif not newcomer.greeted:
             self._write(frame(self._announcement))
 
     def data_received(self, data):

@@ -144,6 +144,8 @@ def _never_called():
 class Newcomer:
     """A peer that has not said anything, or is shaking hands."""
 
+    #: It has to; a connection that is being made closes itself.
+    leaves = False
     _task = None
 
     def __init__(self, listener, own):
@@ -185,6 +187,8 @@ class Newcomer:
             self.abort()
 
     async def _become_connection(self):
+        if self.leaves:
+            return
         try:
             await self._loop.connect_accepted_socket(
                 self._connection, self._socket,
@@ -198,10 +202,13 @@ class Newcomer:
 
     def abort(self):
         """Close it, whatever it is doing."""
+        self.leaves = True
         if self._task is None:
             self._forget()
-        else:
+        elif self._listener.ssl_context is not None:
             self._task.cancel()
+        # Without TLS, it takes no longer to become a connection.  And uvloop
+        # tells a connection nothing of its end when this task is cancelled.
 
     def _forget(self, task=None):
         """However often it is called."""
