@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import socket
@@ -333,6 +334,14 @@ class Newcomers(BoundsTestCase):
                       logged.output[0])
         self.assertEqual(self.newcomers(), 0)
 
+    def test_the_system_says_that_there_is_a_byte_and_there_is_none(self):
+        one = self.connect(handshake=False)
+        one.recv(100)
+        newcomer, = self.in_loop(lambda: list(self.server.acceptor.newcomers))
+        self.in_loop(newcomer._speaks)
+        one.sendall(zeowire.frame(b'ruok'))
+        self.assertTrue(one.recv(100))
+
     def test_many_who_wait_to_be_let_in(self):
         """The last of them does not wait for as many turns of the loop."""
         loop, address = self.server.acceptor.event_loop, self.server.addr
@@ -367,7 +376,6 @@ class Newcomers(BoundsTestCase):
             self.in_loop(lambda: listener._listen())
             one = self.connect(handshake=False)
             until(lambda: poor.accept.called, 'it was tried')
-        poor.accept.side_effect = None
         poor.accept.side_effect = listening_to.accept
         self.assertTrue(one.recv(100))
         self.assertLess(poor.accept.call_count, 100)
@@ -449,6 +457,31 @@ class NewcomersOverTLS(BoundsTestCase):
         silent = self.in_loop(lambda: len(self.server.door._silent))
         return len(self.in_loop(lambda: self.server.door._needs)) and (
             not silent)
+
+    def test_handshakes_leave_no_garbage(self):
+        """What is part of cycles takes memory until they are collected."""
+        gc.collect()
+        self.addCleanup(gc.enable)
+        gc.disable()
+        for end in self.the_peer_goes, self.it_has_to_leave:
+            with self.subTest(end.__name__):
+                one = self.connect(handshake=False)
+                one.sendall(b'\x16')
+                until(lambda: self.handshakes() == 1, 'it shakes hands')
+                end(one)
+                until(lambda: not self.handshakes(), 'it is forgotten')
+
+    def the_peer_goes(self, one):
+        one.close()
+
+    def it_has_to_leave(self, one):
+        self.in_loop(
+            lambda: self.server.door._send_away(self.server.door._speaking))
+
+    def handshakes(self):
+        return self.in_loop(lambda: sum(
+            type(each).__name__ == 'SSLProtocol'
+            for each in gc.get_objects()))
 
     def test_the_handshake_takes_too_long(self):
         self.patch(listening, 'PATIENCE', 0.1)

@@ -14,8 +14,10 @@ Left to others: how many newcomers there may be, and which of them has to leave
 (door); what a connection may say (connection).
 """
 
+import asyncio
 import os
 import socket
+import traceback
 
 from ZEO.asyncio import server as stock
 
@@ -52,21 +54,31 @@ class Listener:
         self.newcomers = set()
         # Looked up each time: timing and tests choose another one.
         self.event_loop = stock.new_event_loop()
+        self._bound, self.sockets = None, []
+        try:
+            self._open(addr)
+        except BaseException:
+            self.close_loop()
+            raise
+        self.addr = self._reachable(addr)
+        self._listen()
+        logger.info('listening on %s', self.addr)
+
+    def _open(self, addr):
         self._bound = self.event_loop.run_until_complete(self._bind(addr))
         self.sockets = [
             socket.socket(fileno=os.dup(each.fileno()))
             for each in self._bound.sockets]
-        self.addr = self._reachable(addr)
         for each in self.sockets:
             each.setblocking(False)
             each.listen(BACKLOG)
-        self._listen()
-        logger.info('listening on %s', self.addr)
 
     def _bind(self, addr):
         """A coroutine: asyncio knows all that belongs to an address."""
         create, arguments = (
-            (self.event_loop.create_server, addr) if isinstance(addr, tuple)
+            # As in stock's, it may be one of IPv6 that has two parts more.
+            (self.event_loop.create_server, addr[:2])
+            if isinstance(addr, tuple)
             else (self.event_loop.create_unix_server, (addr,)))
         return create(_never_called, *arguments, start_serving=False)
 
@@ -128,7 +140,8 @@ class Listener:
         for each in listening:
             self.event_loop.remove_reader(each)
             each.close()
-        self._bound.close()
+        if self._bound is not None:
+            self._bound.close()
         for newcomer in list(self.newcomers):
             newcomer.abort()
 
@@ -173,6 +186,8 @@ class Newcomer:
     def _speaks(self):
         try:
             first = self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:  # the system was mistaken
+            return
         except OSError:
             first = b''
         if first == self._listener.first_byte:
@@ -193,8 +208,12 @@ class Newcomer:
             await self._loop.connect_accepted_socket(
                 self._connection, self._socket,
                 ssl=self._listener.ssl_context)
-        except OSError as error:
-            logger.info('a connection that was lost at once: %s', error)
+        except (OSError, asyncio.CancelledError) as error:
+            if isinstance(error, OSError):
+                logger.info('a connection that was lost at once: %s', error)
+            # Else asyncio's buffers, 256 KB with TLS, stay until the next
+            # collection of cycles.
+            traceback.clear_frames(error.__traceback__)
 
     def _connection(self):
         self._socket = None
