@@ -469,7 +469,11 @@ class NewcomersOverTLS(BoundsTestCase):
                 one.sendall(b'\x16')
                 until(lambda: self.handshakes() == 1, 'it shakes hands')
                 end(one)
-                until(lambda: not self.handshakes(), 'it is forgotten')
+                until(lambda: not self.in_loop(
+                    lambda: self.server.acceptor.newcomers), 'it has left')
+                for _ in range(10):  # its transport ends later
+                    self.in_loop(lambda: None)
+                self.assertEqual(self.handshakes(), 0)
 
     def the_peer_goes(self, one):
         one.close()
