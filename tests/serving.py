@@ -178,10 +178,10 @@ def state_of(data):
 class Served(TestCase):
     """With servers in threads, which end when the test does."""
 
-    def serve(self, storage=None, **options):
+    def serve(self, storage=None, address=('127.0.0.1', 0), **options):
         if storage is None:
             storage = self.open()
-        server = Server(('127.0.0.1', 0), {'1': storage}, **options)
+        server = Server(address, {'1': storage}, **options)
         thread = Thread(server.loop)
         self.addCleanup(thread.result)
         self.addCleanup(server.close)

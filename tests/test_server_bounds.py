@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import socket
@@ -333,6 +334,14 @@ class Newcomers(BoundsTestCase):
                       logged.output[0])
         self.assertEqual(self.newcomers(), 0)
 
+    def test_the_system_says_that_there_is_a_byte_and_there_is_none(self):
+        one = self.connect(handshake=False)
+        one.recv(100)
+        newcomer, = self.in_loop(lambda: list(self.server.acceptor.newcomers))
+        self.in_loop(newcomer._speaks)
+        one.sendall(zeowire.frame(b'ruok'))
+        self.assertTrue(one.recv(100))
+
     def test_many_who_wait_to_be_let_in(self):
         """The last of them does not wait for as many turns of the loop."""
         loop, address = self.server.acceptor.event_loop, self.server.addr
@@ -367,30 +376,37 @@ class Newcomers(BoundsTestCase):
             self.in_loop(lambda: listener._listen())
             one = self.connect(handshake=False)
             until(lambda: poor.accept.called, 'it was tried')
-        poor.accept.side_effect = None
         poor.accept.side_effect = listening_to.accept
         self.assertTrue(one.recv(100))
         self.assertLess(poor.accept.call_count, 100)
 
     def test_one_that_leaves_while_it_becomes_a_connection(self):
-        """Its task has not even begun."""
-        listener = self.server.acceptor
+        """In each turn of the loop that this takes; in the first, its task
+        has not even begun."""
+        for turns in range(5):
+            with self.subTest(turns=turns):
+                self.one_leaves(turns)
 
-        def leave():
-            newcomer, = listener.newcomers
-            newcomer._speaks()
-            newcomer.abort()
+    def one_leaves(self, turns):
+        speaks = listening.Newcomer._speaks
 
-        one = self.connect(handshake=False)
-        one.recv(100)
-        held = threading.Event()
-        listener.event_loop.call_soon_threadsafe(held.wait, PATIENCE)
-        listener.event_loop.call_soon_threadsafe(leave)
-        one.sendall(zeowire.frame(zeowire.HANDSHAKE))
-        held.set()
-        self.until_closed(one)
-        self.assertEqual(self.newcomers(), 0)
-        self.assertEqual(self.connections(), 0)
+        def speak_and_leave(newcomer):
+            speaks(newcomer)
+            leave_after(turns)
+
+        def leave_after(turns):
+            if turns:
+                self.server.acceptor.event_loop.call_soon(
+                    leave_after, turns - 1)
+            else:
+                self.server.door._send_away(self.server.door._speaking)
+
+        with mock.patch.object(
+                listening.Newcomer, '_speaks', speak_and_leave):
+            one = self.connect(handshake=False)
+            one.sendall(b'\0')
+            self.until_closed(one)
+        until(lambda: not self.newcomers() + self.connections(), 'it has left')
         self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
 
 
@@ -420,9 +436,63 @@ class NewcomersOverTLS(BoundsTestCase):
         until(lambda: self.in_loop(lambda: len(self.server.door._needs)) == 2,
               'they have left')
 
+    def test_one_that_shakes_hands_speaks(self):
+        """It makes way only for others that do: each takes memory."""
+        self.patch(door, 'MOST_SILENT', 2)
+        self.patch(door, 'MOST_SPEAKING', 3)
+        shaking = []
+        for _ in range(5):
+            shaking.append(self.connect(handshake=False))
+            shaking[-1].sendall(b'\x16')
+            until(self.nobody_is_silent, 'it speaks')
+        for one in shaking[:2]:
+            self.until_closed(one)
+        silent = [self.connect(handshake=False) for _ in range(3)]
+        self.until_closed(silent[0])
+        shaking[2].setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            shaking[2].recv(1)
+
+    def nobody_is_silent(self):
+        silent = self.in_loop(lambda: len(self.server.door._silent))
+        return len(self.in_loop(lambda: self.server.door._needs)) and (
+            not silent)
+
+    def test_handshakes_leave_no_garbage(self):
+        """What is part of cycles takes memory until they are collected."""
+        gc.collect()
+        self.addCleanup(gc.enable)
+        gc.disable()
+        for end in self.the_peer_goes, self.it_has_to_leave:
+            with self.subTest(end.__name__):
+                one = self.connect(handshake=False)
+                one.sendall(b'\x16')
+                until(lambda: self.handshakes() == 1, 'it shakes hands')
+                end(one)
+                until(lambda: not self.in_loop(
+                    lambda: self.server.acceptor.newcomers), 'it has left')
+                for _ in range(10):  # its transport ends later
+                    self.in_loop(lambda: None)
+                self.assertEqual(self.handshakes(), 0)
+
+    def the_peer_goes(self, one):
+        one.close()
+
+    def it_has_to_leave(self, one):
+        self.in_loop(
+            lambda: self.server.door._send_away(self.server.door._speaking))
+
+    def handshakes(self):
+        return self.in_loop(lambda: sum(
+            type(each).__name__ == 'SSLProtocol'
+            for each in gc.get_objects()))
+
     def test_the_handshake_takes_too_long(self):
         self.patch(listening, 'PATIENCE', 0.1)
-        self.until_closed(self.connect(handshake=False))
+        for said in b'', b'\x16':
+            one = self.connect(handshake=False)
+            one.sendall(said)
+            self.until_closed(one)
 
 
 class NewcomersOverTLSAndUvloop(NewcomersOverTLS):
@@ -448,8 +518,8 @@ class TheDoor(ChannelTestCase):
         return one
 
     def speaking(self, host):
-        silent, one = self.newcomer(host), self.connection()
-        self.door.speaks(silent, one)
+        one = self.newcomer(host)
+        self.door.speaks(one)
         return one
 
     def test_whose_newcomer_has_to_leave(self):
@@ -471,10 +541,21 @@ class TheDoor(ChannelTestCase):
         silent = [self.newcomer('same') for _ in range(10)]
         self.assertEqual(self.left, silent[:8])
 
-    def test_one_that_speaks_while_it_has_to_leave(self):
-        self.patch(door, 'MOST_SILENT', 1)
-        first, second = self.newcomer('one'), self.newcomer('other')
-        self.door.speaks(first, self.connection())
+    def test_one_that_becomes_a_connection(self):
+        self.patch(door, 'MOST_SPEAKING', 2)
+        connection = self.connection()
+        self.door.becomes(self.speaking('one'), connection)
+        others = [self.speaking('one') for _ in range(2)]
+        self.assertEqual(self.left, [connection])
+        for one in others:
+            self.door.leave(one)
+        self.assertEqual(self.door._left, door.descriptors())
+
+    def test_one_that_becomes_a_connection_while_it_has_to_leave(self):
+        self.patch(door, 'MOST_SPEAKING', 1)
+        first, second = self.speaking('one'), self.speaking('other')
+        self.assertEqual(self.left, [first])
+        self.door.becomes(first, self.connection())
         self.door.leave(second)
         self.assertEqual(self.door._left, door.descriptors())
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import gc
 import socket
 import ssl
+import unittest
 from unittest import mock
 
 import ZEO.tests.testssl
@@ -13,10 +15,12 @@ from ZODB.tests.hexstorage import HexStorage
 from fsyncstorage import FsyncStorage
 from fsyncstorage.server import accounts
 from fsyncstorage.server.runzeo import Runner
+from fsyncstorage.server.server import Server
 from fsyncstorage.server.service import Service
 
 from .serving import Refused
 from .serving import Served
+from .serving import open_files
 from .support import PATIENCE
 from .support import Thread
 from .support import oid
@@ -32,6 +36,27 @@ class Signals(Served):
         runner.handle_sigusr2()
         loop = runner.server.acceptor.event_loop
         loop.call_soon_threadsafe.assert_called_once()
+
+
+class Begins(Served):
+
+    def test_an_address_in_use_leaves_nothing(self):
+        first = self.serve()
+        storage = self.open(self.path('other'))
+        before = open_files()
+        for address in first.addr, self.path('no directory/socket'):
+            with self.assertRaises(OSError):
+                Server(address, {'1': storage})
+            gc.collect()
+            self.assertEqual(open_files(), before)
+
+    @unittest.skipUnless(socket.has_ipv6, 'needs IPv6')
+    def test_an_address_as_sockets_tell_it(self):
+        """Those of IPv6 have two parts more."""
+        server = self.serve(address=('::1', 0, 0, 0))
+        self.assertEqual(len(server.addr), 4)
+        with socket.create_connection(server.addr[:2], PATIENCE) as peer:
+            self.assertTrue(peer.recv(100))
 
 
 class OwnBegin(FsyncStorage):

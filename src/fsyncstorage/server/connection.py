@@ -139,8 +139,10 @@ class Connection(asyncio.Protocol):
         newcomer, self._newcomer = self._newcomer, None
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
         liveness.watch(transport)
-        server.door.speaks(newcomer, self)
-        if not newcomer.greeted:
+        server.door.becomes(newcomer, self)
+        if newcomer.leaves:
+            self.abort()
+        elif not newcomer.greeted:
             self._write(frame(self._announcement))
 
     def data_received(self, data):

@@ -1,11 +1,11 @@
 """How many connections there are, and which has to leave when it is too many.
 
 A peer is a *newcomer* until it has registered, or its channel is open: it is
-*silent* at first, and *speaking* from its first byte on.  There are at most
-`MOST_SILENT` and `MOST_SPEAKING` of them: when one more comes, the oldest of
-that kind has to leave, of those from the address that has most.  So thousands
-of connections that do nothing keep nobody out, and one that speaks has to make
-way only for others that speak.
+*silent* at first, and *speaking* from its first byte on, a TLS handshake's
+too.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them: when one more
+comes, the oldest of that kind has to leave, of those from the address that has
+most.  So thousands of connections that do nothing keep nobody out, and one that
+speaks has to make way only for others that speak.
 
 A connection may need descriptors: its socket, and files for what its client
 asks for.  What all may need together leaves `RESERVE` of what the process may
@@ -68,14 +68,19 @@ class Door:
         self._take(newcomer, NEWCOMER)
         self._silent.add(newcomer, host)
 
-    def speaks(self, newcomer, connection):
-        """It has become a connection; another one may have to leave."""
-        host = self._silent.hosts.get(newcomer)
+    def speaks(self, newcomer):
+        """It is not silent any more; another one may have to leave."""
+        host = self._silent.remove(newcomer)
+        if len(self._speaking) >= MOST_SPEAKING:
+            self._send_away(self._speaking)
+        self._speaking.add(newcomer, host)
+
+    def becomes(self, newcomer, connection):
+        """The connection takes the newcomer's place."""
+        host = self._speaking.remove(newcomer)
         if host is None:
             return  # it has to leave, and that is under way
         self.leave(newcomer)
-        if len(self._speaking) >= MOST_SPEAKING:
-            self._send_away(self._speaking)
         self._take(connection, NEWCOMER)
         self._speaking.add(connection, host)
 
@@ -112,23 +117,25 @@ class Door:
 class _Newcomers:
 
     def __init__(self):
-        self.hosts = {}  # newcomer -> host
+        self._hosts = {}  # newcomer -> host
         #: host -> newcomers, the oldest first.
         self._of = collections.defaultdict(dict)
 
     def __len__(self):
-        return len(self.hosts)
+        return len(self._hosts)
 
     def add(self, newcomer, host):
-        self.hosts[newcomer] = host
+        self._hosts[newcomer] = host
         self._of[host][newcomer] = None
 
     def remove(self, newcomer):
-        host = self.hosts.pop(newcomer, None)
+        """Return its host, or None if it is not here."""
+        host = self._hosts.pop(newcomer, None)
         if host is not None:
             del self._of[host][newcomer]
             if not self._of[host]:
                 del self._of[host]
+        return host
 
     def oldest_of_most(self):
         """The oldest one from the address that has most."""

@@ -14,8 +14,10 @@ Left to others: how many newcomers there may be, and which of them has to leave
 (door); what a connection may say (connection).
 """
 
+import asyncio
 import os
 import socket
+import traceback
 
 from ZEO.asyncio import server as stock
 
@@ -52,21 +54,31 @@ class Listener:
         self.newcomers = set()
         # Looked up each time: timing and tests choose another one.
         self.event_loop = stock.new_event_loop()
+        self._bound, self.sockets = None, []
+        try:
+            self._open(addr)
+        except BaseException:
+            self.close_loop()
+            raise
+        self.addr = self._reachable(addr)
+        self._listen()
+        logger.info('listening on %s', self.addr)
+
+    def _open(self, addr):
         self._bound = self.event_loop.run_until_complete(self._bind(addr))
         self.sockets = [
             socket.socket(fileno=os.dup(each.fileno()))
             for each in self._bound.sockets]
-        self.addr = self._reachable(addr)
         for each in self.sockets:
             each.setblocking(False)
             each.listen(BACKLOG)
-        self._listen()
-        logger.info('listening on %s', self.addr)
 
     def _bind(self, addr):
         """A coroutine: asyncio knows all that belongs to an address."""
         create, arguments = (
-            (self.event_loop.create_server, addr) if isinstance(addr, tuple)
+            # As in stock's, it may be one of IPv6 that has two parts more.
+            (self.event_loop.create_server, addr[:2])
+            if isinstance(addr, tuple)
             else (self.event_loop.create_unix_server, (addr,)))
         return create(_never_called, *arguments, start_serving=False)
 
@@ -128,7 +140,8 @@ class Listener:
         for each in listening:
             self.event_loop.remove_reader(each)
             each.close()
-        self._bound.close()
+        if self._bound is not None:
+            self._bound.close()
         for newcomer in list(self.newcomers):
             newcomer.abort()
 
@@ -144,6 +157,8 @@ def _never_called():
 class Newcomer:
     """A peer that has not said anything, or is shaking hands."""
 
+    #: It has to; a connection that is being made closes itself.
+    leaves = False
     _task = None
 
     def __init__(self, listener, own):
@@ -171,10 +186,13 @@ class Newcomer:
     def _speaks(self):
         try:
             first = self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:  # the system was mistaken
+            return
         except OSError:
             first = b''
         if first == self._listener.first_byte:
             self._loop.remove_reader(self._socket)
+            self._listener.server.door.speaks(self)
             self._task = self._loop.create_task(self._become_connection())
             self._task.add_done_callback(self._forget)
         else:
@@ -184,12 +202,18 @@ class Newcomer:
             self.abort()
 
     async def _become_connection(self):
+        if self.leaves:
+            return
         try:
             await self._loop.connect_accepted_socket(
                 self._connection, self._socket,
                 ssl=self._listener.ssl_context)
-        except OSError as error:
-            logger.info('a connection that was lost at once: %s', error)
+        except (OSError, asyncio.CancelledError) as error:
+            if isinstance(error, OSError):
+                logger.info('a connection that was lost at once: %s', error)
+            # Else asyncio's buffers, 256 KB with TLS, stay until the next
+            # collection of cycles.
+            traceback.clear_frames(error.__traceback__)
 
     def _connection(self):
         self._socket = None
@@ -197,10 +221,13 @@ class Newcomer:
 
     def abort(self):
         """Close it, whatever it is doing."""
+        self.leaves = True
         if self._task is None:
             self._forget()
-        else:
+        elif self._listener.ssl_context is not None:
             self._task.cancel()
+        # Without TLS, it takes no longer to become a connection.  And uvloop
+        # tells a connection nothing of its end when this task is cancelled.
 
     def _forget(self, task=None):
         """However often it is called."""
