@@ -266,6 +266,14 @@ class Damage(RecoveryCase):
         content[self.starts[1] + 100] ^= 1
         self.refused(bytes(content), 1, read_only=True)
 
+    def test_an_old_transaction_among_newer_ones(self):
+        """It is sound in itself, but its block was not written."""
+        old, content = self.write(), bytearray(self.write(create=True))
+        _, _, start, end, _ = self.starts
+        content[start:end] = old[start:end]
+        for read_only in False, True:
+            self.refused(bytes(content), 2, read_only=read_only)
+
     def test_with_an_index_the_checked_part_is_not_read_again(self):
         storage = self.open()
         tid = commit(storage, {1: b'x' * 1000})
@@ -372,15 +380,15 @@ class OtherWriters(RecoveryCase):
         self.replace(bytes(torn))
         looked = []
 
-        def still_there(source, damage):
-            self.replace(content)
+        def proof_behind(source, tid, damage, promised):
             looked.append(damage.position)
-            return original(source, damage)
+            proof = original(source, tid, damage, promised)
+            self.replace(content)
+            return proof
 
-        original = recovery._still_there
-        recovery._still_there = still_there
-        self.addCleanup(setattr, recovery, '_still_there', original)
-        self.assertEqual(self.opened(read_only=True), [0, 1, 2, 3, 4])
+        original = recovery._proof_behind
+        with mock.patch.object(recovery, '_proof_behind', proof_behind):
+            self.assertEqual(self.opened(read_only=True), [0, 1, 2, 3, 4])
         self.assertEqual(looked, [self.starts[2]])
 
 

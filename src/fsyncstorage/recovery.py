@@ -153,6 +153,7 @@ def recover(file, known, read_only, promised, doubted=None):
         file.sync()
         if file.size() > known.end:
             file.drop_cache(known.end)
+    refused = None
     while True:
         source = Source.of_file(file.fileno())
         known, damage = _read_on(source, known)
@@ -162,9 +163,11 @@ def recover(file, known, read_only, promised, doubted=None):
                  or _proof_by_index(file, damage, doubted))
         if proof is None:
             break
-        if not read_only or _still_there(source, damage):
+        if not read_only or refused is not None and damage.same(refused):
             raise _refusal(file, damage, proof)
-        # Another process is writing: what we saw unfinished, it has finished.
+        # Another process may be writing, and have finished by now what we saw
+        # unfinished: look once more.
+        refused = damage
     if not read_only:
         _cut(file, known, source, damage)
     return known
@@ -245,15 +248,6 @@ def _finished_without_seal(source, tid, position):
             return position
         position = found.end
     return None
-
-
-def _still_there(source, damage):
-    source.forget()
-    try:
-        scan.read_transaction(source, damage.position)
-    except scan.Damage as again:
-        return damage.same(again)
-    return False
 
 
 def _refusal(file, damage, proof):

@@ -1,11 +1,11 @@
 """How many connections there are, and which has to leave when it is too many.
 
 A peer is a *newcomer* until it has registered, or its channel is open: it is
-*silent* at first, and *speaking* from its first byte on, a TLS handshake's
-too.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them: when one more
-comes, the oldest of that kind has to leave, of those from the address that has
-most.  So thousands of connections that do nothing keep nobody out, and one that
-speaks has to make way only for others that speak.
+*silent* at first, and *speaking* from its first byte on, be it that of a TLS
+handshake.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them: when
+one more comes, the oldest of that kind has to leave, of those from the address
+that has most.  So thousands of connections that do nothing keep nobody out,
+and one that speaks has to make way only for others that speak.
 
 A connection may need descriptors: its socket, and files for what its client
 asks for.  What all may need together leaves `RESERVE` of what the process may
