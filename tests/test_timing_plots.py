@@ -227,7 +227,7 @@ class DrawingTests(unittest.TestCase):
             for at, label in zip(axes.get_xticks(), axes.get_xticklabels()):
                 if low <= at <= high:
                     yield label
-        for part in figure.subfigs:
+        for part in [figure]:
             for legend in part.legends:
                 yield from legend.get_texts()
 

@@ -45,16 +45,19 @@ _SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
     '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
 
 _STYLE = {
-    'font.size': 10,
     'axes.edgecolor': '#888888',
     'axes.spines.right': False,
     'axes.spines.top': False,
     'axes.grid': True,
     'axes.axisbelow': True,
     'axes.titlesize': 9,
+    'axes.titlelocation': 'left',
+    'figure.titlesize': 13,
+    'figure.titleweight': 'bold',
+    'figure.labelsize': 10,
     'grid.color': '#e4e4e4',
-    'figure.constrained_layout.use': True,
     'legend.frameon': False,
+    'legend.title_fontsize': 8,
     # Texts stay texts: small files, and what has no such font has a narrower
     # one.
     'svg.fonttype': 'none',
@@ -63,11 +66,10 @@ _STYLE = {
 }
 
 #: Inches.
-_LINE, _MARGIN = 0.2, 0.12
-_PANEL_HEIGHT, _ROW_HEIGHT = 2.7, 0.27
-#: Characters a line, for texts of these sizes.
-_QUESTION, _TEXT, _SMALL = (13, 56), (10, 78), (8, 106)
-#: And those of a panel, by how many are side by side.
+_LINE, _PANEL_HEIGHT, _ROW_HEIGHT = 0.2, 2.7, 0.27
+#: Characters a line: of the question, and of what is said below.
+_QUESTION, _SMALL = 56, 104
+#: And of a panel, by how many are side by side.
 _IN_PANEL = {1: 66, 2: 30, 3: 18}
 #: Contestants side by side, and their characters.
 _IN_LEGEND, _LEGEND = 3, 66
@@ -102,79 +104,48 @@ def looks_of(contestants):
 
 
 def draw(picture):
-    """Texts above and below; lines over an axis, or a row for each number."""
+    """Lines over an axis; or rows, where all that is drawn is at one place."""
+    question = picture.question
+    looks = {name: dict(color=colour, marker=mark, label=name)
+             for name, (colour, mark) in looks_of(picture.contestants).items()}
     several = max(len(points) for panel in picture.panels
                   for points in panel.series.values()) > 1
-    above = [*_wrapped(picture.question.words, *_QUESTION),
-             *_wrapped(picture.conditions, *_TEXT)]
-    below = _wrapped(picture.footer, *_SMALL)
-    looks = looks_of(picture.contestants)
-    drawn = {name for panel in picture.panels for name in panel.series}
-    names = [name for name in looks if name in drawn]
-    draw_body, body = (
-        (_draw_lines, _lines_height(picture)) if several
-        else (_draw_rows, _rows_height(picture)))
-    heights = (
-        len(above) * _LINE * 1.2 + _MARGIN,
-        body,
-        -(-len(names) // _legend_columns(names)) * _LINE + _MARGIN
-        if several else 0.01,
-        len(below) * _LINE * 0.75 + _MARGIN)
-    figure = Figure((WIDTH, sum(heights)))
-    top, middle, legend, bottom = figure.subfigures(
-        4, 1, height_ratios=heights, hspace=0)
-    _write(top, above)
-    draw_body(middle, picture, looks)
-    if several:
-        handles = dict(
-            pair for axes in middle.axes
-            for pair in zip(*reversed(axes.get_legend_handles_labels())))
-        legend.legend(
-            [handles[name] for name in names], names,
-            ncols=_legend_columns(names), loc='center')
-    _write(bottom, below, color='#555555')
+    title = textwrap.fill(question.words, _QUESTION)
+    below = textwrap.wrap(
+        f'{picture.conditions}. {picture.footer}'.lstrip('. '), _SMALL)
+    names = [name for name in looks if any(
+        name in panel.series for panel in picture.panels)]
+    columns = max(1, min(
+        _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
+    figure = Figure(layout='constrained')
+    height = (_draw_lines if several else _draw_rows)(figure, picture, looks)
+    handles = dict(
+        pair for axes in figure.axes
+        for pair in zip(*reversed(axes.get_legend_handles_labels())))
+    shown = names if several else []
+    figure.suptitle(title)
+    figure.legend(
+        [handles[name] for name in shown], shown, ncols=columns,
+        loc='outside lower center', title='\n'.join(below))
+    figure.set_size_inches(WIDTH, height + _LINE * (
+        2 * title.count('\n') + 3 + len(below) + -(-len(shown) // columns)))
     return figure
 
 
-def _legend_columns(names):
-    return max(1, min(
-        _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
-
-
-def _wrapped(text, size, width):
-    return [(line, size) for line in textwrap.wrap(text, width)]
-
-
-def _write(part, lines, **style):
-    """The lines of a text, from the left margin on."""
-    for position, (line, size) in enumerate(lines):
-        part.text(
-            _MARGIN / WIDTH, 1 - (position + 0.3) / (len(lines) + 0.3), line,
-            va='top', fontsize=size,
-            fontweight='bold' if size == _QUESTION[0] else 'normal', **style)
-
-
-def _grid(picture):
-    """Rows and columns: no label of an axis may touch the next one."""
+def _draw_lines(figure, picture, looks):
+    """Panels side by side; returns their height."""
+    question = picture.question
     number = len(picture.panels)
     columns = 2 if number in (2, 4) else min(number, 3)
+    # No label of an axis may touch the next one.
     most = max(
-        sum(1 + len(picture.question.put(at)) for at in
-            pictures.places([panel])) for panel in picture.panels)
+        sum(1 + len(question.put(at)) for at in pictures.places([panel]))
+        for panel in picture.panels)
     while columns > 1 and _IN_PANEL[columns] < most:
         columns -= 1
-    return -(-number // columns), columns
-
-
-def _lines_height(picture):
-    return _grid(picture)[0] * _PANEL_HEIGHT + _LINE
-
-
-def _draw_lines(figure, picture, looks):
-    """Panels side by side."""
-    rows, columns = _grid(picture)
+    rows = -(-number // columns)
     axes = list(figure.subplots(
-        rows, columns, squeeze=False, sharey=picture.question.alike).flat)
+        rows, columns, squeeze=False, sharey=question.alike).flat)
     for panel, axis in zip(picture.panels, axes):
         axis.set_title(textwrap.fill(panel.title, _IN_PANEL[columns] + 10))
         places = pictures.places([panel])
@@ -185,32 +156,30 @@ def _draw_lines(figure, picture, looks):
                 [places.index(point.at) + apart for point in points],
                 [point.median for point in points], _ranges(points),
                 markersize=5, capsize=2, linewidth=1.4, elinewidth=0.9,
-                label=contestant, **_look(looks, contestant))
-        axis.set_xticks(range(len(places)), map(picture.question.put, places))
+                **looks[contestant])
+        axis.set_xticks(range(len(places)), map(question.put, places))
         axis.set_xlim(-0.4, len(places) - 0.6)
-    for axis in axes[len(picture.panels):]:
+    for axis in axes[number:]:
         axis.remove()
+    for axis in axes[max(0, number - columns):number]:
+        axis.set_xlabel(question.along)
     _scale_all(figure, picture, 'y')
-    figure.supxlabel(picture.question.along, fontsize=10)
-    figure.supylabel(picture.question.up, fontsize=10)
-
-
-def _rows_height(picture):
-    rows = sum(len(panel.series) + 2 for panel in picture.panels)
-    return rows * _ROW_HEIGHT + 2 * _LINE
+    figure.supylabel(question.up)
+    return rows * _PANEL_HEIGHT
 
 
 def _draw_rows(figure, picture, looks):
-    """Panels one below the other, with the heights of their rows."""
+    """Panels one below the other, a row for each contestant."""
+    heights = [len(panel.series) + 1 for panel in picture.panels]
     axes = figure.subplots(
         len(picture.panels), 1, squeeze=False, sharex=picture.question.alike,
-        height_ratios=[len(panel.series) + 1 for panel in picture.panels])
+        height_ratios=heights)
     for panel, axis in zip(picture.panels, axes.flat):
-        axis.set_title(panel.title, loc='left')
+        axis.set_title(panel.title)
         for row, (contestant, (point,)) in enumerate(panel.series.items()):
             axis.errorbar(
                 [point.median], [row], xerr=_ranges([point]), markersize=6,
-                capsize=3, **_look(looks, contestant))
+                capsize=3, **looks[contestant])
             axis.annotate(
                 number(point.median), (point.high, row), (6, 0),
                 textcoords='offset points', va='center')
@@ -219,12 +188,9 @@ def _draw_rows(figure, picture, looks):
         axis.grid(False, axis='y')
         # Room for the number behind the last one.
         axis.margins(x=0.2)
+    axis.set_xlabel(picture.question.up)
     _scale_all(figure, picture, 'x')
-    figure.supxlabel(picture.question.up, fontsize=10)
-
-
-def _look(looks, contestant):
-    return dict(zip(('color', 'marker'), looks[contestant]))
+    return (sum(heights) + len(heights)) * _ROW_HEIGHT
 
 
 def _ranges(points):
