@@ -143,4 +143,4 @@ CAMPAIGNS = [Campaign(
     'blob_cache', 'the blob cache: a hit, and room for a blob',
     [Contestant('fsyncclient', 'the blob cache of our client', None)], races,
     rounds=5, claims=lambda document: CLAIMS,
-    show=functools.partial(tables.show_figures, put=duration))]
+    show=functools.partial(tables.show, put=duration))]

@@ -11,7 +11,6 @@ how to read them.
 
 from fsyncstorage.timing.blobs import command as blobs
 from fsyncstorage.timing.blobs import sites
-from fsyncstorage.timing.blobs import tables
 from fsyncstorage.timing.blobs import work
 from fsyncstorage.timing.wording import size as put
 
@@ -57,5 +56,5 @@ CLAIMS = [
 CAMPAIGNS = [Campaign(
     'blobs_2004', 'blobs over ZEO and without it, by size',
     [*sites.CONTESTANTS.values(), relstorages.POSTGRESQL], races, rounds=5,
-    claims=lambda document: CLAIMS, show=tables.show,
-    command='blobs', added=relstorages.versions)]
+    claims=lambda document: CLAIMS, command='blobs',
+    added=relstorages.versions)]

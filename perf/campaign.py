@@ -22,7 +22,6 @@ from rich.console import Console
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import quiet
 from fsyncstorage.timing import session
-from fsyncstorage.timing import tables
 
 from . import claims
 from . import questions
@@ -47,7 +46,7 @@ class Campaign:
     #: Called with a document: what is claimed of it.
     claims: typing.Callable = lambda document: []
     #: Called with a document and a console: prints the tables.
-    show: typing.Callable = tables.show_figures
+    show: typing.Callable = questions.show
     #: The command of `fsync-time` whose races these are, if it has all of
     #: them: its report shows them, too.
     command: str | None = None

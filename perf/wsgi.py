@@ -21,14 +21,13 @@ from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
 from fsyncstorage.timing import processes as clients
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.zeo.tables import title
 
 from . import history
+from . import questions
 from .campaign import Campaign
 from .claims import Claim
 from .web import applications
@@ -51,12 +50,6 @@ CONCURRENCY = _, CROWD = 1, 8
 SECONDS = 3.0, 0.5
 
 FIGURE = 'requests_per_second'
-
-KEY = (
-    f'Requests a second: {tables.RATES_KEY} 1 x 4 is one process with 4'
-    ' threads. p50 and p99 are of one request. Clients make a connection for'
-    ' each request, and share the processors with the servers: 100 % of CPU is'
-    ' one of them.')
 
 def races(quick):
     return [
@@ -113,21 +106,8 @@ def asking(address, seconds):
 
 
 def show(document, console):
-    tables.show_machine(document, console)
-    tables.show_grids(document, console, [GRID])
-    key = KEY.format(baseline=document['baseline'])
-    console.print(Text(f'{key}\n{history.WSGI_2009}\n', 'dim'))
-
-
-def _remarks(settings, figure):
-    yield from tables.percentiles(figure)
-    yield f'clients: {figure("loaders_cpu"):.0%} CPU'
-
-
-GRID = tables.Grid(
-    'wsgi', lambda shared: title(
-        shared, f'{count(shared["concurrency"], "request")} at a time'),
-    FIGURE, 'layout', str, _remarks)
+    questions.show(document, console)
+    console.print(Text(f'{history.WSGI_2009}\n', 'dim'))
 
 
 def claims(document):

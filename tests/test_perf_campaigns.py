@@ -85,7 +85,7 @@ class TableOf2009Tests(unittest.TestCase):
             lines[at + 6:at + 8], [
                 ['2009:', 'ZEO'],
                 ['1', '0.013520', '0.005740', '0.000620', '0.000170']])
-        self.assertIn('4 objects a transaction, asyncio over TCP, server and'
+        self.assertIn('4 objects a transaction, asyncio, over TCP, server and'
                       ' clients on the same', ' '.join(text.split()))
         self.assertIn('Jim Fulton', text)
 

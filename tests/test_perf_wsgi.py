@@ -132,7 +132,7 @@ class TablesTests(unittest.TestCase):
         for expected in ('8 requests at a time, asyncio',
                          'waitress, 1 x 4 gunicorn, 1 x 4 gunicorn, 4 x 1',
                          'zeo 1,000 2,000 3,000', '12,000 4.00x', 'p99 3 ms',
-                         'clients: 50% CPU', '1,476', '1.50x'):
+                         'loaders: 50% CPU', '1,476', '1.50x'):
             self.assertIn(expected, text)
 
     def test_a_picture_has_all_layouts(self):

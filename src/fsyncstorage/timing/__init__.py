@@ -30,11 +30,12 @@ below it:
 - latency       the one place that changes how a storage syncs
 - pinning       the processors that servers and clients run on
 - loops         the event loop that ZEO runs on
-- tables, document, quiet, wording, statistics    what is made of samples;
-                quiet: what others did with the processors meanwhile
+- tables, questions, document, quiet, wording, statistics    what is made of
+                samples; questions: what tables and pictures answer; quiet:
+                what others did with the processors meanwhile
 
 Commands do not import each other but for `commits.committing`, which `disk`
-measures too, and the tables of `zeo`, whose wording others share.
+measures too.
 
 A new measurement is a package like `commits`, with work like
 `commits.committing`; the rest does not change.

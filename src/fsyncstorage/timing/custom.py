@@ -29,6 +29,7 @@ from . import loops
 from . import population
 from . import session
 from . import supervisor
+from . import tables
 from . import wording
 from .campaign import SampleFailed
 from .pinning import Pinning
@@ -144,7 +145,7 @@ class _Whole(ZODB.DB):
         return found
 
 
-def run(options, command, races, show):
+def run(options, command, races):
     """As `session.run`, where storages of the user may take part.
 
     Each is tried out before the first sample, and left clean after the last.
@@ -158,7 +159,7 @@ def run(options, command, races, show):
             _complain(command, f'{one.name}: at least {wording.size(written)}'
                       ' will be written to it; pack it afterwards')
     return session.run(
-        options, command, races, show, around=_visited(own, command))
+        options, command, races, tables.show, around=_visited(own, command))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from .. import loops
 from .. import pinning
 from .. import wording
 from . import sites
-from . import tables
 from . import work
 
 READ, WRITE = WORKLOADS = 'read', 'write'
@@ -67,7 +66,7 @@ def add_to(commands):
 def run(parser, options):
     arguments.complete(parser, options, clients=CLIENTS, sizes=SIZES,
                        workload=(WORKLOADS, WORKLOADS))
-    return custom.run(options, 'blobs', races(options), tables.show)
+    return custom.run(options, 'blobs', races(options))
 
 
 def races(options):

@@ -11,7 +11,6 @@ from .. import wording
 from ..contestants import CONTESTANTS
 from . import committing
 from . import loading
-from . import tables
 
 THREADS = [1, 8, 16]
 
@@ -65,7 +64,7 @@ def run(parser, options):
     arguments.complete(parser, options, seconds=SECONDS)
     if options.shared and max(options.threads) == 1:
         parser.error('--shared needs more than one thread')
-    return custom.run(options, 'commits', races(options), tables.show)
+    return custom.run(options, 'commits', races(options))
 
 
 def races(options):

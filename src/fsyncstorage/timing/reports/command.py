@@ -13,10 +13,8 @@ import sys
 from .. import arguments
 from .. import document as documents
 from .. import tables
-from ..blobs import tables as blobtables
-from ..commits import tables as commitstables
 from ..disk import tables as disktables
-from ..zeo import tables as zeotables
+from ..questions import QUESTIONS
 from . import page
 from . import pictures
 
@@ -32,14 +30,6 @@ INTRODUCTION = (
     'Results of fsync-time. What counts are the ratios, and how they change'
     ' with the cost of a sync. A ratio with ~ is not carried by what was'
     ' measured: the noise alone may have made it.')
-
-#: By the command that measured.
-_SHOWS = {
-    'blobs': blobtables.show,
-    'commits': commitstables.show,
-    'disk': disktables.show,
-    'zeo': zeotables.show,
-}
 
 
 def add_to(commands):
@@ -57,7 +47,7 @@ def add_to(commands):
 
 def run(options):
     output = options.output or os.path.join(options.directory, 'report.html')
-    return write(options.directory, output, show, pictures.QUESTIONS)
+    return write(options.directory, output, show, QUESTIONS)
 
 
 def write(directory, output, show, questions):
@@ -133,7 +123,8 @@ def _show_pictures(document, sheet, questions):
 
 
 def show(name, document, console):
-    _SHOWS.get(document['command'], tables.show_figures)(document, console)
+    by = disktables if document['command'] == 'disk' else tables
+    by.show(document, console)
 
 
 def _can_draw():

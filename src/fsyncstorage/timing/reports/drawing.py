@@ -9,40 +9,23 @@ import os
 import textwrap
 
 from matplotlib import rc_context
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from matplotlib.ticker import LogLocator
 from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullFormatter
 
+from ..questions import QUESTIONS
 from ..wording import number
 from . import pictures
 
 #: Of a picture; the height is what it needs.
 WIDTH, PIXELS = 6.5, 1200
 
-#: Colours that can be told apart by the colour-blind, stock in grey.
-LOOKS = {
-    'filestorage': ('#555555', 'o'),
-    'filestorage:no-fsync': ('#9a9a9a', 's'),
-    'filestorage:vote-fsync': ('#777777', 'v'),
-    'fsync:group-commit': ('#d55e00', 'o'),
-    'fsync:per-commit': ('#b8860b', 'D'),
-    'fsync:two-sync': ('#cc79a7', '^'),
-    'fsync:interval': ('#4aa3dc', 'P'),
-    'fsync:none': ('#0072b2', 's'),
-    'zeo': ('#000000', 'X'),
-    'zeo:shared': ('#8a8a8a', 'X'),
-    'zeo:fsyncstorage': ('#8a8a8a', 'D'),
-    'fsync-zeo': ('#b8860b', '>'),
-    'fsync-client': ('#c4161c', 'p'),
-    'fsync-client:zeo': ('#e377c2', '<'),
-    'relstorage:postgresql': ('#1f4e9c', '^'),
-    'relstorage:sqlite': ('#009e73', 'v'),
-    'relstorage:sqlite-normal': ('#66c2a5', 'd'),
-}
-_SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
-    '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
+#: Ten that can be told apart by the colour-blind.
+_COLOURS = style.library['tableau-colorblind10'][
+    'axes.prop_cycle'].by_key()['color']
 
 _STYLE = {
     'axes.edgecolor': '#888888',
@@ -79,7 +62,7 @@ _IN_LEGEND, _LEGEND = 3, 66
 _LOGARITHMIC, _FINE = 40, 500
 
 
-def save_all(document, directory, formats, questions=pictures.QUESTIONS):
+def save_all(document, directory, formats, questions=QUESTIONS):
     """Each picture in each format; the directory is made for the first."""
     for picture in pictures.of(document, questions):
         os.makedirs(directory, exist_ok=True)
@@ -99,8 +82,8 @@ def save(picture, targets):
 
 def looks_of(contestants):
     """Colour and mark of each; no two are the same."""
-    spare = itertools.cycle(_SPARE)
-    return {name: LOOKS.get(name) or next(spare) for name in contestants}
+    return dict(zip(contestants, zip(
+        itertools.cycle(_COLOURS), itertools.cycle('oXs^DPv'))))
 
 
 def draw(picture):

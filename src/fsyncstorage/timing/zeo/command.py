@@ -11,7 +11,6 @@ from .. import wording
 from ..servers.zeo import CONTESTANTS
 from . import light
 from . import reading
-from . import tables
 from . import writing
 
 WORKLOADS = ('write', 'read', 'light', 'read-beside-commit')
@@ -102,7 +101,7 @@ def run(parser, options):
         parser, options, clients=CLIENTS, objects=OBJECTS,
         connections=CONNECTIONS, seconds=SECONDS,
         workload=(DEFAULT_WORKLOADS, DEFAULT_WORKLOADS))
-    return custom.run(options, 'zeo', races(options), tables.show)
+    return custom.run(options, 'zeo', races(options))
 
 
 def races(options):

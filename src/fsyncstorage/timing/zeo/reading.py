@@ -31,10 +31,8 @@ from .writing import writer
 #: Read by each client, as far as they fill transactions.
 OBJECTS = 1002
 
-ACCESSES = {
-    'get': 'Connection.get',
-    'ghosts': 'a walk over ghosts',
-}
+#: By `Connection.get`, or by a walk over ghosts.
+ACCESSES = 'get', 'ghosts'
 
 ONE_BY_ONE = 'cold', 'hot', 'steamin'
 PREFETCH = 'prefetch',
