@@ -17,10 +17,10 @@ import os
 
 from rich.text import Text
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
-from fsyncstorage.timing import processes as clients
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
@@ -79,16 +79,16 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
                 application=applications.Page.__name__,
                 storage=sites.section(contestant.name, home, site.address)
                 ) as web:
-            stretches = clients.run(
+            stretches = crew.processes(
                 served.Site(web, web.address, None),
                 [asking(web.address, seconds)] * concurrency).results
-    durations = clients.durations(stretches)
-    took = clients.seconds(stretches)
+    durations = crew.durations(stretches)
+    took = crew.seconds(stretches)
     return {
         'requests': len(durations),
         'seconds': took,
         FIGURE: len(durations) / took,
-        **clients.percentiles(durations),
+        **crew.percentiles(durations),
         'loaders_cpu': sum(each.cpu for each in stretches) / took,
     }
 
@@ -100,7 +100,7 @@ def asking(address, seconds):
     def job(start):
         ask()
         start()
-        return clients.timed(itertools.repeat(ask), seconds)
+        return crew.timed(itertools.repeat(ask), seconds)
 
     return job
 

@@ -17,9 +17,9 @@ import os
 
 from persistent.mapping import PersistentMapping
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import pinning
-from fsyncstorage.timing import processes
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.population import small_object
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
@@ -92,7 +92,7 @@ def plant(site, clients, number):
         made = {
             f'of client {client}': [small_object(n) for n in range(number)]
             for client in range(clients)}
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             with db.transaction() as connection:
                 for group, objects in made.items():
                     connection.root()[group] = PersistentMapping(
@@ -102,7 +102,7 @@ def plant(site, clients, number):
             return [(group, [one._p_oid for one in objects])
                     for group, objects in made.items()]
 
-    return processes.run(site, [job]).results[0]
+    return crew.processes(site, [job]).results[0]
 
 
 def added(contestants):

@@ -15,9 +15,9 @@ from rich.console import Console
 from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import command as blobs
@@ -43,8 +43,8 @@ class RequestTests(unittest.TestCase):
     def test_figures(self):
         self.assertEqual(
             blobwork._figures('cold', 100, [
-                processes.Stretch(10, 12, [0.5, 1.5], 3),
-                processes.Stretch(11, 14, [1, 2], 4)], {'cpu_seconds': 1}),
+                crew.Stretch(10, 12, [0.5, 1.5], 3),
+                crew.Stretch(11, 14, [1, 2], 4)], {'cpu_seconds': 1}),
             {'cold_per_second': 1, 'cold_cpu_seconds': 2,
              'cold_bytes_per_second': 100,
              'cold_p50_seconds': 1, 'cold_p99_seconds': 2})
@@ -64,7 +64,7 @@ class LocalTests(Scratch):
 
     def plant(self, contents):
         """Blobs for `_reader`."""
-        with processes.database(self.site) as db:
+        with crew.database(self.site) as db:
             with db.transaction() as connection:
                 connection.root()['blobs'] = PersistentMapping(all=[
                     blobwork.new_blob(connection, data)
@@ -105,7 +105,7 @@ class LocalTests(Scratch):
     def test_a_blob_is_read_to_its_end(self):
         data = os.urandom(2 * blobwork.PIECE + 1)
         self.plant([data])
-        with processes.database(self.site) as db:
+        with crew.database(self.site) as db:
             with db.transaction() as connection:
                 [blob] = connection.root()['blobs']['all']
                 self.assertEqual(blobwork.read_file(blob), len(data))
@@ -116,7 +116,7 @@ class LocalTests(Scratch):
             blobwork._reader(self.site, ['direct'], 2)(lambda: None)
 
     def test_a_new_blob_is_on_the_disk_that_is_measured(self):
-        with processes.database(self.site) as db:
+        with crew.database(self.site) as db:
             with db.transaction() as connection:
                 blob = blobwork.new_blob(connection, b'x')
                 self.assertTrue(
@@ -237,7 +237,7 @@ class CommandTests(WithoutSync, Command):
             [('blob-read', 1024), ('blob-read', 2048),
              ('blob-write', 1024), ('blob-write', 2048)])
         text = ' '.join(out.split())
-        for expected in ('read a second? cold: the blob cache is empty (1 client,',
+        for expected in ('a second? cold: the blob cache is empty (1 client,',
                          'cached: the', 'direct: the', 'written a second? (1',
                          'size of a blob 1 KB 2 KB', 'MB/s'):
             self.assertIn(expected, text)

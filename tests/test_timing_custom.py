@@ -19,10 +19,10 @@ import ZODB
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import population
-from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import committing
 
@@ -320,11 +320,11 @@ class ZeoTests(OwnStorage):
                 oids = population.plant(site, read=2)['read']
 
                 def job(start):
-                    with processes.database(site) as db:
+                    with crew.database(site) as db:
                         objects = population.ghosts(db.open(), 'read')
                         return [one._p_oid for one in objects]
 
-                [found] = processes.run(site, [job]).results
+                [found] = crew.processes(site, [job]).results
                 return found == oids
 
         self.assertTrue(supervisor.run(work))

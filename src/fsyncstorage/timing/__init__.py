@@ -23,8 +23,7 @@ below it:
 - contestants   the storages that can take part without a server, by name
 - servers       ZEO servers, with their clients, that a sample starts
 - population    the objects of a measurement, and where they are kept
-- processes     clients that start together, and what they timed
-- crew          threads that start together
+- crew          clients that start together, and what they timed
 - supervisor    one sample in a process of its own, and the end of everything
                 that it starts: nobody is left behind, Ctrl-C included
 - latency       the one place that changes how a storage syncs

@@ -9,7 +9,7 @@ import contextlib
 
 from persistent.mapping import PersistentMapping
 
-from . import processes
+from . import crew
 
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
@@ -37,7 +37,7 @@ def plant(site, **numbers):
     """Make groups of so many objects; a dict of their oids, by group."""
 
     def job(start):
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             made = {
                 group: [small_object(n) for n in range(number)]
                 for group, number in numbers.items()}
@@ -47,7 +47,7 @@ def plant(site, **numbers):
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
-    return processes.run(site, [job]).results[0]
+    return crew.processes(site, [job]).results[0]
 
 
 def small_object(number):

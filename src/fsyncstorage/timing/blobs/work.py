@@ -21,8 +21,8 @@ import transaction
 from persistent.mapping import PersistentMapping
 from ZODB.blob import Blob
 
+from .. import crew
 from .. import population
-from .. import processes
 from ..campaign import Race
 
 READS, WRITE = ('cold', 'cached', 'direct'), 'write'
@@ -66,7 +66,7 @@ def read(contestant, directory, *, clients, size, requests, volume,
     """Time the reads of one contestant; the figures of it."""
     with contestant.running(directory, **site_settings) as site:
         plant(site, number(size, requests, volume), size)
-        results, usages = processes.run(
+        results, usages = crew.processes(
             site, [_reader(site, contestant.ways, size)] * clients)
     figures = {}
     for way, usage, stretches in zip(contestant.ways, usages, zip(*results)):
@@ -79,14 +79,14 @@ def plant(site, number, size):
 
     def job(start):
         data = os.urandom(size)
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             with db.transaction() as connection:
                 blobs = [new_blob(connection, b'small'), *(
                     new_blob(connection, data) for _ in range(number))]
                 population.ground(connection)['blobs'] = PersistentMapping(
                     all=blobs)
 
-    processes.run(site, [job])
+    crew.processes(site, [job])
     # Else that would go to the disk while others are timed.
     os.sync()
 
@@ -105,7 +105,7 @@ def _reader(site, ways, size):
     """A job that returns a stretch for each of the ways."""
 
     def job(start):
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
             small, *blobs = population.ghosts(connection, 'blobs')
@@ -114,7 +114,7 @@ def _reader(site, ways, size):
             for way in ways:
                 connection.cacheMinimize()
                 start()
-                found.append(processes.timed([
+                found.append(crew.timed([
                     functools.partial(_read_whole, manager, blob, size)
                     for blob in blobs]))
             return found
@@ -145,7 +145,7 @@ def write(contestant, directory, *, clients, size, requests, volume,
     with contestant.running(directory, **site_settings) as site:
         population.plant(site, **dict.fromkeys(groups, 1))
         times = number(size, requests, volume)
-        stretches, [usage] = processes.run(
+        stretches, [usage] = crew.processes(
             site, [_writer(site, group, times, size) for group in groups])
     return _figures(WRITE, size, stretches, usage)
 
@@ -155,7 +155,7 @@ def _writer(site, group, times, size):
 
     def job(start):
         data = os.urandom(size)
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
             [holder] = population.ghosts(connection, group)
@@ -167,16 +167,16 @@ def _writer(site, group, times, size):
 
             commit(b'small')
             start()
-            return processes.timed([lambda: commit(data)] * times)
+            return crew.timed([lambda: commit(data)] * times)
 
     return job
 
 
 def _figures(way, size, stretches, usage):
-    rates = processes.rates(way, stretches, usage)
+    rates = crew.rates(way, stretches, usage)
     return {
         **rates,
         f'{way}_bytes_per_second': rates[f'{way}_per_second'] * size,
-        **processes.percentiles(
-            processes.durations(stretches), f'{way}_'),
+        **crew.percentiles(
+            crew.durations(stretches), f'{way}_'),
     }

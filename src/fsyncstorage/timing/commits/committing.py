@@ -7,6 +7,7 @@ retries counts.
 """
 
 import contextlib
+import functools
 import itertools
 import time
 
@@ -15,11 +16,11 @@ import ZODB
 from BTrees.IIBTree import IIBTree
 from ZODB.POSException import ConflictError
 
+from .. import crew
 from .. import latency
 from .. import population
 from .. import statistics
 from ..campaign import Race
-from ..crew import Crew
 
 
 def race(**settings):
@@ -28,26 +29,28 @@ def race(**settings):
 
 def measure(contestant, directory, *, threads, sync_latency, shared, seconds):
     """Time one contestant in an empty directory; the figures of it."""
+    conflicts = []
     with latency.slowed(sync_latency) as syncs, \
             database(contestant, directory, threads) as db:
         trees = plant(db, 1 if shared else threads)
-        crew = Crew([
+        stretches, [used] = crew.threads([
             # No two threads set the same key.
-            setter(db, trees[number % len(trees)], _keys_for(
-                seconds, itertools.count(number, threads)))
-            for number in range(threads)], at_start=syncs.clear)
-        conflicts = crew.run()
-    transactions = sum(map(len, conflicts))
+            setter(db, trees[number % len(trees)],
+                   itertools.count(number, threads), conflicts, seconds)
+            for number in range(threads)], lambda: {
+                'cpu_seconds': time.process_time(), 'syncs': len(syncs)})
+    # What is used has their processor time in it.
+    figures = crew.commits(
+        [each._replace(cpu=0.0) for each in stretches], used)
+    timed = syncs[len(syncs) - used['syncs']:]
     return {
-        'transactions': transactions,
-        'seconds': crew.seconds,
-        'txn_per_second': transactions / crew.seconds,
-        'txn_cpu_seconds': crew.cpu_seconds / transactions,
-        'conflicts': sum(map(sum, conflicts)),
-        'syncs': len(syncs),
-        'commits_per_sync': transactions / len(syncs) if syncs else None,
+        **figures,
+        'conflicts': len(conflicts),
+        'syncs': len(timed),
+        'commits_per_sync': (
+            figures['transactions'] / len(timed) if timed else None),
         'sync_p50_seconds': (
-            statistics.percentile(syncs, 50) if syncs else None),
+            statistics.percentile(timed, 50) if timed else None),
     }
 
 
@@ -71,17 +74,11 @@ def plant(db, number, keys=()):
     return list(trees)
 
 
-def _keys_for(seconds, keys):
-    """As many as are taken in that time, one at least."""
-    end = time.perf_counter() + seconds
-    for key in keys:
-        yield key
-        if time.perf_counter() >= end:
-            return
+def setter(db, name, keys, conflicts, seconds=None):
+    """A job that commits one transaction a key; a stretch.
 
-
-def setter(db, name, keys):
-    """A job that commits one transaction a key; the conflicts of each."""
+    The conflicts that are met are added to a list.
+    """
 
     def job(start):
         manager = transaction.TransactionManager()
@@ -90,7 +87,9 @@ def setter(db, name, keys):
             tree = population.ground(connection)[name]
             len(tree)  # loads it
             start()
-            return [_set_one(manager, tree, key) for key in keys]
+            return crew.timed((
+                functools.partial(_set_one, manager, tree, key, conflicts)
+                for key in keys), seconds)
         finally:
             manager.abort()
             connection.close()
@@ -98,13 +97,12 @@ def setter(db, name, keys):
     return job
 
 
-def _set_one(manager, tree, key):
-    conflicts = 0
+def _set_one(manager, tree, key, conflicts):
     while True:
         try:
             tree[key] = key
             manager.commit()
-            return conflicts
-        except ConflictError:
+            return
+        except ConflictError as error:
             manager.abort()
-            conflicts += 1
+            conflicts.append(error)

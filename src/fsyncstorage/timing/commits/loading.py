@@ -13,10 +13,9 @@ import threading
 
 from ZODB.utils import maxtid
 
+from .. import crew
 from .. import latency
-from .. import processes
 from ..campaign import Race
-from ..crew import Crew
 from .committing import database
 from .committing import plant
 from .committing import setter
@@ -38,15 +37,11 @@ def measure(contestant, directory, *, committers, seconds, sync_latency):
             database(contestant, directory, committers) as db:
         trees = plant(db, committers, KEYS)
         done = threading.Event()
-        jobs = [setter(db, tree, _new_keys_until(done)) for tree in trees]
+        jobs = [setter(db, tree, _new_keys_until(done), []) for tree in trees]
         jobs.append(_reader(db.storage, seconds, done))
-        crew = Crew(jobs, at_start=syncs.clear)
-        loads = crew.run()[-1].durations
-        return {
-            'loads': len(loads),
-            **processes.times(loads),
-            'syncs': len(syncs),
-        }
+        stretches, [used] = crew.threads(jobs, lambda: {'syncs': len(syncs)})
+        loads = stretches[-1].durations
+        return {'loads': len(loads), **crew.times(loads), **used}
 
 
 def _new_keys_until(done):
@@ -66,8 +61,8 @@ def _reader(storage, seconds, done):
     def job(start):
         start()
         try:
-            return processes.timed(
-                processes.paced(itertools.repeat(load), PAUSE), seconds)
+            return crew.timed(
+                crew.paced(itertools.repeat(load), PAUSE), seconds)
         finally:
             done.set()
 

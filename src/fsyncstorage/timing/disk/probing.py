@@ -20,10 +20,9 @@ import typing
 
 from fsyncstorage.datafile import disk
 
-from .. import processes
+from .. import crew
 from .. import statistics
 from ..campaign import Race
-from ..crew import Crew
 
 #: About what a small commit writes.
 RECORD = b'x' * 1000
@@ -112,10 +111,11 @@ def measure(way, directory, *, place, seconds):
         jobs = [_prober(writes(way.write, synced), seconds, done)]
         if place == BESIDE:
             jobs.append(_writer(writes(_append, fd), done))
-        syncs, *beside = [each.durations for each in Crew(jobs).run()]
+        syncs, *beside = [
+            each.durations for each in crew.threads(jobs).results]
     figures = {
         'syncs': len(syncs),
-        **processes.times(syncs, (50, 90, 99)),
+        **crew.times(syncs, (50, 90, 99)),
     }
     if beside:
         figures['write_p50_seconds'] = statistics.percentile(*beside, 50)
@@ -137,7 +137,7 @@ def _prober(writes, seconds, done):
     def job(start):
         start()
         try:
-            return processes.timed(
+            return crew.timed(
                 itertools.islice(writes, MOST_SYNCS), seconds)
         finally:
             done.set()
@@ -155,7 +155,7 @@ def _writer(writes, done):
 
     def job(start):
         start()
-        return processes.timed(until_done())
+        return crew.timed(until_done())
 
     return job
 

@@ -4,6 +4,7 @@ It measures nothing: it reads the JSON files, makes their results anew, and
 shows their tables and pictures.  Pictures need matplotlib.
 """
 
+import functools
 import importlib.util
 import io
 import os
@@ -74,18 +75,14 @@ def write(directory, output, show, questions):
 
 def html(found, show, questions):
     """The page of these documents, pairs with their names."""
-    sheet = page.Sheet()
-    for name, document in found:
-        sheet.heading(name, name)
-        sheet.print(f'{_subject(document)}. Took part: ' + '; '.join(
-            f'{contestant}: {summary}' for contestant, summary
-            in document['contestants'].items()) + '.')
-        if _can_draw():
-            _show_pictures(document, sheet, questions)
-        show(name, document, sheet)
-    return page.page(TITLE, INTRODUCTION, {
-        name: f'{name}: {_subject(document)}' for name, document in found},
-        sheet.html())
+    return page.page(TITLE, INTRODUCTION, [
+        ((name, f'{name}: {_subject(document)}'), page.section(
+            name, f'{_subject(document)}. Took part: ' + '; '.join(
+                f'{contestant}: {summary}' for contestant, summary
+                in document['contestants'].items()) + '.',
+            _pictures(document, questions),
+            functools.partial(show, name, document)))
+        for name, document in found])
 
 
 def _documents(directory):
@@ -112,14 +109,15 @@ def _subject(document):
     return f'{document["command"]}, {document["began"][:10]}{ended}'
 
 
-def _show_pictures(document, sheet, questions):
-    # An extra, and large.
-    from . import drawing
-    for picture in pictures.of(document, questions):
-        file = io.BytesIO()
-        drawing.save(picture, {'svg': file})
-        sheet.picture(file.getvalue(),
-                      f'{picture.question.words} {picture.conditions}')
+def _pictures(document, questions):
+    """Each as SVG, and in words."""
+    if _can_draw():
+        from . import drawing  # an extra, and large
+        for picture in pictures.of(document, questions):
+            file = io.BytesIO()
+            drawing.save(picture, {'svg': file})
+            yield (file.getvalue(),
+                   f'{picture.question.words} {picture.conditions}')
 
 
 def show(name, document, console):

@@ -21,7 +21,7 @@ import typing
 
 import transaction
 
-from .. import processes
+from .. import crew
 from ..campaign import Race
 from ..population import activate
 from ..population import ghosts
@@ -67,17 +67,17 @@ def measure(contestant, directory, *, clients, objects, access,
 
 def read(site, groups, ways):
     """The figures of so many clients that read in these ways, in turn."""
-    results, usages = processes.run(
+    results, usages = crew.processes(
         site, [_reader(site, group, ways) for group in groups])
     figures = {}
     for way, usage, stretches in zip(ways, usages, zip(*results)):
-        durations = processes.durations(stretches)
+        durations = crew.durations(stretches)
         objects = [one for each in stretches for one in each.objects]
         figures.update({
-            **processes.rates(way, stretches, usage, groups[0].objects),
+            **crew.rates(way, stretches, usage, groups[0].objects),
             f'{way}_seconds': sum(durations) / len(durations)})
         if objects:
-            figures.update(processes.percentiles(objects, f'{way}_'))
+            figures.update(crew.percentiles(objects, f'{way}_'))
     return figures
 
 
@@ -85,7 +85,7 @@ def _reader(site, group, ways):
     """A job that returns a stretch for each of the ways."""
 
     def job(start):
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             manager = transaction.TransactionManager()
             connection = db.open(manager)
             load, work = _work(connection, group)
@@ -103,7 +103,7 @@ def _reader(site, group, ways):
                     for objects in work]
                 start()
                 found.append(
-                    processes.timed(requests)._replace(objects=singly))
+                    crew.timed(requests)._replace(objects=singly))
             return found
 
     return job
@@ -158,12 +158,12 @@ def measure_beside(contestant, directory, *, seconds, **site_settings):
         # With the pauses it cannot read more than these in that time.
         oids = plant(
             site, read=round(seconds / _PAUSE) + 1, written=1)['read']
-        (reads, commits), _ = processes.run(site, [
+        (reads, commits), _ = crew.processes(site, [
             _paced_reader(site, oids, seconds),
             writer(site, 'written', seconds)])
     return {
         'reads': len(reads.durations),
-        **processes.times(reads.durations),
+        **crew.times(reads.durations),
         'commits': len(commits.durations),
     }
 
@@ -172,10 +172,10 @@ def _paced_reader(site, oids, seconds):
     """A job that returns a stretch."""
 
     def job(start):
-        with processes.database(site) as db:
+        with crew.database(site) as db:
             connection = db.open()
             start()
-            return processes.timed(processes.paced(
+            return crew.timed(crew.paced(
                 [functools.partial(connection.get, oid) for oid in oids],
                 _PAUSE), seconds)
 
