@@ -227,9 +227,8 @@ class DrawingTests(unittest.TestCase):
             for at, label in zip(axes.get_xticks(), axes.get_xticklabels()):
                 if low <= at <= high:
                     yield label
-        for part in [figure]:
-            for legend in part.legends:
-                yield from legend.get_texts()
+        for legend in figure.legends:
+            yield from legend.get_texts()
 
     def test_there_is_room_for_long_names(self):
         names = [f'{number}{"-name" * number}' for number in range(8)]

@@ -42,10 +42,10 @@ def main(options):
     application = getattr(applications, options['application'])(options)
     listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
     reader, writer = os.pipe()
-    parent, answering = os.getpid(), threading.Thread(
-        target=_answer, daemon=True, args=(
-            os.fdopen(reader), options['processes'], listener.getsockname()))
+    answering = threading.Thread(target=_answer, daemon=True, args=(
+        os.fdopen(reader), options['processes'], listener.getsockname()))
     answering.start()
+    parent = os.getpid()
 
     def make():
         try:
