@@ -19,7 +19,6 @@ count.
 import functools
 
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.campaign import Race
 
@@ -68,7 +67,7 @@ FLAT = 1.25
 def races(sizes, quick):
     return [
         race(size=size, requests=REQUESTS[quick], volume=VOLUME[quick],
-             cold_volume=COLD_VOLUME[quick], pin=pinning.FREE,
+             cold_volume=COLD_VOLUME[quick],
              loop=loops.installed()[-1])  # as ZEO does
         for size in sizes[quick]]
 

@@ -19,7 +19,6 @@ from rich.text import Text
 
 from fsyncstorage.timing import crew
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.servers import served
@@ -56,7 +55,7 @@ def races(quick):
         race(layout=layout, concurrency=concurrency,
              seconds=SECONDS[quick], sync_latency=0.0,
              loop=loops.installed()[-1],  # as ZEO does
-             socket=False, pin=pinning.FREE)
+             socket=False)
         for concurrency in CONCURRENCY for layout in LAYOUTS]
 
 
@@ -72,9 +71,10 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
     home = os.path.join(directory, 'web')
     os.mkdir(home)
     with contestant.running(directory, **site_settings) as site:
-        population.plant(site, page=applications.CHILDREN)
+        population.plant(
+            site, population.small(page=applications.CHILDREN))
         with served.running(
-                program.__name__, home, pinning.FREE, server=server,
+                program.__name__, home, server=server,
                 processes=processes, threads=threads,
                 application=applications.Page.__name__,
                 storage=sites.section(contestant.name, home, site.address)

@@ -45,7 +45,7 @@ from .test_timing import Scratch
 from .test_timing_blobs import WithoutSync
 from .test_timing_faults import processes_of
 
-SITE = {'loop': 'asyncio', 'pin': 'free'}
+SITE = {'loop': 'asyncio'}
 SETTINGS = {'requests': 12, 'volume': 1 << 20, 'cold_volume': 1 << 20, **SITE}
 
 needs_nginx = unittest.skipIf(filesnginx.missing(), 'there is no nginx')

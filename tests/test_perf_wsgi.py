@@ -29,7 +29,7 @@ from .test_timing import Scratch
 
 SETTINGS = {
     'concurrency': 2, 'seconds': 0.05, 'sync_latency': 0,
-    'loop': 'asyncio', 'socket': False, 'pin': 'free'}
+    'loop': 'asyncio', 'socket': False}
 
 INSTALLED = [name for name in program.SERVERS
              if importlib.util.find_spec(name)]
@@ -43,7 +43,7 @@ class PageTests(Scratch):
         site = served.Site(
             served.Nobody(), None, lambda: FileStorage(path))
         supervisor.run(lambda: population.plant(
-            site, page=applications.CHILDREN))
+            site, population.small(page=applications.CHILDREN)))
         page = applications.Page({
             'storage': f'<filestorage>\npath {path}\n</filestorage>'})
         page.open()
@@ -80,7 +80,7 @@ class ServerTests(Scratch):
     def test_a_database_that_cannot_be_opened(self):
         def work(server):
             with served.running(
-                    program.__name__, self.scratch, 'free', server=server,
+                    program.__name__, self.scratch, server=server,
                     processes=1, threads=1,
                     application='Page',
                     storage='<mappingstorage>\n</mappingstorage>'):

@@ -425,7 +425,7 @@ class CommandTests(Command):
             code, out, err = self.commits(
                 'filestorage', '--threads', '1', '--readers', '--json', path)
         self.assertEqual((code, err), (0, ''))
-        self.assertIn('loadBefore while 4 threads commit', out)
+        self.assertIn('How long does a load take while others commit?', out)
         self.assertEqual(
             [race['workload'] for race in documents.load(path)['races']],
             ['commits', 'loads'])

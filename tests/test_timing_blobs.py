@@ -29,7 +29,7 @@ from .test_timing import Command
 from .test_timing import Scratch
 
 SETTINGS = {
-    'loop': 'asyncio', 'sync_latency': 0, 'socket': False, 'pin': 'free',
+    'loop': 'asyncio', 'sync_latency': 0, 'socket': False,
     'requests': 2, 'volume': 1 << 20}
 
 
@@ -64,11 +64,10 @@ class LocalTests(Scratch):
 
     def plant(self, contents):
         """Blobs for `_reader`."""
-        with crew.database(self.site) as db:
-            with db.transaction() as connection:
-                connection.root()['blobs'] = PersistentMapping(all=[
-                    blobwork.new_blob(connection, data)
-                    for data in contents])
+        with crew.connected(self.site) as (manager, connection):
+            connection.root()['blobs'] = PersistentMapping(all=[
+                blobwork.new_blob(connection, data) for data in contents])
+            manager.commit()
 
     def loads(self, job):
         """The result; and how often a blob was loaded, by stretch."""
@@ -105,10 +104,9 @@ class LocalTests(Scratch):
     def test_a_blob_is_read_to_its_end(self):
         data = os.urandom(2 * blobwork.PIECE + 1)
         self.plant([data])
-        with crew.database(self.site) as db:
-            with db.transaction() as connection:
-                [blob] = connection.root()['blobs']['all']
-                self.assertEqual(blobwork.read_file(blob), len(data))
+        with crew.connected(self.site) as (_, connection):
+            [blob] = connection.root()['blobs']['all']
+            self.assertEqual(blobwork.read_file(blob), len(data))
 
     def test_a_wrong_length_is_an_error(self):
         self.plant([b'small', b'123'])
@@ -116,12 +114,10 @@ class LocalTests(Scratch):
             blobwork._reader(self.site, ['direct'], 2)(lambda: None)
 
     def test_a_new_blob_is_on_the_disk_that_is_measured(self):
-        with crew.database(self.site) as db:
-            with db.transaction() as connection:
-                blob = blobwork.new_blob(connection, b'x')
-                self.assertTrue(
-                    blob._p_blob_uncommitted.startswith(self.scratch))
-                connection.root()['blob'] = blob
+        with crew.connected(self.site) as (_, connection):
+            blob = blobwork.new_blob(connection, b'x')
+            self.assertTrue(
+                blob._p_blob_uncommitted.startswith(self.scratch))
 
 
 class WithoutSync(Scratch):

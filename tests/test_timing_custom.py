@@ -316,12 +316,13 @@ class ZeoTests(OwnStorage):
         def work():
             with storage.running(
                     self.scratch, loop='asyncio', sync_latency=0.0,
-                    socket=False, pin='free') as site:
-                oids = population.plant(site, read=2)['read']
+                    socket=False) as site:
+                oids = population.plant(
+                    site, population.small(read=2))['read']
 
                 def job(start):
-                    with crew.database(site) as db:
-                        objects = population.ghosts(db.open(), 'read')
+                    with crew.connected(site) as (_, connection):
+                        objects = population.ghosts(connection, 'read')
                         return [one._p_oid for one in objects]
 
                 [found] = crew.processes(site, [job]).results

@@ -20,7 +20,7 @@ from fsyncstorage.timing.zeo import writing
 from tests.test_timing_results import made_document
 from tests.test_timing_results import txn
 
-SITE = {'loop': 'asyncio', 'socket': False, 'pin': 'free',
+SITE = {'loop': 'asyncio', 'socket': False,
         'sync_latency': 0.0}
 
 
@@ -239,7 +239,7 @@ class DrawingTests(unittest.TestCase):
 
     def test_there_is_room_for_all_that_is_written(self):
         sizes = [5 << 10, 50 << 10, 500 << 10, 5000 << 10, 50000 << 10]
-        amounts = {'requests': 1, 'volume': 1, 'loop': 'uvloop', 'pin': 'free'}
+        amounts = {'requests': 1, 'volume': 1, 'loop': 'uvloop'}
         for races in [
                 [blobwork.read_race(
                     size=size, clients=1, **{**amounts, **SITE})

@@ -239,9 +239,8 @@ class ProgressTests(unittest.TestCase):
             file=io.StringIO(), width=80, force_terminal=True,
             get_time=lambda: now[0])
         with CampaignProgress(steps, 2, console) as progress:
-            for step in steps:
-                with progress.step(step):
-                    now[0] += 90
+            for step in progress.each_step():
+                now[0] += 90
         self.assertIn('0:01:30', console.file.getvalue())
         self.assertIn('round 2 of 2: filestorage', console.file.getvalue())
 
@@ -249,6 +248,6 @@ class ProgressTests(unittest.TestCase):
         steps = campaign.schedule([RACE], [CONTESTANTS['filestorage']], 1)
         console = Console(file=io.StringIO())
         with CampaignProgress(steps, 1, console) as progress:
-            with progress.step(steps[0]):
+            for step in progress.each_step():
                 progress.refresh()
         self.assertEqual(console.file.getvalue(), '')

@@ -27,7 +27,6 @@ from fsyncstorage.timing import crew
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing import tables
@@ -47,7 +46,7 @@ from .test_timing import Scratch
 
 STOCK = sites.CONTESTANTS['zeo']
 SETTINGS = {
-    'loop': 'asyncio', 'sync_latency': 0, 'socket': False, 'pin': 'free'}
+    'loop': 'asyncio', 'sync_latency': 0, 'socket': False}
 
 #: Only a failing test waits so long.
 LONG = 60
@@ -192,25 +191,6 @@ class StockServerTests(Scratch):
         self.assertGreaterEqual(figures['reads'], 1)
         self.assertGreaterEqual(figures['commits'], 1)
 
-    @unittest.skipIf(pinning.obstacle('across'), 'processes cannot be pinned')
-    def test_pinned(self):
-        first, *_, last = sorted(os.sched_getaffinity(0))
-        for pin, expected in [
-                ('same', ({first}, {first})), ('across', ({first}, {last}))]:
-            self.assertEqual(
-                supervisor.run(self.processors, pin), expected, pin)
-
-    def processors(self, pin):
-        """Those of a server, and of a client."""
-
-        def job(start):
-            return os.sched_getaffinity(0)
-
-        with tempfile.TemporaryDirectory(dir=self.scratch) as directory, \
-                STOCK.running(directory, **{**SETTINGS, 'pin': pin}) as site:
-            [found] = crew.processes(site, [job]).results
-            return os.sched_getaffinity(site.server._process.pid), found
-
     def test_clients_use_the_loop_of_the_server(self):
 
         def work():
@@ -279,7 +259,8 @@ class ReadingTests(Scratch):
         super().setUp()
         self.site = served.Site(served.Nobody(), None, self.open)
         self.oids = supervisor.run(
-            lambda: population.plant(self.site, read=5))['read']
+            lambda: population.plant(
+                self.site, population.small(read=5)))['read']
 
     def open(self):
         self.storage = CountingStorage(
@@ -692,7 +673,8 @@ class TablesTests(unittest.TestCase):
     def test_light(self):
         text = self.shown_light({}, {})
         for expected in ('asyncio, over TCP, nothing added',
-                         'light connections', '1,234', 'p50 1.2 ms', 'p99 34 ms',
+                         'light connections', '1,234', 'p50 1.2 ms',
+                         'p99 34 ms',
                          'server: 91% CPU', 'driver: 15% CPU'):
             self.assertIn(expected, text)
         self.assertNotIn('fsync-zeo', text)  # was not measured
@@ -708,7 +690,7 @@ class TablesTests(unittest.TestCase):
     def test_write_at_a_server_whose_processor_time_is_not_known(self):
         text = self.shown(
             writing.race(clients=1, objects=334, seconds=3,
-                         **{**SETTINGS, 'pin': 'across'}),
+                         pin='across', **SETTINGS),
             {'txn_per_second': 99, 'p50_seconds': 1, 'p99_seconds': 2,
              'clients_cpu': 0.5})
         for expected in ('(334 objects a transaction,',

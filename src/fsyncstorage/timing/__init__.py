@@ -27,7 +27,6 @@ below it:
 - supervisor    one sample in a process of its own, and the end of everything
                 that it starts: nobody is left behind, Ctrl-C included
 - latency       the one place that changes how a storage syncs
-- pinning       the processors that servers and clients run on
 - loops         the event loop that ZEO runs on
 - tables, questions, document, quiet, wording, statistics    what is made of
                 samples; questions: what tables and pictures answer; quiet:

@@ -13,6 +13,7 @@ import time
 import typing
 from concurrent.futures import ThreadPoolExecutor
 
+import transaction
 import ZODB
 
 from . import statistics
@@ -132,13 +133,12 @@ def busy(stretches, usage, who='clients'):
 
 
 @contextlib.contextmanager
-def database(site):
-    """A database of a client, with empty caches."""
-    db = ZODB.DB(site.open(), cache_size=_ROOM)
-    try:
-        yield db
-    finally:
-        db.close()
+def connected(site):
+    """A client with empty caches: a transaction manager, and a connection."""
+    with contextlib.closing(
+            ZODB.DB(site.open(), cache_size=_ROOM)) as db:
+        manager = transaction.TransactionManager()
+        yield manager, db.open(manager)
 
 
 def threads(jobs, usage=dict):

@@ -32,7 +32,6 @@ from . import supervisor
 from . import tables
 from . import wording
 from .campaign import SampleFailed
-from .pinning import Pinning
 from .servers import served
 
 HELP = """\
@@ -88,8 +87,7 @@ class CustomStorage:
             yield self._section.open()
 
     @contextlib.contextmanager
-    def running(self, directory, *, loop, pin, **others):
-        Pinning(pin).start_clients()
+    def running(self, directory, *, loop, **others):
         loops.use(loop)
         with self._own_ground():
             yield served.Site(served.Nobody(), None, self._section.open)

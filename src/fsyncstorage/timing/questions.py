@@ -9,7 +9,6 @@ What the races have in common is said in the same words above both.
 import dataclasses
 import typing
 
-from . import pinning
 from .wording import added
 from .wording import count
 from .wording import duration
@@ -45,9 +44,10 @@ class Question:
         return len(self.figures) == 1
 
 
+#: Campaigns have them.
 _PINNED = {
-    pinning.SAME: 'server and clients on the same processor',
-    pinning.ACROSS: 'server and clients on different processors',
+    'same': 'server and clients on the same processor',
+    'across': 'server and clients on different processors',
 }
 _ACCESS = {'get': 'by Connection.get', 'ghosts': 'by a walk over ghosts'}
 

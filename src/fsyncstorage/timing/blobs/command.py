@@ -7,7 +7,6 @@ server.
 from .. import arguments
 from .. import custom
 from .. import loops
-from .. import pinning
 from .. import wording
 from . import sites
 from . import work
@@ -90,5 +89,4 @@ def common(quick):
         'volume': work.QUICK_VOLUME if quick else work.VOLUME,
         'loop': loops.installed()[-1],  # as ZEO does
         'socket': False,
-        'pin': pinning.FREE,
     }

@@ -17,8 +17,6 @@ one opens what is opened only then, and does not count.
 import functools
 import os
 
-import transaction
-from persistent.mapping import PersistentMapping
 from ZODB.blob import Blob
 
 from .. import crew
@@ -76,17 +74,10 @@ def read(contestant, directory, *, clients, size, requests, volume,
 
 def plant(site, number, size):
     """So many blobs, and a small one before them."""
-
-    def job(start):
-        data = os.urandom(size)
-        with crew.database(site) as db:
-            with db.transaction() as connection:
-                blobs = [new_blob(connection, b'small'), *(
-                    new_blob(connection, data) for _ in range(number))]
-                population.ground(connection)['blobs'] = PersistentMapping(
-                    all=blobs)
-
-    crew.processes(site, [job])
+    data = os.urandom(size)
+    population.plant(site, lambda connection: {'blobs': [
+        new_blob(connection, b'small'),
+        *(new_blob(connection, data) for _ in range(number))]})
     # Else that would go to the disk while others are timed.
     os.sync()
 
@@ -105,9 +96,7 @@ def _reader(site, ways, size):
     """A job that returns a stretch for each of the ways."""
 
     def job(start):
-        with crew.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
+        with crew.connected(site) as (manager, connection):
             small, *blobs = population.ghosts(connection, 'blobs')
             read_file(small)
             found = []
@@ -143,7 +132,7 @@ def write(contestant, directory, *, clients, size, requests, volume,
     """Time the commits of one contestant; the figures of it."""
     groups = [f'of client {number}' for number in range(clients)]
     with contestant.running(directory, **site_settings) as site:
-        population.plant(site, **dict.fromkeys(groups, 1))
+        population.plant(site, population.small(**dict.fromkeys(groups, 1)))
         times = number(size, requests, volume)
         stretches, [usage] = crew.processes(
             site, [_writer(site, group, times, size) for group in groups])
@@ -155,9 +144,7 @@ def _writer(site, group, times, size):
 
     def job(start):
         data = os.urandom(size)
-        with crew.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
+        with crew.connected(site) as (manager, connection):
             [holder] = population.ghosts(connection, group)
 
             def commit(data):

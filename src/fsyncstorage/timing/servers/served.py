@@ -18,7 +18,6 @@ import sys
 import typing
 
 from .. import supervisor
-from ..pinning import Pinning
 
 #: Standard error of the program, in the directory of the server; and the log
 #: that it may write there.
@@ -69,17 +68,14 @@ def answer(usage=dict):
 
 
 @contextlib.contextmanager
-def running(program, directory, pin, **options):
-    """A `Server`; what this process starts meanwhile is pinned as a client.
+def running(program, directory, **options):
+    """A `Server`, which has told its address.
 
     The program is the name of a module; it takes the options, with the
     directory and the bond that it is to follow, as JSON.
     """
-    pinning = Pinning(pin)
-    pinning.start_server()
     server = Server(directory, program, {
         **options, 'directory': directory, 'bond': supervisor.bond()})
-    pinning.start_clients()
     try:
         server.address = server.read()
         yield server

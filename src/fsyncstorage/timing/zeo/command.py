@@ -6,7 +6,6 @@ It starts the servers that it compares, and stops them again.
 from .. import arguments
 from .. import custom
 from .. import loops
-from .. import pinning
 from .. import wording
 from ..servers.zeo import CONTESTANTS
 from . import light
@@ -105,8 +104,7 @@ def run(parser, options):
 
 
 def races(options):
-    site = {'loop': options.loop, 'socket': options.socket,
-            'pin': pinning.FREE}
+    site = {'loop': options.loop, 'socket': options.socket}
     timed = {'seconds': options.seconds, **site}
     by_workload = {
         'write': [

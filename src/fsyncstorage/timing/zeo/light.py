@@ -170,13 +170,13 @@ class Client:
 def _connected(address):
     if isinstance(address, str):
         connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(address)
+        except OSError:
+            connection.close()
+            raise
     else:
-        connection = socket.socket()
+        connection = socket.create_connection(address)
         # As ZEO's own client does.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        connection.connect(address)
-    except BaseException:
-        connection.close()
-        raise
     return connection

@@ -7,13 +7,9 @@ first transaction, which opens what is opened only then, does not count.
 import itertools
 from statistics import fmean
 
-import transaction
-
 from .. import crew
+from .. import population
 from ..campaign import Race
-from ..population import activate
-from ..population import ghosts
-from ..population import plant
 
 
 def race(**settings):
@@ -27,7 +23,8 @@ def measure(contestant, directory, *, clients, objects, seconds,
     """Time the commits of one contestant; the figures of it."""
     groups = [f'of client {number}' for number in range(clients)]
     with contestant.running(directory, **site_settings) as site:
-        plant(site, **dict.fromkeys(groups, objects))
+        population.plant(
+            site, population.small(**dict.fromkeys(groups, objects)))
         stretches, [usage] = crew.processes(
             site, [writer(site, group, seconds) for group in groups])
     return {
@@ -41,11 +38,8 @@ def writer(site, group, seconds):
     """A job that returns a stretch."""
 
     def job(start):
-        with crew.database(site) as db:
-            manager = transaction.TransactionManager()
-            objects = ghosts(db.open(manager), group)
-            for one in objects:
-                activate(one)
+        with crew.connected(site) as (manager, connection):
+            objects = population.ghosts(connection, group)
 
             def change():
                 manager.begin()
