@@ -108,11 +108,23 @@ def measure(way, directory, *, place, seconds):
             for number in numbers:
                 yield functools.partial(write, to, number * len(RECORD))
 
-        jobs = [_prober(writes(way.write, synced), seconds, done)]
-        if place == BESIDE:
-            jobs.append(_writer(writes(_append, fd), done))
-        syncs, *beside = [
-            each.durations for each in crew.threads(jobs).results]
+        def sync(start):
+            start()
+            try:
+                return crew.timed(itertools.islice(
+                    writes(way.write, synced), MOST_SYNCS), seconds)
+            finally:
+                done.set()
+
+        def append(start):
+            appends = writes(_append, fd)
+            start()
+            return crew.timed(itertools.chain([next(appends)], (
+                itertools.takewhile(
+                    lambda _: not done.wait(_PAUSE), appends))))
+
+        syncs, *beside = [each.durations for each in crew.threads(
+            [sync, append] if place == BESIDE else [sync]).results]
     figures = {
         'syncs': len(syncs),
         **crew.times(syncs, (50, 90, 99)),
@@ -129,35 +141,6 @@ def _opened(path, flags):
         yield fd
     finally:
         os.close(fd)
-
-
-def _prober(writes, seconds, done):
-    """A job that returns a stretch of syncs, with their writes."""
-
-    def job(start):
-        start()
-        try:
-            return crew.timed(
-                itertools.islice(writes, MOST_SYNCS), seconds)
-        finally:
-            done.set()
-
-    return job
-
-
-def _writer(writes, done):
-    """A job that returns a stretch of writes without a sync."""
-
-    def until_done():
-        yield next(writes)
-        while not done.wait(_PAUSE):
-            yield next(writes)
-
-    def job(start):
-        start()
-        return crew.timed(until_done())
-
-    return job
 
 
 def _append(fd, position):

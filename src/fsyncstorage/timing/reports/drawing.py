@@ -11,7 +11,7 @@ import textwrap
 from matplotlib import rc_context
 from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullFormatter
@@ -102,14 +102,11 @@ def draw(picture):
         _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
     figure = Figure(layout='constrained')
     height = (_draw_lines if several else _draw_rows)(figure, picture, looks)
-    handles = dict(
-        pair for axes in figure.axes
-        for pair in zip(*reversed(axes.get_legend_handles_labels())))
     shown = names if several else []
     figure.suptitle(title)
     figure.legend(
-        [handles[name] for name in shown], shown, ncols=columns,
-        loc='outside lower center', title='\n'.join(below))
+        [Line2D([], [], **looks[name]) for name in shown], shown,
+        ncols=columns, loc='outside lower center', title='\n'.join(below))
     figure.set_size_inches(WIDTH, height + _LINE * (
         2 * title.count('\n') + 3 + len(below) + -(-len(shown) // columns)))
     return figure
@@ -198,6 +195,5 @@ def _scale_all(figure, picture, direction):
             axis.set_minor_formatter(NullFormatter())
         else:
             axes.set(**{f'{direction}lim': (0, None)})
-            axis.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
-        axis.set_major_formatter(FuncFormatter(
-            lambda value, _: f'{value:,.10g}'))
+            axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter('{x:,.10g}')

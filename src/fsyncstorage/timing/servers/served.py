@@ -79,7 +79,7 @@ def running(program, directory, **options):
     try:
         server.address = server.read()
         yield server
-        server.check()
+        server.usage()  # nobody may have missed its death
     except Exception as error:
         server.raise_if_dead(error)
         raise
@@ -102,10 +102,8 @@ class Server:
     def usage(self):
         """Since its start: `cpu_seconds`, `syncs`, and what else the program
         counts; as far as it is known."""
-        try:
+        with contextlib.suppress(BrokenPipeError):  # as reading tells
             print(file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # it is dead, as reading tells
         return self.read()
 
     def read(self):
@@ -113,11 +111,6 @@ class Server:
         if not line:
             raise EOFError('the server ended')
         return json.loads(line)
-
-    def check(self):
-        """Nobody may have missed it."""
-        if self._process.poll() is not None:
-            raise EOFError('the server ended')
 
     def raise_if_dead(self, error):
         """The error happened here; perhaps because the server died."""
