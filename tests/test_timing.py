@@ -32,7 +32,6 @@ from fsyncstorage.timing import main
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import command as commits
 from fsyncstorage.timing.commits import committing
-from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing.contestants import CONTESTANTS
 
 from .support import PATIENCE
@@ -227,7 +226,7 @@ class WorkloadTests(Scratch):
         self.assertEqual(manager.abort.call_count, 2)
 
     def test_loads_beside_commits(self):
-        figures = loading.measure(
+        figures = committing.measure_beside(
             CONTESTANTS['filestorage:no-fsync'], self.scratch,
             committers=2, seconds=0, sync_latency=0)
         self.assertEqual(figures['loads'], 1)

@@ -15,7 +15,6 @@ from fsyncstorage.timing import machine
 from fsyncstorage.timing import tables
 from fsyncstorage.timing import wording
 from fsyncstorage.timing.commits import committing
-from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.progress import CampaignProgress
 
@@ -168,7 +167,8 @@ class TablesTests(unittest.TestCase):
     def test_loads(self):
         document = documents.new(
             'commits',
-            [loading.race(committers=4, seconds=1, sync_latency=0.05)],
+            [committing.beside_race(
+                committers=4, seconds=1, sync_latency=0.05)],
             [CONTESTANTS['filestorage']], 1, 'filestorage',
             machine.describe(tempfile.gettempdir()))
         document['samples'] = [{

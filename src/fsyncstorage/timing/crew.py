@@ -169,17 +169,25 @@ def threads(jobs, usage=dict):
 
 def processes(site, jobs):
     """What is `Found` by jobs in processes, clients of the site."""
-    clients, usages, answers = [_Client(job) for job in jobs], [], [None]
+    clients, usages, answers = {}, [], [None]
     try:
+        for job in jobs:
+            pipe, theirs = supervisor.FORK.Pipe()
+            process = supervisor.FORK.Process(target=_work, args=(theirs, job))
+            process.start()
+            theirs.close()
+            clients[pipe] = process
         while None in answers:
             if usages:
-                for client in clients:
-                    client.pipe.send('start')
-            answers = _received(site, clients)
+                for pipe in clients:
+                    pipe.send('start')
+            answers = _answers(site, clients)
             usages.append(site.server.usage())
     finally:
-        for client in clients:
-            client.end()
+        for pipe, process in clients.items():
+            process.kill()
+            process.join()
+            pipe.close()
     return Found([result for result, in answers], _between(usages))
 
 
@@ -188,45 +196,26 @@ def _between(usages):
             for before, after in zip(usages, usages[1:])]
 
 
-class _Client:
+def _answers(site, pipes):
+    """Of each: None when it is ready, a tuple with the result when it is done.
 
-    def __init__(self, job):
-        self.pipe, theirs = supervisor.FORK.Pipe()
-        self.process = supervisor.FORK.Process(
-            target=_work, args=(theirs, job))
-        self.process.start()
-        theirs.close()
-
-    def receive(self):
-        """None when it is ready; a tuple with the result when it is done."""
-        try:
-            answer, failure = self.pipe.recv()
-        except EOFError:
-            answer, failure = None, 'its process died'
-        if failure is not None:
-            raise ClientFailed(f'a client failed: {failure}')
-        return answer
-
-    def end(self):
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-
-
-def _received(site, clients):
-    """One answer of each; an error as soon as one fails, or the server."""
+    An error as soon as one fails, or the server.
+    """
     sentinels = set(site.server.sentinels)
     answers = {}
-    while len(answers) < len(clients):
-        waiting = {
-            client.pipe: client for client in clients
-            if client not in answers}
-        ready = multiprocessing.connection.wait([*waiting, *sentinels])
+    while len(answers) < len(pipes):
+        ready = multiprocessing.connection.wait(
+            [*(pipe for pipe in pipes if pipe not in answers), *sentinels])
         if sentinels.intersection(ready):
             raise EOFError('the server ended')
         for pipe in ready:
-            answers[waiting[pipe]] = waiting[pipe].receive()
-    return [answers[client] for client in clients]
+            try:
+                answers[pipe], failure = pipe.recv()
+            except EOFError:
+                failure = 'its process died'
+            if failure is not None:
+                raise ClientFailed(f'a client failed: {failure}')
+    return [answers[pipe] for pipe in pipes]
 
 
 def _work(pipe, job):

@@ -4,23 +4,37 @@ With several threads each has a connection of its own and, unless the tree is
 shared, a tree of its own.  With a shared tree conflicts happen, and a
 transaction that met one is tried again until it went through: the time of the
 retries counts.
+
+And how long a `loadBefore` takes meanwhile.  One more thread loads current
+objects of the others, one after the other, straight from the storage (so that
+no cache answers), with a short pause in between.  The pause keeps it from
+slipping many loads into the instant between two commits, and from taking the
+processor away from the committers.
 """
 
 import contextlib
 import functools
 import itertools
+import random
+import threading
 import time
 
 import transaction
 import ZODB
 from BTrees.IIBTree import IIBTree
 from ZODB.POSException import ConflictError
+from ZODB.utils import maxtid
 
 from .. import crew
 from .. import latency
 from .. import population
 from .. import statistics
 from ..campaign import Race
+
+#: While loads are timed.
+COMMITTERS = 4
+KEYS = range(1000)
+PAUSE = 0.001
 
 
 def race(**settings):
@@ -106,3 +120,43 @@ def _set_one(manager, tree, key, conflicts):
         except ConflictError as error:
             manager.abort()
             conflicts.append(error)
+
+
+def beside_race(**settings):
+    return Race(
+        'loads', settings, measure_beside,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
+
+
+def measure_beside(
+        contestant, directory, *, committers, seconds, sync_latency):
+    """Time the loads of one contestant; the figures of it."""
+    done = threading.Event()
+
+    def new_keys():
+        keys = itertools.count(len(KEYS))
+        while not done.is_set():
+            yield next(keys)
+
+    with latency.slowed(sync_latency) as syncs, \
+            database(contestant, directory, committers) as db:
+        trees = plant(db, committers, KEYS)
+        oids = [record.oid for transaction in db.storage.iterator()
+                for record in transaction]
+
+        def load():
+            db.storage.loadBefore(random.choice(oids), maxtid)
+
+        def read(start):
+            start()
+            try:
+                return crew.timed(
+                    crew.paced(itertools.repeat(load), PAUSE), seconds)
+            finally:
+                done.set()
+
+        stretches, [used] = crew.threads(
+            [read, *(setter(db, tree, new_keys(), []) for tree in trees)],
+            lambda: {'syncs': len(syncs)})
+    loads = stretches[0].durations
+    return {'loads': len(loads), **crew.times(loads), **used}
