@@ -551,7 +551,7 @@ class CommandTests(Command):
                 (['--sync-latency', '5 parsecs'], 'us, ms, s'),
                 (['--sync-latency', '0,2s'], 'at most 1s'),
                 (['--directory', '/no/such/place'], 'no directory'),
-                (['--json', self.scratch], 'is a directory'),
+                (['--json', self.scratch], 'is no plain file'),
                 (['--json', '/no/such/place/file'], 'no directory'),
                 (['--no-such-option'], 'unrecognized'),
         ]:

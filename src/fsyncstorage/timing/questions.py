@@ -77,11 +77,11 @@ _SETTINGS = {
 }
 
 
-def conditions(settings, without=()):
+def conditions(settings):
     """What all of the races are, that have these settings."""
     return ', '.join(filter(None, (
         put(settings[name]) for name, put in _SETTINGS.items()
-        if name in settings and name not in without)))
+        if name in settings)))
 
 
 _TIMES = {

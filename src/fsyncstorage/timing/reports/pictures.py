@@ -13,10 +13,10 @@ from .. import document as documents
 from .. import quiet
 from .. import statistics
 from .. import tables
-from .. import wording
 from ..questions import QUESTIONS
 from ..questions import Question
 from ..questions import conditions
+from ..wording import duration
 
 
 class Point(typing.NamedTuple):
@@ -71,11 +71,8 @@ def _pictures(document, question):
                     _slug(name, shared[name]) for name in differing
                     if shared.get(name))]),
                 question, ', '.join(filter(None, (
-                    # That is in the footer.
-                    conditions(shared, without=['sync_latency']),
-                    *_place(question, panels)))),
-                list(document['contestants']), panels,
-                _footer(document, races))
+                    conditions(shared), *_place(question, panels)))),
+                list(document['contestants']), panels, _footer(document))
 
 
 def _slug(name, value):
@@ -130,16 +127,11 @@ def _points(document, question, figure, races, contestant):
                 for value in statistics.spread(values).values()))
 
 
-def _footer(document, races):
+def _footer(document):
     machine = document['machine']
-    to_syncs = wording.all_added(
-        document['races'][race]['settings'].get('sync_latency', 0.0)
-        for race in races)
-    # There, the first sentence is about the syncs of all races.
-    _, _, others = document['added'].partition('. ')
     return ' '.join(filter(None, (
-        f'{tables.rounds(document)}: median and range.', to_syncs, others,
+        f'{tables.rounds(document)}: median and range.', document['added'],
         f'{machine["cpus"]} CPUs ({machine["cpu_model"]}),'
         f' {machine["system"]}, {machine["file_system"]}: one sync takes'
-        f' {wording.duration(machine["sync_p50_seconds"])}.',
+        f' {duration(machine["sync_p50_seconds"])}.',
         quiet.warning(document), document['began'][:10])))
