@@ -23,8 +23,8 @@ from . import pictures
 #: Of a picture; the height is what it needs.
 WIDTH, PIXELS = 6.5, 1200
 
-#: Ten that can be told apart by the colour-blind.
-_COLOURS = style.library['tableau-colorblind10'][
+#: They can be told apart by the colour-blind.
+_COLOURS = style.library['seaborn-v0_8-colorblind'][
     'axes.prop_cycle'].by_key()['color']
 
 _STYLE = {

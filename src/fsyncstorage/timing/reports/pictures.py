@@ -129,8 +129,10 @@ def _points(document, question, figure, races, contestant):
 
 def _footer(document):
     machine = document['machine']
+    # The first sentence is about the syncs, as each picture says itself.
+    _, _, others = document['added'].partition('. ')
     return ' '.join(filter(None, (
-        f'{tables.rounds(document)}: median and range.', document['added'],
+        f'{tables.rounds(document)}: median and range.', others,
         f'{machine["cpus"]} CPUs ({machine["cpu_model"]}),'
         f' {machine["system"]}, {machine["file_system"]}: one sync takes'
         f' {duration(machine["sync_p50_seconds"])}.',
