@@ -9,7 +9,7 @@ import os
 import textwrap
 
 from matplotlib import rc_context
-from matplotlib import style
+from matplotlib import rcParamsDefault
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
@@ -23,9 +23,8 @@ from . import pictures
 #: Of a picture; the height is what it needs.
 WIDTH, PIXELS = 6.5, 1200
 
-#: They can be told apart by the colour-blind.
-_COLOURS = style.library['seaborn-v0_8-colorblind'][
-    'axes.prop_cycle'].by_key()['color']
+#: The ten of matplotlib; marks tell them apart for the colour-blind.
+_COLOURS = rcParamsDefault['axes.prop_cycle'].by_key()['color']
 
 _STYLE = {
     'axes.edgecolor': '#888888',
