@@ -441,7 +441,8 @@ class TablesTests(unittest.TestCase):
         files.show(document, console)
         text = ' '.join(console.file.getvalue().split())
         warm, cold, first, of_application, of_nginx, history = re.split(
-            r'\? cold: |until the first|most\? application: |nginx: |2004 ',
+            r'time\? cold: |until the first|most\? application: |nginx: '
+            '|2004 ',
             text, flags=re.IGNORECASE)[:6]
         for part, expected in [
                 (warm, ('5 KB 5,000 KB', '2,000', '0.50x', '1,000 MB/s')),

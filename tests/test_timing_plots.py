@@ -181,16 +181,19 @@ class DrawingTests(unittest.TestCase):
             if (sample['race'], sample['contestant']) != (0, 'mine')]
         documents.summarise(document)
         self.drawing.save_all(document, self.directory, ['svg'])
-        colours = self.drawing.looks_of(['mine', 'yours'])
+        to_hex = importlib.import_module('matplotlib.colors').to_hex
+        colours = {
+            name: to_hex(colour) for name, (colour, _) in
+            self.drawing.looks_of(['mine', 'yours']).items()}
         for name, contestants_, others in [
                 ('zeo-commits.svg', ['yours'], ['mine']),
                 ('zeo-reads.svg', ['mine', 'yours'], [])]:
             with open(os.path.join(self.directory, name)) as file:
                 svg = file.read()
             for contestant in contestants_:
-                self.assertIn(colours[contestant][0].lower(), svg)
+                self.assertIn(colours[contestant], svg)
             for contestant in others:
-                self.assertNotIn(colours[contestant][0].lower(), svg)
+                self.assertNotIn(colours[contestant], svg)
 
     def test_no_two_look_the_same(self):
         names = {*contestants.CONTESTANTS, *sites.CONTESTANTS,

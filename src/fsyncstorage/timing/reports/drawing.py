@@ -9,7 +9,6 @@ import os
 import textwrap
 
 from matplotlib import rc_context
-from matplotlib import rcParamsDefault
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
@@ -24,7 +23,7 @@ from . import pictures
 WIDTH, PIXELS = 6.5, 1200
 
 #: The ten of matplotlib; marks tell them apart for the colour-blind.
-_COLOURS = rcParamsDefault['axes.prop_cycle'].by_key()['color']
+_COLOURS = [f'C{number}' for number in range(10)]
 
 _STYLE = {
     'axes.edgecolor': '#888888',
