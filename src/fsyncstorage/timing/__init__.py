@@ -36,5 +36,5 @@ Commands do not import each other but for `commits.committing`, which `disk`
 measures too.
 
 A new measurement is a package like `commits`, with work like
-`commits.committing`; the rest does not change.
+`commits.committing`, and a question; the rest does not change.
 """
