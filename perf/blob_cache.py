@@ -26,7 +26,7 @@ from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
 from fsyncstorage.client.blobcache import BlobCache
-from fsyncstorage.timing import processes
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
@@ -82,7 +82,7 @@ def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
     BlobCache(directory, blobs * SIZE, fetch=None).close()
     walk = time.perf_counter() - began
     nobody = served.Site(served.Nobody(), None, None)
-    hits, evictions = zip(*processes.run(nobody, [
+    hits, evictions = zip(*crew.processes(nobody, [
         functools.partial(work, directory, blobs, number, pause, seconds)
         for number in range(settings['processes'])]).results)
     hits, evictions = sum(hits, []), sum(evictions, [])
@@ -143,4 +143,4 @@ CAMPAIGNS = [Campaign(
     'blob_cache', 'the blob cache: a hit, and room for a blob',
     [Contestant('fsyncclient', 'the blob cache of our client', None)], races,
     rounds=5, claims=lambda document: CLAIMS,
-    show=functools.partial(tables.show_figures, put=duration))]
+    show=functools.partial(tables.show, questions=(), put=duration))]

@@ -9,9 +9,9 @@ blob cache), cached or direct, and each size is written, too.  README.rst says
 how to read them.
 """
 
+from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import command as blobs
 from fsyncstorage.timing.blobs import sites
-from fsyncstorage.timing.blobs import tables
 from fsyncstorage.timing.blobs import work
 from fsyncstorage.timing.wording import size as put
 
@@ -57,5 +57,5 @@ CLAIMS = [
 CAMPAIGNS = [Campaign(
     'blobs_2004', 'blobs over ZEO and without it, by size',
     [*sites.CONTESTANTS.values(), relstorages.POSTGRESQL], races, rounds=5,
-    claims=lambda document: CLAIMS, show=tables.show,
-    command='blobs', added=relstorages.versions)]
+    claims=lambda document: CLAIMS, command='blobs', show=tables.show,
+    added=relstorages.versions)]

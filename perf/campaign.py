@@ -13,6 +13,7 @@ the project can do, not for what else ran on that day.
 import argparse
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import typing
@@ -47,7 +48,7 @@ class Campaign:
     #: Called with a document: what is claimed of it.
     claims: typing.Callable = lambda document: []
     #: Called with a document and a console: prints the tables.
-    show: typing.Callable = tables.show_figures
+    show: typing.Callable = functools.partial(tables.show, questions=())
     #: The command of `fsync-time` whose races these are, if it has all of
     #: them: its report shows them, too.
     command: str | None = None

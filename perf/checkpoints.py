@@ -25,11 +25,10 @@ from persistent.mapping import PersistentMapping
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.durability import DEFAULT_INDEX_CHECKPOINT
-from fsyncstorage.timing import processes
+from fsyncstorage.timing import crew
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.commits import committing
 from fsyncstorage.timing.contestants import Contestant
-from fsyncstorage.timing.crew import Crew
 from fsyncstorage.timing.wording import count
 
 from .campaign import Campaign
@@ -79,12 +78,12 @@ def measure(contestant, directory, *, threads, objects, seconds, sync_latency):
         with db.transaction() as connection:
             for number in range(threads):
                 connection.root()[number] = PersistentMapping()
-        stretches = Crew([
-            committer(db, number, seconds) for number in range(threads)]).run()
-        latencies = processes.durations(stretches)
+        stretches = crew.threads([
+            committer(db, number, seconds) for number in range(threads)
+        ]).results
+        latencies = crew.durations(stretches)
         return {
-            **processes.percentiles(latencies),
-            'max_seconds': max(latencies),
+            **crew.times(latencies),
             'commits': len(latencies),
             'checkpoints': db.storage._checkpoints.written - written,
         }
@@ -103,7 +102,7 @@ def committer(db, number, seconds):
         with contextlib.closing(db.open(manager)) as connection:
             mine = connection.root()[number]
             start()
-            return processes.timed(commits(manager, mine), seconds)
+            return crew.timed(commits(manager, mine), seconds)
 
     return job
 
@@ -121,17 +120,14 @@ def seal_races(quick):
 
 def measure_seal(contestant, directory, *, threads, transactions,
                  sync_latency):
-    began = []
     with committing.database(contestant, directory, threads) as db:
         trees = committing.plant(db, threads)
-        crew = Crew(
-            [committing.setter(db, tree, range(transactions // threads))
+        stretches, [used] = crew.threads(
+            [committing.setter(db, tree, range(transactions // threads), [])
              for tree in trees],
-            at_start=lambda: began.append(time.process_time()))
-        crew.run()
-        cpu = time.process_time() - began[0]
-        return {'cpu_seconds': cpu / transactions,
-                'seconds': crew.seconds / transactions}
+            lambda: {'cpu_seconds': time.process_time()})
+        return {'cpu_seconds': used['cpu_seconds'] / transactions,
+                'seconds': crew.seconds(stretches) / transactions}
 
 
 def claims(document):

@@ -18,16 +18,12 @@ count.
 
 import functools
 
-from rich.text import Text
-
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.wording import number
 
 from . import history
+from . import questions
 from .campaign import Campaign
 from .claims import Claim
 from .web import load
@@ -68,19 +64,10 @@ PROCESSES = (
 #: Two peaks that are the same differ by less.
 FLAT = 1.25
 
-KEY = (
-    f'Files a second: {tables.RATES_KEY} A KB is 1,024 bytes, a MB'
-    ' 1,048,576.\n')
-
-MEMORY_KEY = (
-    'The most that a process had in memory while files were sent, what it'
-    ' shares with others included: the median of the rounds.\n')
-
-
 def races(sizes, quick):
     return [
         race(size=size, requests=REQUESTS[quick], volume=VOLUME[quick],
-             cold_volume=COLD_VOLUME[quick], pin=pinning.FREE,
+             cold_volume=COLD_VOLUME[quick],
              loop=loops.installed()[-1])  # as ZEO does
         for size in sizes[quick]]
 
@@ -159,41 +146,8 @@ LARGE_CLAIMS = [
 
 
 def show(document, console):
-    tables.show_machine(document, console)
-    tables.show_grids(document, console, GRIDS)
-    console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
-    tables.show_grids(document, console, MEMORY_GRIDS)
-    console.print(Text(MEMORY_KEY, 'dim'))
+    questions.show(document, console)
     history.show_files(console)
-
-
-def _speed_grid(way, title):
-
-    def remarks(settings, figure):
-        if bytes_ := figure(f'{way}_bytes_per_second'):
-            yield f'{_megabytes(bytes_)}/s'
-
-    return tables.Grid('files', lambda shared: title, f'{way}_per_second',
-                       'size', history.kilobytes, remarks)
-
-
-def _megabytes(bytes_):
-    return f'{number(bytes_ / (1 << 20))} MB'
-
-
-GRIDS = (
-    _speed_grid('warm', 'Warm: one file, which was sent before'),
-    _speed_grid('cold', 'Cold: files that the blob cache does not have yet'),
-    tables.Grid(
-        'files', lambda shared: 'Until the first byte of a cold file',
-        'first_byte_seconds', 'size', history.kilobytes),
-)
-
-MEMORY_GRIDS = [
-    tables.Grid(
-        'files', lambda shared, role=role: f'Memory: {role}',
-        memory.figure(role), 'size', history.kilobytes, put=_megabytes)
-    for role in memory.ROLES]
 
 
 def added(contestants):

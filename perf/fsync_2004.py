@@ -12,7 +12,6 @@ from rich.text import Text
 
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.commits import command as commits
-from fsyncstorage.timing.commits import tables as commits_tables
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
@@ -66,9 +65,8 @@ CLAIMS = [
 
 
 def show(document, console):
-    commits_tables.show(document, console)
-    table = tables.new_table('2004')
-    table.add_column('1 thread', justify='right')
+    tables.show(document, console)
+    table = tables.new_table('2004', '1 thread')
     for contestant, per_second in history.COMMITS_2004['per_second'].items():
         table.add_row(contestant, number(per_second))
     tables.show_table(console, 'Transactions a second, then', table)

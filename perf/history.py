@@ -27,9 +27,8 @@ WSGI_2009 = _ALL['wsgi_2009']
 def show_files(console):
     """Requests for files a second: by sizes, and who sent them."""
     for one in _ALL['files']:
-        table = tables.new_table(one['year'])
-        for size in one['kilobytes']:
-            table.add_column(kilobytes(size << 10), justify='right')
+        table = tables.new_table(one['year'], *(
+            kilobytes(size << 10) for size in one['kilobytes']))
         for name, values in one['per_second'].items():
             table.add_row(name, *map(number, values))
         console.print(table)

@@ -21,7 +21,6 @@ import time
 from ZODB.blob import BLOB_SUFFIX
 
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing import statistics
 from fsyncstorage.timing.campaign import Race
 
@@ -55,14 +54,13 @@ def races(quick):
         'readers': READERS[quick],
         'seconds': SECONDS[quick],
         'loop': loops.installed()[-1],  # as ZEO does
-        'pin': pinning.FREE,
     }, measure, ('served', 'others_p50_seconds', 'others_p99_seconds',
                  'cache_bytes'))]
 
 
-def measure(contestant, directory, *, readers, seconds, loop, pin):
+def measure(contestant, directory, *, readers, seconds, loop):
     with contestant.running(
-            directory, size=SIZE, number=NUMBER, loop=loop, pin=pin,
+            directory, size=SIZE, number=NUMBER, loop=loop,
             cache_size=CACHE) as address:
         load.fetch(address, applications.SMALL, len(b'small'))
         with Readers(address, readers) as crowd:

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.document import figures
+from fsyncstorage.timing.document import grouped
+from fsyncstorage.timing.questions import conditions
 from fsyncstorage.timing.statistics import median
-from fsyncstorage.timing.zeo import tables as zeotables
-from fsyncstorage.timing.zeo.tables import title
 
 from . import history
 
@@ -22,27 +22,35 @@ KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
 
 def show_zeo(document, console):
     """Below the tables of `fsync-time zeo`."""
-    zeotables.show(document, console)
+    tables.show(document, console)
     show(document, console)
 
 
 def show(document, console):
     source = None
-    for settings, reads in tables.series(document, 'read', 'clients'):
+    for settings, reads in _by_clients(document, 'read'):
         place = {name: value for name, value in settings.items()
                  if name != 'access'}
-        for theirs, writes in tables.series(document, 'write', 'clients'):
+        for theirs, writes in _by_clients(document, 'write'):
             clients = sorted(writes.keys() & reads.keys())
             if clients and place.items() <= theirs.items():
                 then = (history.ZEO_2009_REMOTE if 'network_delay' in place
                         else history.ZEO_2009)
                 source = then['source']
                 tables.show_table(
-                    console, title(settings, 'A transaction'), _table(
+                    console, f'A transaction, {conditions(settings)}', _table(
                         clients, _measured(document, writes, reads),
                         then['seconds'].get(str(settings['objects']), {})))
     if source is not None:
         console.print(Text(KEY.format(source=source), 'dim'))
+
+
+def _by_clients(document, workload):
+    """What races share, and the races by the number of clients."""
+    return [
+        (shared, {document['races'][race]['settings']['clients']: race
+                  for race in races})
+        for shared, races in grouped(document, workload, ['clients'])]
 
 
 def _measured(document, writes, reads):
@@ -64,9 +72,7 @@ def _median(document, race, contestant, column):
 
 def _table(clients, *measured):
     """One storage below the other, with a row for each number of clients."""
-    table = tables.new_table('clients')
-    for column in COLUMNS:
-        table.add_column(column, justify='right')
+    table = tables.new_table('clients', *COLUMNS)
     for rows in measured:
         for name, of_name in rows.items():
             table.add_row(Text(name, 'bold'))

@@ -17,18 +17,16 @@ import os
 
 from rich.text import Text
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
-from fsyncstorage.timing import processes as clients
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.zeo.tables import title
 
 from . import history
+from . import questions
 from .campaign import Campaign
 from .claims import Claim
 from .web import applications
@@ -52,18 +50,12 @@ SECONDS = 3.0, 0.5
 
 FIGURE = 'requests_per_second'
 
-KEY = (
-    f'Requests a second: {tables.RATES_KEY} 1 x 4 is one process with 4'
-    ' threads. p50 and p99 are of one request. Clients make a connection for'
-    ' each request, and share the processors with the servers: 100 % of CPU is'
-    ' one of them.')
-
 def races(quick):
     return [
         race(layout=layout, concurrency=concurrency,
              seconds=SECONDS[quick], sync_latency=0.0,
              loop=loops.installed()[-1],  # as ZEO does
-             socket=False, pin=pinning.FREE)
+             socket=False)
         for concurrency in CONCURRENCY for layout in LAYOUTS]
 
 
@@ -79,23 +71,24 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
     home = os.path.join(directory, 'web')
     os.mkdir(home)
     with contestant.running(directory, **site_settings) as site:
-        population.plant(site, page=applications.CHILDREN)
+        population.plant(
+            site, population.small(page=applications.CHILDREN))
         with served.running(
-                program.__name__, home, pinning.FREE, server=server,
+                program.__name__, home, server=server,
                 processes=processes, threads=threads,
                 application=applications.Page.__name__,
                 storage=sites.section(contestant.name, home, site.address)
                 ) as web:
-            stretches = clients.run(
+            stretches = crew.processes(
                 served.Site(web, web.address, None),
                 [asking(web.address, seconds)] * concurrency).results
-    durations = clients.durations(stretches)
-    took = clients.seconds(stretches)
+    durations = crew.durations(stretches)
+    took = crew.seconds(stretches)
     return {
         'requests': len(durations),
         'seconds': took,
         FIGURE: len(durations) / took,
-        **clients.percentiles(durations),
+        **crew.percentiles(durations),
         'loaders_cpu': sum(each.cpu for each in stretches) / took,
     }
 
@@ -107,27 +100,14 @@ def asking(address, seconds):
     def job(start):
         ask()
         start()
-        return clients.timed(itertools.repeat(ask), seconds)
+        return crew.timed(itertools.repeat(ask), seconds)
 
     return job
 
 
 def show(document, console):
-    tables.show_machine(document, console)
-    tables.show_grids(document, console, [GRID])
-    key = KEY.format(baseline=document['baseline'])
-    console.print(Text(f'{key}\n{history.WSGI_2009}\n', 'dim'))
-
-
-def _remarks(settings, figure):
-    yield from tables.percentiles(figure)
-    yield f'clients: {figure("loaders_cpu"):.0%} CPU'
-
-
-GRID = tables.Grid(
-    'wsgi', lambda shared: title(
-        shared, f'{count(shared["concurrency"], "request")} at a time'),
-    FIGURE, 'layout', str, _remarks)
+    questions.show(document, console)
+    console.print(Text(f'{history.WSGI_2009}\n', 'dim'))
 
 
 def claims(document):

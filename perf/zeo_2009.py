@@ -14,7 +14,6 @@ import dataclasses
 import functools
 
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import duration
 from fsyncstorage.timing.zeo import reading
@@ -56,7 +55,7 @@ class RemoteSite:
 
 def races(where, quick):
     each = [{'clients': clients, 'objects': objects, 'sync_latency': 0.0,
-             'loop': loops.installed()[-1], 'pin': pinning.FREE, **where}
+             'loop': loops.installed()[-1], **where}
             for objects in OBJECTS[quick] for clients in CLIENTS[quick]]
     return [
         *(writing.race(seconds=SECONDS[quick], **place) for place in each),

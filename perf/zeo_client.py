@@ -12,12 +12,12 @@ event loop.  README.rst says how to read them.
 import dataclasses
 
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import count
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
 
+from . import pinning
 from . import table2009
 from .campaign import Campaign
 from .claims import Claim
@@ -111,7 +111,8 @@ def claims(document):
 
 CAMPAIGNS = [Campaign(
     'zeo_client', 'commits and reads of the clients, and of the peers',
-    [CONTESTANTS[STOCK], CONTESTANTS[OURS],
-     relstorages.POSTGRESQL, relstorages.SQLITE],
+    [pinning.PinnedSite(site) for site in (
+        CONTESTANTS[STOCK], CONTESTANTS[OURS], relstorages.POSTGRESQL,
+        relstorages.SQLITE)],
     races, rounds=5, claims=claims, show=table2009.show_zeo, command='zeo',
-    added=relstorages.versions)]
+    obstacle=pinning.obstacle, added=relstorages.versions)]

@@ -17,9 +17,8 @@ import os
 
 from persistent.mapping import PersistentMapping
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
-from fsyncstorage.timing import processes
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.population import small_object
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
@@ -49,8 +48,8 @@ def cold(site):
 
 
 def races(quick):
-    site = {'loop': loops.installed()[-1], 'pin': pinning.FREE,
-            'socket': False, 'sync_latency': 0.0}
+    site = {'loop': loops.installed()[-1], 'socket': False,
+            'sync_latency': 0.0}
     return [
         race(clients=clients, objects=1, access='get', read_latency=latency,
              planted=OBJECTS[quick], **site)
@@ -92,17 +91,17 @@ def plant(site, clients, number):
         made = {
             f'of client {client}': [small_object(n) for n in range(number)]
             for client in range(clients)}
-        with processes.database(site) as db:
-            with db.transaction() as connection:
-                for group, objects in made.items():
-                    connection.root()[group] = PersistentMapping(
-                        spaced=[(one, PersistentMapping(filling=_SPACE))
-                                for one in objects],
-                        all=objects)
+        with crew.connected(site) as (manager, connection):
+            for group, objects in made.items():
+                connection.root()[group] = PersistentMapping(
+                    spaced=[(one, PersistentMapping(filling=_SPACE))
+                            for one in objects],
+                    all=objects)
+            manager.commit()
             return [(group, [one._p_oid for one in objects])
                     for group, objects in made.items()]
 
-    return processes.run(site, [job]).results[0]
+    return crew.processes(site, [job]).results[0]
 
 
 def added(contestants):

@@ -6,7 +6,6 @@ asyncio and, where it is installed, uvloop.  README.rst says how to read them.
 """
 
 from fsyncstorage.timing import loops
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing.servers.zeo import CONTESTANTS
 from fsyncstorage.timing.wording import added
 from fsyncstorage.timing.wording import count
@@ -31,7 +30,7 @@ FAST, SLOW, BESIDE = 0.0, 0.005, 0.05
 
 def races(quick):
     return [race for loop in loops.installed() for race in races_on(
-        SECONDS[quick], loop=loop, pin=pinning.FREE, socket=False)]
+        SECONDS[quick], loop=loop, socket=False)]
 
 
 def races_on(seconds, **site):

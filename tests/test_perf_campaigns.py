@@ -12,11 +12,12 @@ from unittest import mock
 
 from rich.console import Console
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing import session
+from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.campaign import Race
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.reports import pictures
@@ -27,6 +28,7 @@ from perf import __main__ as command
 from perf import campaign
 from perf import claims
 from perf import fsync_2004
+from perf import pinning
 from perf import questions
 from perf import table2009
 
@@ -34,6 +36,7 @@ from .test_timing import Scratch
 from .test_timing_plots import document_of
 from .test_timing_results import made_document
 from .test_timing_results import txn
+from .test_timing_zeo import SETTINGS
 
 
 class TableOf2009Tests(unittest.TestCase):
@@ -85,7 +88,7 @@ class TableOf2009Tests(unittest.TestCase):
             lines[at + 6:at + 8], [
                 ['2009:', 'ZEO'],
                 ['1', '0.013520', '0.005740', '0.000620', '0.000170']])
-        self.assertIn('4 objects a transaction, asyncio over TCP, server and'
+        self.assertIn('4 objects a transaction, asyncio, over TCP, server and'
                       ' clients on the same', ' '.join(text.split()))
         self.assertIn('Jim Fulton', text)
 
@@ -207,6 +210,26 @@ class EachCampaignTests(unittest.TestCase):
             for race in command.CAMPAIGNS['zeo_client'].races(False):
                 if race.settings['pin'] != pinning.FREE:
                     self.assertEqual(race.settings['clients'], 1)
+
+
+class PinningTests(Scratch):
+
+    @unittest.skipIf(pinning.obstacle(None), 'processes cannot be pinned')
+    def test_server_and_clients_run_where_they_are_told(self):
+        first, *_, last = sorted(os.sched_getaffinity(0))
+        for pin, expected in [
+                ('same', ({first}, {first})), ('across', ({first}, {last}))]:
+            self.assertEqual(
+                supervisor.run(self.processors, pin), expected, pin)
+
+    def processors(self, pin):
+        """Those of a server, and of a client."""
+        pinned = pinning.PinnedSite(sites.CONTESTANTS['zeo'])
+        with tempfile.TemporaryDirectory(dir=self.scratch) as directory, \
+                pinned.running(directory, pin=pin, **SETTINGS) as site:
+            [found] = crew.processes(
+                site, [lambda start: os.sched_getaffinity(0)]).results
+            return os.sched_getaffinity(site.server._process.pid), found
 
 
 class Perf(Scratch):
@@ -440,5 +463,4 @@ class QuestionTests(unittest.TestCase):
              for size in (5 << 10, 5000 << 10, 1 << 30)],
             ['5 KB', '5,000 KB', '1 GB'])
         self.assertIn(
-            'Nothing added to the syncs. Requests came from ab.',
-            found[0].footer)
+            'Requests came from ab.', found[0].footer)

@@ -30,7 +30,7 @@ from .support import until
 from .test_timing import Scratch
 
 SETTINGS = {
-    'loop': 'asyncio', 'sync_latency': 0.0, 'socket': False, 'pin': 'free'}
+    'loop': 'asyncio', 'sync_latency': 0.0, 'socket': False}
 
 
 class ProgramTests(Scratch):
@@ -43,7 +43,7 @@ class ProgramTests(Scratch):
 
     def running(self, host='127.0.0.1'):
         return served.running(
-            'tests.fakepostgres', self.scratch, 'free', host=host,
+            'tests.fakepostgres', self.scratch, host=host,
             programs=self.programs)
 
     def process_id(self):

@@ -29,7 +29,7 @@ from .test_timing import Scratch
 
 SETTINGS = {
     'concurrency': 2, 'seconds': 0.05, 'sync_latency': 0,
-    'loop': 'asyncio', 'socket': False, 'pin': 'free'}
+    'loop': 'asyncio', 'socket': False}
 
 INSTALLED = [name for name in program.SERVERS
              if importlib.util.find_spec(name)]
@@ -43,7 +43,7 @@ class PageTests(Scratch):
         site = served.Site(
             served.Nobody(), None, lambda: FileStorage(path))
         supervisor.run(lambda: population.plant(
-            site, page=applications.CHILDREN))
+            site, population.small(page=applications.CHILDREN)))
         page = applications.Page({
             'storage': f'<filestorage>\npath {path}\n</filestorage>'})
         page.open()
@@ -80,7 +80,7 @@ class ServerTests(Scratch):
     def test_a_database_that_cannot_be_opened(self):
         def work(server):
             with served.running(
-                    program.__name__, self.scratch, 'free', server=server,
+                    program.__name__, self.scratch, server=server,
                     processes=1, threads=1,
                     application='Page',
                     storage='<mappingstorage>\n</mappingstorage>'):
@@ -132,7 +132,7 @@ class TablesTests(unittest.TestCase):
         for expected in ('8 requests at a time, asyncio',
                          'waitress, 1 x 4 gunicorn, 1 x 4 gunicorn, 4 x 1',
                          'zeo 1,000 2,000 3,000', '12,000 4.00x', 'p99 3 ms',
-                         'clients: 50% CPU', '1,476', '1.50x'):
+                         'loaders: 50% CPU', '1,476', '1.50x'):
             self.assertIn(expected, text)
 
     def test_a_picture_has_all_layouts(self):

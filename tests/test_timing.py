@@ -24,6 +24,7 @@ from ZODB.POSException import ConflictError
 
 from fsyncstorage import datafile
 from fsyncstorage.timing import campaign
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import latency
 from fsyncstorage.timing import machine
@@ -31,9 +32,7 @@ from fsyncstorage.timing import main
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import command as commits
 from fsyncstorage.timing.commits import committing
-from fsyncstorage.timing.commits import loading
 from fsyncstorage.timing.contestants import CONTESTANTS
-from fsyncstorage.timing.crew import Crew
 
 from .support import PATIENCE
 
@@ -206,24 +205,28 @@ class WorkloadTests(Scratch):
         self.assertEqual(figures['syncs'], 0)
         self.assertIsNone(figures['commits_per_sync'])
 
-    def test_keys_are_set_for_so_long(self):
+    def test_requests_are_made_for_so_long(self):
+        made = []
         with mock.patch.object(
-                committing.time, 'perf_counter', side_effect=range(9)):
-            self.assertEqual(
-                list(committing._keys_for(3, itertools.count(1, 2))),
-                [1, 3, 5])
+                crew.time, 'perf_counter', side_effect=itertools.count()):
+            stretch = crew.timed(
+                (lambda: made.append('one') for _ in itertools.count()), 6)
+        self.assertEqual(len(made), 3)
+        self.assertEqual(stretch.durations, [1, 1, 1])
 
     def test_conflicts_are_retried_and_counted(self):
         tree, outcomes = {}, [ConflictError(), ConflictError(), None]
         manager = mock.Mock(
             spec=transaction.TransactionManager,
             **{'commit.side_effect': outcomes})
-        self.assertEqual(committing._set_one(manager, tree, 5), 2)
+        conflicts = []
+        committing._set_one(manager, tree, 5, conflicts)
+        self.assertEqual(conflicts, outcomes[:2])
         self.assertEqual(tree, {5: 5})
         self.assertEqual(manager.abort.call_count, 2)
 
     def test_loads_beside_commits(self):
-        figures = loading.measure(
+        figures = committing.measure_beside(
             CONTESTANTS['filestorage:no-fsync'], self.scratch,
             committers=2, seconds=0, sync_latency=0)
         self.assertEqual(figures['loads'], 1)
@@ -243,19 +246,22 @@ class CrewTests(unittest.TestCase):
             log.append('working')
             return len(log)
 
-        crew = Crew([job, job, job], at_start=lambda: log.append('go'))
-        results = crew.run()
+        def usage():
+            log.append('asked')
+            return {'asked': log.count('asked')}
+
+        results, usages = crew.threads([job, job, job], usage)
         self.assertEqual(
-            log, ['ready'] * 3 + ['go'] + ['working'] * 3)
+            log, ['ready'] * 3 + ['asked'] + ['working'] * 3 + ['asked'])
         self.assertEqual(len(results), 3)
-        self.assertGreaterEqual(crew.seconds, 0)
+        self.assertEqual(usages, [{'asked': 1}])
 
     def test_an_error_in_the_preparation_frees_the_others(self):
         def bad(start):
             raise OSError('disk full')
 
         with self.assertRaisesRegex(OSError, 'disk full'):
-            Crew([lambda start: start(), bad]).run()
+            crew.threads([lambda start: start(), bad])
 
     def test_an_error_at_work(self):
         def bad(start):
@@ -263,7 +269,7 @@ class CrewTests(unittest.TestCase):
             raise OSError('disk full')
 
         with self.assertRaisesRegex(OSError, 'disk full'):
-            Crew([lambda start: start(), bad]).run()
+            crew.threads([lambda start: start(), bad])
 
 
 class ChildTests(unittest.TestCase):
@@ -418,7 +424,7 @@ class CommandTests(Command):
             code, out, err = self.commits(
                 'filestorage', '--threads', '1', '--readers', '--json', path)
         self.assertEqual((code, err), (0, ''))
-        self.assertIn('loadBefore while 4 threads commit', out)
+        self.assertIn('How long does a load take while others commit?', out)
         self.assertEqual(
             [race['workload'] for race in documents.load(path)['races']],
             ['commits', 'loads'])
@@ -545,7 +551,7 @@ class CommandTests(Command):
                 (['--sync-latency', '5 parsecs'], 'us, ms, s'),
                 (['--sync-latency', '0,2s'], 'at most 1s'),
                 (['--directory', '/no/such/place'], 'no directory'),
-                (['--json', self.scratch], 'is a directory'),
+                (['--json', self.scratch], 'is no plain file'),
                 (['--json', '/no/such/place/file'], 'no directory'),
                 (['--no-such-option'], 'unrecognized'),
         ]:

@@ -15,13 +15,13 @@ from rich.console import Console
 from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
+from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import command as blobs
 from fsyncstorage.timing.blobs import sites as blobsites
-from fsyncstorage.timing.blobs import tables as blobtables
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
 
@@ -29,7 +29,7 @@ from .test_timing import Command
 from .test_timing import Scratch
 
 SETTINGS = {
-    'loop': 'asyncio', 'sync_latency': 0, 'socket': False, 'pin': 'free',
+    'loop': 'asyncio', 'sync_latency': 0, 'socket': False,
     'requests': 2, 'volume': 1 << 20}
 
 
@@ -43,8 +43,8 @@ class RequestTests(unittest.TestCase):
     def test_figures(self):
         self.assertEqual(
             blobwork._figures('cold', 100, [
-                processes.Stretch(10, 12, [0.5, 1.5], 3),
-                processes.Stretch(11, 14, [1, 2], 4)], {'cpu_seconds': 1}),
+                crew.Stretch(10, 12, [0.5, 1.5], 3),
+                crew.Stretch(11, 14, [1, 2], 4)], {'cpu_seconds': 1}),
             {'cold_per_second': 1, 'cold_cpu_seconds': 2,
              'cold_bytes_per_second': 100,
              'cold_p50_seconds': 1, 'cold_p99_seconds': 2})
@@ -64,11 +64,10 @@ class LocalTests(Scratch):
 
     def plant(self, contents):
         """Blobs for `_reader`."""
-        with processes.database(self.site) as db:
-            with db.transaction() as connection:
-                connection.root()['blobs'] = PersistentMapping(all=[
-                    blobwork.new_blob(connection, data)
-                    for data in contents])
+        with crew.connected(self.site) as (manager, connection):
+            connection.root()['blobs'] = PersistentMapping(all=[
+                blobwork.new_blob(connection, data) for data in contents])
+            manager.commit()
 
     def loads(self, job):
         """The result; and how often a blob was loaded, by stretch."""
@@ -105,10 +104,9 @@ class LocalTests(Scratch):
     def test_a_blob_is_read_to_its_end(self):
         data = os.urandom(2 * blobwork.PIECE + 1)
         self.plant([data])
-        with processes.database(self.site) as db:
-            with db.transaction() as connection:
-                [blob] = connection.root()['blobs']['all']
-                self.assertEqual(blobwork.read_file(blob), len(data))
+        with crew.connected(self.site) as (_, connection):
+            [blob] = connection.root()['blobs']['all']
+            self.assertEqual(blobwork.read_file(blob), len(data))
 
     def test_a_wrong_length_is_an_error(self):
         self.plant([b'small', b'123'])
@@ -116,12 +114,10 @@ class LocalTests(Scratch):
             blobwork._reader(self.site, ['direct'], 2)(lambda: None)
 
     def test_a_new_blob_is_on_the_disk_that_is_measured(self):
-        with processes.database(self.site) as db:
-            with db.transaction() as connection:
-                blob = blobwork.new_blob(connection, b'x')
-                self.assertTrue(
-                    blob._p_blob_uncommitted.startswith(self.scratch))
-                connection.root()['blob'] = blob
+        with crew.connected(self.site) as (_, connection):
+            blob = blobwork.new_blob(connection, b'x')
+            self.assertTrue(
+                blob._p_blob_uncommitted.startswith(self.scratch))
 
 
 class WithoutSync(Scratch):
@@ -237,9 +233,9 @@ class CommandTests(WithoutSync, Command):
             [('blob-read', 1024), ('blob-read', 2048),
              ('blob-write', 1024), ('blob-write', 2048)])
         text = ' '.join(out.split())
-        for expected in ('Cold reads: the blob cache is empty, 1 client,',
-                         'Cached reads', 'Direct reads', 'Commits of a new',
-                         'contestant 1 KB 2 KB', 'MB/s'):
+        for expected in ('a second? cold: the blob cache is empty (1 client,',
+                         'cached: the', 'direct: the', 'written a second? (1',
+                         'size of a blob 1 KB 2 KB', 'MB/s'):
             self.assertIn(expected, text)
 
     def test_races(self):
@@ -290,10 +286,10 @@ class TablesTests(unittest.TestCase):
             for name, speed in (('zeo', 1000), ('fsync-client', 4000))]
         documents.summarise(document)
         console = Console(file=io.StringIO(), width=80)
-        blobtables.show(document, console)
+        tables.show(document, console)
         text = ' '.join(console.file.getvalue().split())
-        for expected in ('Cold reads', '2 clients', '5 KB 50 MB', '4,000',
+        for expected in ('cold: ', '2 clients', '5 KB 50 MB', '4,000',
                          '4.00x', '4.88 MB/s', 'p50 1 ms', 'p99 750 us'):
             self.assertIn(expected, text)
-        for unexpected in 'Cached reads', 'Commits', 'filestorage':
+        for unexpected in 'cached: ', 'written', 'filestorage':
             self.assertNotIn(unexpected, text)

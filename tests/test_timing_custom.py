@@ -19,10 +19,10 @@ import ZODB
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import custom
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import population
-from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
 from fsyncstorage.timing.commits import committing
 
@@ -316,15 +316,16 @@ class ZeoTests(OwnStorage):
         def work():
             with storage.running(
                     self.scratch, loop='asyncio', sync_latency=0.0,
-                    socket=False, pin='free') as site:
-                oids = population.plant(site, read=2)['read']
+                    socket=False) as site:
+                oids = population.plant(
+                    site, population.small(read=2))['read']
 
                 def job(start):
-                    with processes.database(site) as db:
-                        objects = population.ghosts(db.open(), 'read')
+                    with crew.connected(site) as (_, connection):
+                        objects = population.ghosts(connection, 'read')
                         return [one._p_oid for one in objects]
 
-                [found] = processes.run(site, [job]).results
+                [found] = crew.processes(site, [job]).results
                 return found == oids
 
         self.assertTrue(supervisor.run(work))

@@ -126,8 +126,8 @@ class FaultTests(Scratch):
 
         def begun():
             seen.update(
-                path for path in pathlib.Path(self.scratch).glob('*/tmp*')
-                if path.is_dir())
+                path for path in pathlib.Path(self.scratch).glob(
+                    '*/fsync-time-*') if path.is_dir())
             return len(seen) > 1
 
         until(begun, 'a second sample')

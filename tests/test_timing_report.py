@@ -69,12 +69,12 @@ class ReportTests(ReportTestCase):
         text = self.text()
         for expected in ('disk_a: commits', 'zeo_b', '5 ms added to each sync',
                          'fsync:none', '150-290', '~2.00x',
-                         'Commits, 4 objects a transaction'):
+                         'over ZEO? (4 objects a transaction'):
             self.assertIn(expected, text)
 
     def test_of_races_that_are_not_known(self):
         document = commits()
-        document['command'] = 'own'
+        document['command'] = document['races'][0]['workload'] = 'own'
         self.save(own=document)
         self.report()
         self.assertIn('txn_per_second', self.text())
@@ -150,8 +150,8 @@ class ReportTests(ReportTestCase):
         self.save(some=commits())
         self.report()
         self.assertIn(
-            '<img alt="How many commits a second? IIBTree, one tree a thread,'
-            ' threads that commit: 8" src="data:image/svg+xml;base64,',
+            '<img alt="How many commits a second? one tree a thread, threads'
+            ' that commit: 8" src="data:image/svg+xml;base64,',
             self.html())
 
 

@@ -23,13 +23,13 @@ from ZODB.FileStorage import FileStorage
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.timing import crew
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import loops
 from fsyncstorage.timing import machine
-from fsyncstorage.timing import pinning
 from fsyncstorage.timing import population
-from fsyncstorage.timing import processes
 from fsyncstorage.timing import supervisor
+from fsyncstorage.timing import tables
 from fsyncstorage.timing.servers import launcher
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.servers import zeo as sites
@@ -37,7 +37,6 @@ from fsyncstorage.timing.servers import zeo as zeosites
 from fsyncstorage.timing.zeo import command as zeo
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import tables as zeotables
 from fsyncstorage.timing.zeo import wire as zeowire
 from fsyncstorage.timing.zeo import writing
 
@@ -47,7 +46,7 @@ from .test_timing import Scratch
 
 STOCK = sites.CONTESTANTS['zeo']
 SETTINGS = {
-    'loop': 'asyncio', 'sync_latency': 0, 'socket': False, 'pin': 'free'}
+    'loop': 'asyncio', 'sync_latency': 0, 'socket': False}
 
 #: Only a failing test waits so long.
 LONG = 60
@@ -90,10 +89,10 @@ class LightClientTests(Scratch):
         return light.drive(clients, 0), server
 
     def test_each_commits_once_at_least(self):
-        figures, server = self.drive(3)
-        self.assertEqual(figures['transactions'], 3)
-        self.assertEqual(figures['tids_not_rising'], 0)
-        self.assertEqual(figures['invalidations_late'], 0)
+        (stretch, wrong), server = self.drive(3)
+        self.assertEqual(len(stretch.durations), 3)
+        self.assertEqual(
+            wrong, {'tids_not_rising': 0, 'invalidations_late': 0})
         self.assertEqual(len(server.stored), 3)
 
     def test_the_next_serial_is_the_last_tid(self):
@@ -107,12 +106,12 @@ class LightClientTests(Scratch):
 
     def test_tids_that_do_not_rise_are_counted(self):
         for tids, expected in [((5, 5), 2), ((5, 4), 2), ((5, 6), 0)]:
-            figures, _ = self.drive(tids=map(p64, tids))
-            self.assertEqual(figures['tids_not_rising'], expected, tids)
+            (_, wrong), _ = self.drive(tids=map(p64, tids))
+            self.assertEqual(wrong['tids_not_rising'], expected, tids)
 
     def test_missing_invalidations_are_counted(self):
-        figures, _ = self.drive(3, invalidates=False)
-        self.assertEqual(figures['invalidations_late'], 6)
+        (_, wrong), _ = self.drive(3, invalidates=False)
+        self.assertEqual(wrong['invalidations_late'], 6)
 
     def test_an_error_of_the_server(self):
         with self.assertRaisesRegex(ConnectionError, 'answered some.Error'):
@@ -192,31 +191,12 @@ class StockServerTests(Scratch):
         self.assertGreaterEqual(figures['reads'], 1)
         self.assertGreaterEqual(figures['commits'], 1)
 
-    @unittest.skipIf(pinning.obstacle('across'), 'processes cannot be pinned')
-    def test_pinned(self):
-        first, *_, last = sorted(os.sched_getaffinity(0))
-        for pin, expected in [
-                ('same', ({first}, {first})), ('across', ({first}, {last}))]:
-            self.assertEqual(
-                supervisor.run(self.processors, pin), expected, pin)
-
-    def processors(self, pin):
-        """Those of a server, and of a client."""
-
-        def job(start):
-            return os.sched_getaffinity(0)
-
-        with tempfile.TemporaryDirectory(dir=self.scratch) as directory, \
-                STOCK.running(directory, **{**SETTINGS, 'pin': pin}) as site:
-            [found] = processes.run(site, [job]).results
-            return os.sched_getaffinity(site.server._process.pid), found
-
     def test_clients_use_the_loop_of_the_server(self):
 
         def work():
             with mock.patch.object(loops, 'use') as use, \
                     STOCK.running(self.scratch, **SETTINGS) as site:
-                [found] = processes.run(
+                [found] = crew.processes(
                     site, [lambda start: str(use.mock_calls)]).results
                 return found
 
@@ -228,7 +208,7 @@ class ProcessesTests(unittest.TestCase):
     SITE = served.Site(served.Nobody(), None, None)
 
     def run_jobs(self, *jobs):
-        return supervisor.run(processes.run, self.SITE, jobs).results
+        return supervisor.run(crew.processes, self.SITE, jobs).results
 
     def test_nobody_starts_before_all_are_ready_each_time(self):
         def job(start):
@@ -249,8 +229,8 @@ class ProcessesTests(unittest.TestCase):
             [None, 'second'])
 
     def test_seconds_of_all(self):
-        self.assertEqual(processes.seconds([
-            processes.Stretch(3, 7, []), processes.Stretch(2, 5, [])]), 5)
+        self.assertEqual(crew.seconds([
+            crew.Stretch(3, 7, []), crew.Stretch(2, 5, [])]), 5)
 
 
 class CountingStorage(FileStorage):
@@ -279,7 +259,8 @@ class ReadingTests(Scratch):
         super().setUp()
         self.site = served.Site(served.Nobody(), None, self.open)
         self.oids = supervisor.run(
-            lambda: population.plant(self.site, read=5))['read']
+            lambda: population.plant(
+                self.site, population.small(read=5)))['read']
 
     def open(self):
         self.storage = CountingStorage(
@@ -320,15 +301,15 @@ class ReadingTests(Scratch):
 
     def test_figures(self):
         results = [
-            [processes.Stretch(
+            [crew.Stretch(
                 10, 12, [0.5, 1.5], 3, [0.1, 0.4, 0.7, 0.8])],
-            [processes.Stretch(11, 14, [1, 2], 4, [0.5, 0.5, 1, 1])]]
+            [crew.Stretch(11, 14, [1, 2], 4, [0.5, 0.5, 1, 1])]]
         groups = [reading.Group('read', [], 'get', 2)] * 2
         for usage, cpu in (({'cpu_seconds': 1}, {'cold_cpu_seconds': 1}),
                            ({}, {})):
             with mock.patch.object(
-                    processes, 'run',
-                    return_value=processes.Found(results, [usage])):
+                    crew, 'processes',
+                    return_value=crew.Found(results, [usage])):
                 figures = reading.read(self.site, groups, ['cold'])
             self.assertEqual(figures, {
                 'cold_per_second': 2, 'cold_seconds': 1.25,
@@ -446,7 +427,7 @@ class DyingTests(Scratch):
                     os.kill(pid, signal.SIGKILL)
                     signal.pause()
 
-                processes.run(site, [job, job])
+                crew.processes(site, [job, job])
 
         self.assertIn(
             'the server died with exit code -9', self.failure_of(work))
@@ -454,7 +435,7 @@ class DyingTests(Scratch):
     def test_a_client_that_dies(self):
         def work(job):
             with self.serve() as site:
-                processes.run(site, [idle, job])
+                crew.processes(site, [idle, job])
 
         def idle(start):
             start()
@@ -491,7 +472,7 @@ class NothingLeftTests(Scratch):
             signal.pause()
 
         with STOCK.running(self.scratch, **SETTINGS) as site:
-            processes.run(site, [job])
+            crew.processes(site, [job])
 
     def connect(self):
         """To the server, when client and server are there."""
@@ -558,7 +539,7 @@ class NothingLeftTests(Scratch):
                     os.kill(parent, signal.SIGKILL)
                     signal.pause()
 
-                processes.run(site, [job])
+                crew.processes(site, [job])
 
         with self.assertRaisesRegex(supervisor.Failed, 'exit code -9'):
             supervisor.run(work)
@@ -586,8 +567,8 @@ class CommandTests(Command):
         # fsync-client takes no part in `light`; there is a warm-up.
         self.assertEqual(len(document['samples']), 2 * 7)
         text = ' '.join(out.split())
-        for expected in ('Commits of light connections, asyncio over TCP,',
-                         'Commits, 2 objects a transaction, asyncio over TCP,',
+        for expected in ('the server take? (asyncio, over TCP, nothing added',
+                         'commits a second, over ZEO? (2 objects a',
                          'by Connection.get, 2 objects a transaction',
                          'another client commits', 'nothing, 50 ms.'):
             self.assertIn(expected, text)
@@ -681,7 +662,7 @@ class TablesTests(unittest.TestCase):
             for number, figures in enumerate(rounds, 1)]
         documents.summarise(document)
         console = Console(file=io.StringIO(), width=80)
-        zeotables.show(document, console)
+        tables.show(document, console)
         return console.file.getvalue()
 
     def shown_light(self, *rounds):
@@ -691,9 +672,10 @@ class TablesTests(unittest.TestCase):
 
     def test_light(self):
         text = self.shown_light({}, {})
-        for expected in ('asyncio over TCP, nothing added', '16 connections',
-                         '1,234', 'p50 1.2 ms', 'p99 34 ms', 'server 91%',
-                         'driver 15%'):
+        for expected in ('asyncio, over TCP, nothing added',
+                         'light connections', '1,234', 'p50 1.2 ms',
+                         'p99 34 ms',
+                         'server: 91% CPU', 'driver: 15% CPU'):
             self.assertIn(expected, text)
         self.assertNotIn('fsync-zeo', text)  # was not measured
         self.assertNotIn('rising', text)
@@ -708,11 +690,11 @@ class TablesTests(unittest.TestCase):
     def test_write_at_a_server_whose_processor_time_is_not_known(self):
         text = self.shown(
             writing.race(clients=1, objects=334, seconds=3,
-                         **{**SETTINGS, 'pin': 'across'}),
+                         pin='across', **SETTINGS),
             {'txn_per_second': 99, 'p50_seconds': 1, 'p99_seconds': 2,
              'clients_cpu': 0.5})
-        for expected in ('Commits, 334 objects a transaction',
-                         'on different processors', 'CPU: clients 50%'):
+        for expected in ('(334 objects a transaction,',
+                         'on different processors', 'clients: 50% CPU'):
             self.assertIn(expected, ' '.join(text.split()))
 
     def test_reads(self):
@@ -720,7 +702,8 @@ class TablesTests(unittest.TestCase):
             reading.race(clients=2, objects=1, access='ghosts', **SETTINGS),
             {'cold_per_second': 12345, 'cold_p50_seconds': 0.0001,
              'cold_p99_seconds': 0.0002, 'prefetch_per_second': 54321})
-        for expected in ('Cold reads of objects, by a walk over ghosts, 1'
-                         ' object a transaction', '2 clients', '12,345',
-                         'p50 100 us', 'p99 200 us', 'Prefetches', '54,321'):
+        for expected in ('a second? cold (by a walk over ghosts, 1'
+                         ' object a transaction', 'client processes 2',
+                         '12,345', 'p50 100 us', 'p99 200 us', 'prefetch (by',
+                         '54,321'):
             self.assertIn(expected, ' '.join(text.split()))

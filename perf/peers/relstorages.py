@@ -16,7 +16,6 @@ import os
 import ZODB.config
 
 from fsyncstorage.timing.blobs import sites as blobsites
-from fsyncstorage.timing.pinning import Pinning
 from fsyncstorage.timing.servers import served
 
 from . import postgresql
@@ -70,12 +69,12 @@ class RelStorageSite:
         return None
 
     @contextlib.contextmanager
-    def running(self, directory, *, socket, pin, **others):
+    def running(self, directory, *, socket, **others):
         """A `Site` on an empty directory.
 
         Each time that a client opens its storage it has a new blob cache.
         """
-        with self.database(directory, socket, pin) as (server, section):
+        with self.database(directory, socket) as (server, section):
 
             def open_storage():
                 return ZODB.config.storageFromString(CONFIGURATION.format(
@@ -94,9 +93,9 @@ class PostgreSQLSite(RelStorageSite):
         return super().missing() or postgresql.missing()
 
     @contextlib.contextmanager
-    def database(self, directory, socket, pin):
+    def database(self, directory, socket):
         with served.running(
-                postgresql.__name__, directory, pin,
+                postgresql.__name__, directory,
                 host=None if socket else self.host) as server:
             yield server, POSTGRESQL_SECTION.format(dsn=server.address)
 
@@ -104,8 +103,7 @@ class PostgreSQLSite(RelStorageSite):
 class SQLiteSite(RelStorageSite):
 
     @contextlib.contextmanager
-    def database(self, directory, socket, pin):
-        Pinning(pin).start_clients()
+    def database(self, directory, socket):
         yield served.Nobody(cpu_seconds=0.0), SQLITE_SECTION.format(
             directory=os.path.join(directory, 'sqlite'))
 
@@ -120,5 +118,6 @@ SQLITE = SQLiteSite(
 
 def versions(contestants):
     """A sentence, if PostgreSQL takes part."""
-    if any(isinstance(one, PostgreSQLSite) for one in contestants):
+    if any(isinstance(getattr(one, 'site', one), PostgreSQLSite)
+           for one in contestants):
         yield f'PostgreSQL was {postgresql.version()}.'

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 
-from fsyncstorage.timing.crew import Crew
+from fsyncstorage.timing import crew
 
 #: Requests, as in 2004 and 2010.
 AT_ONCE = 10
@@ -67,16 +67,15 @@ def _has_ab():
 
 def _by_threads(address, path, size, requests, at_once):
 
+    fetch_one = functools.partial(fetch, address, path, size)
+
     def work(number, start):
         start()
-        for _ in range(number, requests, at_once):
-            if crew.failed.is_set():
-                return
-            fetch(address, path, size)
+        return crew.timed([fetch_one] * len(range(number, requests, at_once)))
 
-    crew = Crew([functools.partial(work, number) for number in range(at_once)])
-    crew.run()
-    return requests / crew.seconds
+    return requests / crew.seconds(crew.threads([
+        functools.partial(work, number) for number in range(at_once)
+    ]).results)
 
 
 def _by_ab(address, path, size, requests, at_once):

@@ -37,8 +37,7 @@ def main(options):
     The application is one of `applications`, made with the options.
     """
     os.chdir(options['directory'])
-    supervisor.inherit(options['bond'])
-    supervisor.follow()
+    supervisor.follow(options['bond'])
     application = getattr(applications, options['application'])(options)
     listener = socket.create_server(('127.0.0.1', 0), backlog=BACKLOG)
     reader, writer = os.pipe()

@@ -82,20 +82,20 @@ class FileSite:
         return nginx.missing() if self.by_nginx else None
 
     @contextlib.contextmanager
-    def running(self, directory, *, pin, cache_size=ROOMY, **settings):
+    def running(self, directory, *, cache_size=ROOMY, **settings):
         """Yield the address of who sends.
 
         The settings are a size, the number of files, and a loop.
         """
         with contextlib.ExitStack() as stack:
             files, section = stack.enter_context(self._filled(
-                directory, pin=pin, cache_size=cache_size, **settings))
+                directory, cache_size=cache_size, **settings))
 
             def start(module, **options):
                 home = os.path.join(directory, module.__name__)
                 os.mkdir(home)
                 return stack.enter_context(served.running(
-                    module.__name__, home, pin, **options)).address
+                    module.__name__, home, **options)).address
 
             address = None
             if self.server:

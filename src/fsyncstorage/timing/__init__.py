@@ -23,19 +23,18 @@ below it:
 - contestants   the storages that can take part without a server, by name
 - servers       ZEO servers, with their clients, that a sample starts
 - population    the objects of a measurement, and where they are kept
-- processes     clients that start together, and what they timed
-- crew          threads that start together
+- crew          clients that start together, and what they timed
 - supervisor    one sample in a process of its own, and the end of everything
                 that it starts: nobody is left behind, Ctrl-C included
 - latency       the one place that changes how a storage syncs
-- pinning       the processors that servers and clients run on
 - loops         the event loop that ZEO runs on
-- tables, document, quiet, wording, statistics    what is made of samples;
-                quiet: what others did with the processors meanwhile
+- tables, questions, document, quiet, wording, statistics    what is made of
+                samples; questions: what tables and pictures answer; quiet:
+                what others did with the processors meanwhile
 
 Commands do not import each other but for `commits.committing`, which `disk`
-measures too, and the tables of `zeo`, whose wording others share.
+measures too.
 
 A new measurement is a package like `commits`, with work like
-`commits.committing`; the rest does not change.
+`commits.committing`, and a question; the rest does not change.
 """

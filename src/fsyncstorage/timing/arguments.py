@@ -177,10 +177,8 @@ def directory(path):
 
 
 def new_file(path):
-    if os.path.isdir(path):
-        raise Wrong(f'{path!r} is a directory')
-    if os.path.islink(path) or os.path.exists(path) and (
-            not os.path.isfile(path)):
+    if os.path.lexists(path) and (
+            os.path.islink(path) or not os.path.isfile(path)):
         raise Wrong(f'{path!r} is no plain file')
     directory(os.path.dirname(path) or os.curdir)
     return path

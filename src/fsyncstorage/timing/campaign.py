@@ -66,23 +66,25 @@ def schedule(races, contestants, rounds):
     return steps
 
 
-def run(races, steps, scratch, progress):
-    """Take the steps one by one; yields the sample of each as a dict.
+def run(races, scratch, progress):
+    """Take the steps that it shows; yields the sample of each as a dict.
 
     Each sample has a directory of its own below `scratch`, which is removed
     before the next one begins.
     """
-    for step in steps:
+    for step in progress.each_step():
         race = races[step.race]
-        with progress.step(step), _directory(scratch) as directory:
-            work = functools.partial(race.measure, **race.settings)
+        with directory(scratch) as place:
             watch = quiet.Watch()
             try:
                 figures = supervisor.run(
-                    work, step.contestant, directory,
-                    meanwhile=progress.refresh)
+                    functools.partial(race.measure, **race.settings),
+                    step.contestant, place, meanwhile=progress.refresh)
             except supervisor.Failed as error:
-                raise SampleFailed(_failure(step, race, error)) from error
+                settings = ', '.join(
+                    f'{name} {value}' for name, value in race.settings.items())
+                raise SampleFailed(f'{step.contestant.name} failed'
+                                   f' ({settings}): {error}') from error
             others = watch.seen()
         yield {
             'race': step.race,
@@ -93,15 +95,11 @@ def run(races, steps, scratch, progress):
         }
 
 
-def _failure(step, race, error):
-    settings = ', '.join(
-        f'{name} {value}' for name, value in race.settings.items())
-    return f'{step.contestant.name} failed ({settings}): {error}'
-
-
 @contextlib.contextmanager
-def _directory(scratch):
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+def directory(parent):
+    """A new one, as long as the `with` lasts."""
+    with tempfile.TemporaryDirectory(
+            prefix='fsync-time-', dir=parent) as path:
         # A server may run as another user, and has its place in here.
-        os.chmod(directory, 0o711)
-        yield directory
+        os.chmod(path, 0o711)
+        yield path

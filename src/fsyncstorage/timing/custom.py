@@ -29,9 +29,9 @@ from . import loops
 from . import population
 from . import session
 from . import supervisor
+from . import tables
 from . import wording
 from .campaign import SampleFailed
-from .pinning import Pinning
 from .servers import served
 
 HELP = """\
@@ -87,8 +87,7 @@ class CustomStorage:
             yield self._section.open()
 
     @contextlib.contextmanager
-    def running(self, directory, *, loop, pin, **others):
-        Pinning(pin).start_clients()
+    def running(self, directory, *, loop, **others):
         loops.use(loop)
         with self._own_ground():
             yield served.Site(served.Nobody(), None, self._section.open)
@@ -144,7 +143,7 @@ class _Whole(ZODB.DB):
         return found
 
 
-def run(options, command, races, show):
+def run(options, command, races):
     """As `session.run`, where storages of the user may take part.
 
     Each is tried out before the first sample, and left clean after the last.
@@ -158,7 +157,7 @@ def run(options, command, races, show):
             _complain(command, f'{one.name}: at least {wording.size(written)}'
                       ' will be written to it; pack it afterwards')
     return session.run(
-        options, command, races, show, around=_visited(own, command))
+        options, command, races, tables.show, around=_visited(own, command))
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ import os
 import pathlib
 import platform
 import tempfile
-import time
 
 from fsyncstorage.datafile import disk
 
+from . import crew
 from . import statistics
 
 PACKAGES = (
@@ -39,18 +39,16 @@ def describe(directory):
 
 
 def sync_p50(directory):
-    """The median of one data sync after an append of 1000 bytes."""
-    durations = []
-    end = time.perf_counter() + _PROBE_SECONDS
+    """The median of an append of 1000 bytes and a data sync."""
     # A file with a name: one without may be cheaper to sync.
     with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
-        while len(durations) < _PROBES and (
-                not durations or time.perf_counter() < end):
+
+        def append():
             file.write(b'x' * 1000)
-            began = time.perf_counter()
             disk.sync(file.fileno())
-            durations.append(time.perf_counter() - began)
-    return statistics.median(durations)
+
+        return statistics.median(
+            crew.timed([append] * _PROBES, _PROBE_SECONDS).durations)
 
 
 def _cpu_model():

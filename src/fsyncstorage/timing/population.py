@@ -9,7 +9,7 @@ import contextlib
 
 from persistent.mapping import PersistentMapping
 
-from . import processes
+from . import crew
 
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
@@ -33,21 +33,30 @@ def ground(connection):
     return root if _key is None else root[_key]
 
 
-def plant(site, **numbers):
-    """Make groups of so many objects; a dict of their oids, by group."""
+def plant(site, make):
+    """Make groups of objects; a dict of their oids, by group.
+
+    `make` is called with a connection, and returns lists of them by group.
+    """
 
     def job(start):
-        with processes.database(site) as db:
-            made = {
-                group: [small_object(n) for n in range(number)]
-                for group, number in numbers.items()}
-            with db.transaction() as connection:
-                for group, objects in made.items():
-                    ground(connection)[group] = PersistentMapping(all=objects)
+        with crew.connected(site) as (manager, connection):
+            manager.begin()
+            made = make(connection)
+            for group, objects in made.items():
+                ground(connection)[group] = PersistentMapping(all=objects)
+            manager.commit()
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
-    return processes.run(site, [job]).results[0]
+    return crew.processes(site, [job]).results[0]
+
+
+def small(**numbers):
+    """For `plant`: groups of so many small objects."""
+    return lambda connection: {
+        group: [small_object(n) for n in range(number)]
+        for group, number in numbers.items()}
 
 
 def small_object(number):

@@ -8,7 +8,6 @@ file, if one was asked for, holds what was measured until then.
 import contextlib
 import os
 import sys
-import tempfile
 
 from rich.console import Console
 
@@ -42,7 +41,10 @@ def run(options, command, races, show, added=lambda options: (),
               f' {", ".join(workloads)} (--help explains)', file=sys.stderr)
         return NOTHING_TO_MEASURE
     try:
-        with around, _scratch_directory(options.directory) as scratch:
+        # Not every server runs in the directory of this process.
+        home = os.path.abspath(options.directory)
+        with around, supervisor.held() as before, \
+                campaign.directory(home) as scratch, supervisor.let(before):
             also_added = added(options)
             document = documents.new(
                 command, races, options.contestants, options.rounds,
@@ -65,7 +67,7 @@ def run(options, command, races, show, added=lambda options: (),
 def _measure(document, races, steps, scratch, json):
     try:
         with CampaignProgress(steps, document['rounds']) as progress:
-            for sample in campaign.run(races, steps, scratch, progress):
+            for sample in campaign.run(races, scratch, progress):
                 document['samples'].append(sample)
         document['complete'] = True
     finally:
@@ -73,15 +75,3 @@ def _measure(document, races, steps, scratch, json):
             documents.summarise(document)
             if json:
                 documents.save(document, json)
-
-
-@contextlib.contextmanager
-def _scratch_directory(directory):
-    with supervisor.held() as before, tempfile.TemporaryDirectory(
-            prefix='fsync-time-',
-            # Not every server runs in the directory of this process.
-            dir=os.path.abspath(directory)) as scratch:
-        # A server may run as another user, and has its place in here.
-        os.chmod(scratch, 0o711)
-        with supervisor.let(before):
-            yield scratch

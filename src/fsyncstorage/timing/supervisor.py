@@ -117,7 +117,9 @@ def run(function, *arguments, meanwhile=lambda: None):
             process.kill()
             receiver.close()
             all_ended = _end_all(own)
-            _kill_group(process.pid)
+            # Nobody is left: systems differ in how they say it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.join()
     if not all_ended:
         raise Failed('a process that it started does not end')
@@ -145,12 +147,6 @@ def _end_all(bond):
         return False
     finally:
         bond.close()
-
-
-def _kill_group(leader):
-    # Nobody is left: systems differ in how they say it.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
 
 
 def _work(drivers, bond, sender, function, arguments):
@@ -190,19 +186,17 @@ def bond():
     return _held.fileno()
 
 
-def inherit(descriptor):
-    """In that program: from now on it and its children hold the bond."""
-    global _held
-    _held = socket.socket(fileno=descriptor)
-
-
 def follow(descriptor=None):
-    """End this process, at once, when the driver is gone or lets go."""
-    descriptor = bond() if descriptor is None else descriptor
-    threading.Thread(
-        target=_end_after, args=(descriptor,), daemon=True).start()
+    """End this process, at once, when the driver is gone or lets go.
 
+    A program that was started is told the number of the bond.
+    """
+    global _held
+    if descriptor is not None:
+        _held = socket.socket(fileno=descriptor)
 
-def _end_after(descriptor):
-    os.read(descriptor, 1)
-    os._exit(1)
+    def end_after():
+        os.read(bond(), 1)
+        os._exit(1)
+
+    threading.Thread(target=end_after, daemon=True).start()

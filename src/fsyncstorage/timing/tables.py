@@ -1,10 +1,7 @@
-"""Tables in the terminal, made from a document and nothing else.
+"""Tables in the terminal, made from a document and nothing else."""
 
-What one command shows is in its `tables`; here is what they share.
-"""
-
-import dataclasses
-import typing
+import itertools
+from statistics import median
 
 from rich import box
 from rich.table import Table
@@ -12,96 +9,161 @@ from rich.text import Text
 
 from . import document as documents
 from . import quiet
+from .questions import QUESTIONS
+from .questions import conditions
 from .statistics import CONFIDENCE
 from .statistics import carried
-from .statistics import median
 from .wording import count
 from .wording import duration
-from .wording import milliseconds
 from .wording import number
 from .wording import times
 
-RATIO_KEY = (
-    'How many times {baseline} that is: the ratio of the medians, below it the'
+KEY = (
+    'In a cell: the median of the rounds, and below it their range. How many'
+    ' times {baseline} that is: the ratio of the medians, below it the'
     f' interval that holds the true one in {CONFIDENCE:.0%} of such'
     ' measurements. ~ marks a ratio that the noise does not carry: take it for'
     ' no difference, or measure more rounds. us CPU is what one took of the'
-    ' processors, clients and server together: noise leaves it alone most.')
-
-RATES_KEY = f'the median of the rounds, below it their range. {RATIO_KEY}'
-
-TIMES_KEY = 'Milliseconds: the median of the rounds, below it their range.'
+    ' processors, clients and server together: noise leaves it alone most. p50'
+    ' and p99 are of one, 100 % of CPU is one processor, a MB is 1,048,576'
+    ' bytes.\n')
 
 #: Syncs a commit, or commits a sync, are worth a line when they are not one.
 ABOUT_ONE = (0.95, 1.05)
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """A table of rates, with a column for each value of a setting."""
-
-    workload: str
-    #: Called with the settings that all columns share.
-    title: typing.Callable
-    #: The rate that is shown.
-    figure: str
-    setting: str
-    #: Called with a value of the setting.
-    heading: typing.Callable
-    #: Called with the settings of a race and a function that gives the median
-    #: of one of its figures, or None: what else there is to say.
-    remarks: typing.Callable = lambda settings, figure: ()
-    #: How the rate is put; None: as usual.
-    put: typing.Callable | None = None
-
-
-def show_grids(document, console, grids):
-    for grid in grids:
-        for shared, races in series(document, grid.workload, grid.setting):
-            show_table(console, grid.title(shared),
-                       _grid_table(document, grid, races))
+def show(document, console, questions=QUESTIONS, put=None):
+    """The tables of all races: by question; of others, all that contestants
+    are compared by, put in one way if there is one."""
+    show_machine(document, console)
+    asked = {question.workload for question in questions}
+    for question in questions:
+        if question.table:
+            for title, heading, columns in _answers(document, question):
+                _show_columns(
+                    document, console, title, heading, columns,
+                    lambda value, of=question: number(value * of.scale))
+    for position, race in enumerate(document['races']):
+        if race['workload'] not in asked:
+            settings = ', '.join(itertools.chain([race['workload']], (
+                f'{name} {value}' for name, value in
+                race['settings'].items())))
+            _show_columns(
+                document, console, settings, 'contestant',
+                [(figure, position, figure) for figure in race['compared']],
+                put)
+    console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
 
 
-def _grid_table(document, grid, races):
-    table = new_table()
-    for value in races:
-        table.add_column(grid.heading(value), justify='right')
+def _answers(document, question):
+    """Of each table: a title, a heading, and columns."""
+    for shared, races in documents.grouped(
+            document, question.workload, [question.setting]):
+        said = conditions(shared)
+        if question.setting is None:
+            for race in races:
+                yield (f'{question.words} {question.up}, {said}', 'contestant',
+                       [(name, race, figure)
+                        for name, figure in question.figures.items()])
+            continue
+        for name, figure in question.figures.items():
+            yield (
+                ' '.join(filter(None, (question.words, name, f'({said})'))),
+                question.along, [
+                    (question.put(_settings(document, race)[question.setting]),
+                     race, figure) for race in races])
+
+
+def _show_columns(document, console, title, heading, columns, put):
+    """The columns are headings, races and figures."""
+    table = new_table(heading, *(heading for heading, *_ in columns))
     for contestant in document['contestants']:
-        cells = [_grid_cell(document, grid, race, contestant)
-                 for race in races.values()]
+        cells = [_cell(document, race, contestant, figure, put)
+                 for _, race, figure in columns]
         if any(cells):  # it takes part
             table.add_row(contestant, *cells)
-    return table
+    show_table(console, title, table)
 
 
-def _grid_cell(document, grid, race, contestant):
+def _settings(document, race):
+    return document['races'][race]['settings']
 
-    def figure(name, of_rounds=median):
+
+def _cell(document, race, contestant, figure, put):
+    """The median of a figure, its ratio and ranges, and what else to say."""
+    found = documents.result(document, race, contestant, figure)
+    if found is None:
+        return ''  # interrupted before it was measured
+    ratio = found['ratio'] if contestant != document['baseline'] else None
+    put = put or (duration if figure.endswith('seconds') else number)
+    cell = Text()
+    cell.append(put(found['median']), 'bold')
+    small = [f'{put(found["min"])}-{put(found["max"])}']
+    if ratio:
+        cell.append(f'  {times_or_noise(ratio)}',
+                    'cyan' if carried(ratio) else 'dim')
+        if ratio['interval']:
+            small.append('-'.join(map(times, ratio['interval'])))
+    if figure.endswith('per_second'):
+        small.extend(_remarks(document, race, contestant, figure))
+    for line in small:
+        cell.append(f'\n{line}', 'dim')
+    return cell
+
+
+def _remarks(document, race, contestant, figure):
+    """What else is known of a rate."""
+    one = figure.removesuffix('per_second')
+
+    def known(name, of_rounds=median):
+        """What was counted may be in the settings of recorded races alone."""
         values = documents.figures(document, race, contestant, name)
-        return of_rounds(values) if values else None
+        return of_rounds(values) if values else _settings(
+            document, race).get(name)
 
-    return compared_cell(
-        document, race, contestant, grid.figure, grid.remarks(
-            document['races'][race]['settings'], figure), grid.put)
+    if (used := known(f'{one}cpu_seconds')) is not None:
+        ratio = documents.ratio(document, race, contestant,
+                                document['baseline'], f'{one}cpu_seconds')
+        compared = (f' {times_or_noise(ratio)}'
+                    if ratio and contestant != document['baseline'] else '')
+        yield f'{used * 1e6:,.0f} us CPU{compared}'
+    if speed := known(f'{one}bytes_per_second'):
+        yield f'{number(speed / (1 << 20))} MB/s'
+    for percent in 'p50', 'p99':
+        if took := (known(f'{one}{percent}_seconds')
+                    or known(f'{percent}_seconds')):
+            yield f'{percent} {duration(took)}'
+    for whose in 'server', 'driver', 'clients', 'loaders':
+        if busy := known(f'{whose}_cpu'):
+            yield f'{whose}: {busy:.0%} CPU'
+    yield from _sharing(known('syncs'), known('transactions'))
+    # What no server should do is said if it happened once.
+    for what, noun, plural in (
+            ('conflicts', 'retry', 'retries'),
+            ('tids_not_rising', 'tid not rising', 'tids not rising'),
+            ('invalidations_late', 'invalidation late',
+             'invalidations late')):
+        if found := known(what, max):
+            yield count(found, noun, plural)
 
 
-def percentiles(figure, prefix=''):
-    yield f'p50 {duration(figure(f"{prefix}p50_seconds"))}'
-    yield f'p99 {duration(figure(f"{prefix}p99_seconds"))}'
+def _sharing(syncs, transactions):
+    """How commits shared syncs, if there is a point."""
+    few, many = ABOUT_ONE
+    if syncs and transactions:
+        if transactions / syncs > many:
+            yield f'{transactions / syncs:.1f} txn/sync'
+        elif transactions / syncs < few:
+            yield f'{syncs / transactions:.1f} syncs/txn'
 
 
-def races_of(document, workload):
-    """The numbers of the races with this workload."""
-    return [number for number, race in enumerate(document['races'])
-            if race['workload'] == workload]
+def mark(ratio):
+    """Of one that the noise may have made."""
+    return '' if carried(ratio) else '~'
 
 
-def series(document, workload, setting):
-    """Races that differ in one setting: what they share, and they by it."""
-    return [
-        (shared, {document['races'][race]['settings'][setting]: race
-                  for race in races})
-        for shared, races in documents.grouped(document, workload, [setting])]
+def times_or_noise(ratio):
+    return f'{mark(ratio)}{times(ratio["of_medians"])}'
 
 
 def show_machine(document, console):
@@ -122,104 +184,11 @@ def show_machine(document, console):
     console.print()
 
 
-def show_figures(document, console, put=None):
-    """All that contestants are compared by, of races that are not known."""
-    show_machine(document, console)
-    for position, race in enumerate(document['races']):
-        table = new_table()
-        for figure in race['compared']:
-            table.add_column(figure, justify='right')
-        for contestant in document['contestants']:
-            table.add_row(contestant, *(
-                compared_cell(
-                    document, position, contestant, figure, put=put)
-                for figure in race['compared']))
-        show_table(console, ', '.join([race['workload'], *(
-            f'{name} {value}' for name, value in race['settings'].items())]),
-            table)
-
-
 def rounds(document):
     """How many there are, and how many there should have been."""
     measured = max((one['round'] for one in document['samples']), default=0)
     said = count(document['rounds'], 'round')
     return said if measured == document['rounds'] else f'{measured} of {said}'
-
-
-def compared_cell(
-        document, race, contestant, figure, remarks=(), put=None):
-    """The median of a figure, its ratio and ranges, and what else to say.
-
-    A rate has the processor time of one below it.
-    """
-    found = documents.result(document, race, contestant, figure)
-    if found is None:
-        return ''  # interrupted before it was measured
-    ratio = found['ratio'] if contestant != document['baseline'] else None
-    put = put or (duration if figure.endswith('seconds') else number)
-    cell = Text()
-    cell.append(put(found['median']), 'bold')
-    small = [_range(found, put)]
-    if ratio:
-        cell.append(f'  {times_or_noise(ratio)}',
-                    'cyan' if carried(ratio) else 'dim')
-        if ratio['interval']:
-            small.append('-'.join(map(times, ratio['interval'])))
-    if figure.endswith('per_second'):
-        small.extend(_cpu_of_one(document, race, contestant, figure))
-    small.extend(remarks)
-    for line in small:
-        cell.append(f'\n{line}', 'dim')
-    return cell
-
-
-def _cpu_of_one(document, race, contestant, figure):
-    """That of all clients and the server; and how many times the baseline."""
-    figure = figure.replace('per_second', 'cpu_seconds')
-    used = documents.figures(document, race, contestant, figure)
-    if used:
-        ratio = documents.ratio(
-            document, race, contestant, document['baseline'], figure)
-        compared = (f' {times_or_noise(ratio)}'
-                    if ratio and contestant != document['baseline'] else '')
-        yield f'{median(used) * 1e6:,.0f} us CPU{compared}'
-
-
-def mark(ratio):
-    """Of one that the noise may have made."""
-    return '' if carried(ratio) else '~'
-
-
-def times_or_noise(ratio):
-    return f'{mark(ratio)}{times(ratio["of_medians"])}'
-
-
-def times_table(document, race, what):
-    """How long each of them took; `what` is the figure that counts them."""
-    table = new_table()
-    for heading in ('p50', 'p99', 'max', what):
-        table.add_column(heading, justify='right')
-    for contestant in document['contestants']:
-        counted = documents.figures(document, race, contestant, what)
-        if counted:
-            cells = [
-                documents.result(document, race, contestant, figure)
-                for figure in document['races'][race]['compared']]
-            table.add_row(
-                contestant, *map(_times_cell, cells),
-                f'{median(counted):,.0f}')
-    return table
-
-
-def _times_cell(found):
-    cell = Text()
-    cell.append(milliseconds(found['median']), 'bold')
-    cell.append(f'\n{_range(found, milliseconds)}', 'dim')
-    return cell
-
-
-def _range(found, wording):
-    return f'{wording(found["min"])}-{wording(found["max"])}'
 
 
 def show_table(console, title, table):
@@ -230,7 +199,10 @@ def show_table(console, title, table):
         console.print()
 
 
-def new_table(heading='contestant'):
+def new_table(heading, *numbers):
+    """A first column, and columns of numbers."""
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column(heading, no_wrap=True)
+    for each in numbers:
+        table.add_column(each, justify='right')
     return table

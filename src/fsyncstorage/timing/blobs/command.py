@@ -7,10 +7,8 @@ server.
 from .. import arguments
 from .. import custom
 from .. import loops
-from .. import pinning
 from .. import wording
 from . import sites
-from . import tables
 from . import work
 
 READ, WRITE = WORKLOADS = 'read', 'write'
@@ -67,7 +65,7 @@ def add_to(commands):
 def run(parser, options):
     arguments.complete(parser, options, clients=CLIENTS, sizes=SIZES,
                        workload=(WORKLOADS, WORKLOADS))
-    return custom.run(options, 'blobs', races(options), tables.show)
+    return custom.run(options, 'blobs', races(options))
 
 
 def races(options):
@@ -91,5 +89,4 @@ def common(quick):
         'volume': work.QUICK_VOLUME if quick else work.VOLUME,
         'loop': loops.installed()[-1],  # as ZEO does
         'socket': False,
-        'pin': pinning.FREE,
     }

@@ -17,12 +17,10 @@ one opens what is opened only then, and does not count.
 import functools
 import os
 
-import transaction
-from persistent.mapping import PersistentMapping
 from ZODB.blob import Blob
 
+from .. import crew
 from .. import population
-from .. import processes
 from ..campaign import Race
 
 READS, WRITE = ('cold', 'cached', 'direct'), 'write'
@@ -66,7 +64,7 @@ def read(contestant, directory, *, clients, size, requests, volume,
     """Time the reads of one contestant; the figures of it."""
     with contestant.running(directory, **site_settings) as site:
         plant(site, number(size, requests, volume), size)
-        results, usages = processes.run(
+        results, usages = crew.processes(
             site, [_reader(site, contestant.ways, size)] * clients)
     figures = {}
     for way, usage, stretches in zip(contestant.ways, usages, zip(*results)):
@@ -76,17 +74,10 @@ def read(contestant, directory, *, clients, size, requests, volume,
 
 def plant(site, number, size):
     """So many blobs, and a small one before them."""
-
-    def job(start):
-        data = os.urandom(size)
-        with processes.database(site) as db:
-            with db.transaction() as connection:
-                blobs = [new_blob(connection, b'small'), *(
-                    new_blob(connection, data) for _ in range(number))]
-                population.ground(connection)['blobs'] = PersistentMapping(
-                    all=blobs)
-
-    processes.run(site, [job])
+    data = os.urandom(size)
+    population.plant(site, lambda connection: {'blobs': [
+        new_blob(connection, b'small'),
+        *(new_blob(connection, data) for _ in range(number))]})
     # Else that would go to the disk while others are timed.
     os.sync()
 
@@ -105,16 +96,14 @@ def _reader(site, ways, size):
     """A job that returns a stretch for each of the ways."""
 
     def job(start):
-        with processes.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
+        with crew.connected(site) as (manager, connection):
             small, *blobs = population.ghosts(connection, 'blobs')
             read_file(small)
             found = []
             for way in ways:
                 connection.cacheMinimize()
                 start()
-                found.append(processes.timed([
+                found.append(crew.timed([
                     functools.partial(_read_whole, manager, blob, size)
                     for blob in blobs]))
             return found
@@ -143,9 +132,9 @@ def write(contestant, directory, *, clients, size, requests, volume,
     """Time the commits of one contestant; the figures of it."""
     groups = [f'of client {number}' for number in range(clients)]
     with contestant.running(directory, **site_settings) as site:
-        population.plant(site, **dict.fromkeys(groups, 1))
+        population.plant(site, population.small(**dict.fromkeys(groups, 1)))
         times = number(size, requests, volume)
-        stretches, [usage] = processes.run(
+        stretches, [usage] = crew.processes(
             site, [_writer(site, group, times, size) for group in groups])
     return _figures(WRITE, size, stretches, usage)
 
@@ -155,9 +144,7 @@ def _writer(site, group, times, size):
 
     def job(start):
         data = os.urandom(size)
-        with processes.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
+        with crew.connected(site) as (manager, connection):
             [holder] = population.ghosts(connection, group)
 
             def commit(data):
@@ -167,16 +154,16 @@ def _writer(site, group, times, size):
 
             commit(b'small')
             start()
-            return processes.timed([lambda: commit(data)] * times)
+            return crew.timed([lambda: commit(data)] * times)
 
     return job
 
 
 def _figures(way, size, stretches, usage):
-    rates = processes.rates(way, stretches, usage)
+    rates = crew.rates(way, stretches, usage)
     return {
         **rates,
         f'{way}_bytes_per_second': rates[f'{way}_per_second'] * size,
-        **processes.percentiles(
-            processes.durations(stretches), f'{way}_'),
+        **crew.percentiles(
+            crew.durations(stretches), f'{way}_'),
     }

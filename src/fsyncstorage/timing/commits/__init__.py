@@ -1,1 +1,1 @@
-"""The command `fsync-time commits`: `committing` and `loading` are timed."""
+"""The command `fsync-time commits`: `committing` is timed."""

@@ -10,8 +10,6 @@ from .. import custom
 from .. import wording
 from ..contestants import CONTESTANTS
 from . import committing
-from . import loading
-from . import tables
 
 THREADS = [1, 8, 16]
 
@@ -56,7 +54,7 @@ def add_to(commands):
     parser.add_argument(
         '--readers', action='store_true',
         help='also measure how long a load takes in another thread while'
-             f' {loading.COMMITTERS} threads commit and each sync takes'
+             f' {committing.COMMITTERS} threads commit and each sync takes'
              f' {wording.duration(READERS_LATENCY)} more')
     parser.set_defaults(run=lambda options: run(parser, options))
 
@@ -65,7 +63,7 @@ def run(parser, options):
     arguments.complete(parser, options, seconds=SECONDS)
     if options.shared and max(options.threads) == 1:
         parser.error('--shared needs more than one thread')
-    return custom.run(options, 'commits', races(options), tables.show)
+    return custom.run(options, 'commits', races(options))
 
 
 def races(options):
@@ -80,7 +78,7 @@ def races(options):
         if threads > 1 or not shared
     ]
     if options.readers:
-        found.append(loading.race(
-            committers=loading.COMMITTERS, seconds=options.seconds,
+        found.append(committing.beside_race(
+            committers=committing.COMMITTERS, seconds=options.seconds,
             sync_latency=READERS_LATENCY))
     return found

@@ -4,22 +4,37 @@ With several threads each has a connection of its own and, unless the tree is
 shared, a tree of its own.  With a shared tree conflicts happen, and a
 transaction that met one is tried again until it went through: the time of the
 retries counts.
+
+And how long a `loadBefore` takes meanwhile.  One more thread loads current
+objects of the others, one after the other, straight from the storage (so that
+no cache answers), with a short pause in between.  The pause keeps it from
+slipping many loads into the instant between two commits, and from taking the
+processor away from the committers.
 """
 
 import contextlib
+import functools
 import itertools
+import random
+import threading
 import time
 
 import transaction
 import ZODB
 from BTrees.IIBTree import IIBTree
 from ZODB.POSException import ConflictError
+from ZODB.utils import maxtid
 
+from .. import crew
 from .. import latency
 from .. import population
 from .. import statistics
 from ..campaign import Race
-from ..crew import Crew
+
+#: While loads are timed.
+COMMITTERS = 4
+KEYS = range(1000)
+PAUSE = 0.001
 
 
 def race(**settings):
@@ -28,26 +43,28 @@ def race(**settings):
 
 def measure(contestant, directory, *, threads, sync_latency, shared, seconds):
     """Time one contestant in an empty directory; the figures of it."""
+    conflicts = []
     with latency.slowed(sync_latency) as syncs, \
             database(contestant, directory, threads) as db:
         trees = plant(db, 1 if shared else threads)
-        crew = Crew([
+        stretches, [used] = crew.threads([
             # No two threads set the same key.
-            setter(db, trees[number % len(trees)], _keys_for(
-                seconds, itertools.count(number, threads)))
-            for number in range(threads)], at_start=syncs.clear)
-        conflicts = crew.run()
-    transactions = sum(map(len, conflicts))
+            setter(db, trees[number % len(trees)],
+                   itertools.count(number, threads), conflicts, seconds)
+            for number in range(threads)], lambda: {
+                'cpu_seconds': time.process_time(), 'syncs': len(syncs)})
+    # What is used has their processor time in it.
+    figures = crew.commits(
+        [each._replace(cpu=0.0) for each in stretches], used)
+    timed = syncs[len(syncs) - used['syncs']:]
     return {
-        'transactions': transactions,
-        'seconds': crew.seconds,
-        'txn_per_second': transactions / crew.seconds,
-        'txn_cpu_seconds': crew.cpu_seconds / transactions,
-        'conflicts': sum(map(sum, conflicts)),
-        'syncs': len(syncs),
-        'commits_per_sync': transactions / len(syncs) if syncs else None,
+        **figures,
+        'conflicts': len(conflicts),
+        'syncs': len(timed),
+        'commits_per_sync': (
+            figures['transactions'] / len(timed) if timed else None),
         'sync_p50_seconds': (
-            statistics.percentile(syncs, 50) if syncs else None),
+            statistics.percentile(timed, 50) if timed else None),
     }
 
 
@@ -71,17 +88,11 @@ def plant(db, number, keys=()):
     return list(trees)
 
 
-def _keys_for(seconds, keys):
-    """As many as are taken in that time, one at least."""
-    end = time.perf_counter() + seconds
-    for key in keys:
-        yield key
-        if time.perf_counter() >= end:
-            return
+def setter(db, name, keys, conflicts, seconds=None):
+    """A job that commits one transaction a key; a stretch.
 
-
-def setter(db, name, keys):
-    """A job that commits one transaction a key; the conflicts of each."""
+    The conflicts that are met are added to a list.
+    """
 
     def job(start):
         manager = transaction.TransactionManager()
@@ -90,7 +101,9 @@ def setter(db, name, keys):
             tree = population.ground(connection)[name]
             len(tree)  # loads it
             start()
-            return [_set_one(manager, tree, key) for key in keys]
+            return crew.timed((
+                functools.partial(_set_one, manager, tree, key, conflicts)
+                for key in keys), seconds)
         finally:
             manager.abort()
             connection.close()
@@ -98,13 +111,52 @@ def setter(db, name, keys):
     return job
 
 
-def _set_one(manager, tree, key):
-    conflicts = 0
+def _set_one(manager, tree, key, conflicts):
     while True:
         try:
             tree[key] = key
             manager.commit()
-            return conflicts
-        except ConflictError:
+            return
+        except ConflictError as error:
             manager.abort()
-            conflicts += 1
+            conflicts.append(error)
+
+
+def beside_race(**settings):
+    return Race(
+        'loads', settings, measure_beside,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
+
+
+def measure_beside(
+        contestant, directory, *, committers, seconds, sync_latency):
+    """Time the loads of one contestant; the figures of it."""
+    done = threading.Event()
+
+    def new_keys():
+        keys = itertools.count(len(KEYS))
+        while not done.is_set():
+            yield next(keys)
+
+    with latency.slowed(sync_latency) as syncs, \
+            database(contestant, directory, committers) as db:
+        trees = plant(db, committers, KEYS)
+        oids = [record.oid for transaction in db.storage.iterator()
+                for record in transaction]
+
+        def load():
+            db.storage.loadBefore(random.choice(oids), maxtid)
+
+        def read(start):
+            start()
+            try:
+                return crew.timed(
+                    crew.paced(itertools.repeat(load), PAUSE), seconds)
+            finally:
+                done.set()
+
+        stretches, [used] = crew.threads(
+            [read, *(setter(db, tree, new_keys(), []) for tree in trees)],
+            lambda: {'syncs': len(syncs)})
+    loads = stretches[0].durations
+    return {'loads': len(loads), **crew.times(loads), **used}

@@ -20,10 +20,9 @@ import typing
 
 from fsyncstorage.datafile import disk
 
-from .. import processes
+from .. import crew
 from .. import statistics
 from ..campaign import Race
-from ..crew import Crew
 
 #: About what a small commit writes.
 RECORD = b'x' * 1000
@@ -109,13 +108,26 @@ def measure(way, directory, *, place, seconds):
             for number in numbers:
                 yield functools.partial(write, to, number * len(RECORD))
 
-        jobs = [_prober(writes(way.write, synced), seconds, done)]
-        if place == BESIDE:
-            jobs.append(_writer(writes(_append, fd), done))
-        syncs, *beside = [each.durations for each in Crew(jobs).run()]
+        def sync(start):
+            start()
+            try:
+                return crew.timed(itertools.islice(
+                    writes(way.write, synced), MOST_SYNCS), seconds)
+            finally:
+                done.set()
+
+        def append(start):
+            appends = writes(_append, fd)
+            start()
+            return crew.timed(itertools.chain([next(appends)], (
+                itertools.takewhile(
+                    lambda _: not done.wait(_PAUSE), appends))))
+
+        syncs, *beside = [each.durations for each in crew.threads(
+            [sync, append] if place == BESIDE else [sync]).results]
     figures = {
         'syncs': len(syncs),
-        **processes.times(syncs, (50, 90, 99)),
+        **crew.times(syncs, (50, 90, 99)),
     }
     if beside:
         figures['write_p50_seconds'] = statistics.percentile(*beside, 50)
@@ -129,35 +141,6 @@ def _opened(path, flags):
         yield fd
     finally:
         os.close(fd)
-
-
-def _prober(writes, seconds, done):
-    """A job that returns a stretch of syncs, with their writes."""
-
-    def job(start):
-        start()
-        try:
-            return processes.timed(
-                itertools.islice(writes, MOST_SYNCS), seconds)
-        finally:
-            done.set()
-
-    return job
-
-
-def _writer(writes, done):
-    """A job that returns a stretch of writes without a sync."""
-
-    def until_done():
-        yield next(writes)
-        while not done.wait(_PAUSE):
-            yield next(writes)
-
-    def job(start):
-        start()
-        return processes.timed(until_done())
-
-    return job
 
 
 def _append(fd, position):

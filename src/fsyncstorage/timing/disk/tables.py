@@ -75,9 +75,7 @@ def figures(document):
 
 
 def _syncs_table(document):
-    table = tables.new_table('way')
-    for heading in _SHOWN:
-        table.add_column(heading, justify='right')
+    table = tables.new_table('way', *_SHOWN)
     for place, race in _races(document, 'sync', 'place').items():
         table.add_row(Text(place, 'bold'))
         for way in document['contestants']:
@@ -94,9 +92,7 @@ def _commits_table(document, no_disk):
     races = _races(document, 'commits', 'threads')
     may_lose = {f'fsync:{name}': policy.may_lose
                 for name, policy in POLICIES.items()}
-    table = tables.new_table('policy')
-    for committers in races:
-        table.add_column(str(committers), justify='right')
+    table = tables.new_table('policy', *map(str, races))
     table.add_column('a power cut may take back')
     for name in document['contestants']:
         cells = [_cell(document, race, name, 'txn_per_second', number)
@@ -123,8 +119,9 @@ def _show_settings(found, console):
 def _races(document, workload, setting):
     """The numbers of the races with this workload, by a setting."""
     return {
-        document['races'][race]['settings'][setting]: race
-        for race in tables.races_of(document, workload)}
+        race['settings'][setting]: number
+        for number, race in enumerate(document['races'])
+        if race['workload'] == workload}
 
 
 def _cell(document, race, contestant, figure, wording, of_rounds='median'):

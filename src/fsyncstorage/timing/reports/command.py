@@ -4,6 +4,7 @@ It measures nothing: it reads the JSON files, makes their results anew, and
 shows their tables and pictures.  Pictures need matplotlib.
 """
 
+import functools
 import importlib.util
 import io
 import os
@@ -13,10 +14,8 @@ import sys
 from .. import arguments
 from .. import document as documents
 from .. import tables
-from ..blobs import tables as blobtables
-from ..commits import tables as commitstables
 from ..disk import tables as disktables
-from ..zeo import tables as zeotables
+from ..questions import QUESTIONS
 from . import page
 from . import pictures
 
@@ -32,14 +31,6 @@ INTRODUCTION = (
     'Results of fsync-time. What counts are the ratios, and how they change'
     ' with the cost of a sync. A ratio with ~ is not carried by what was'
     ' measured: the noise alone may have made it.')
-
-#: By the command that measured.
-_SHOWS = {
-    'blobs': blobtables.show,
-    'commits': commitstables.show,
-    'disk': disktables.show,
-    'zeo': zeotables.show,
-}
 
 
 def add_to(commands):
@@ -57,7 +48,7 @@ def add_to(commands):
 
 def run(options):
     output = options.output or os.path.join(options.directory, 'report.html')
-    return write(options.directory, output, show, pictures.QUESTIONS)
+    return write(options.directory, output, show, QUESTIONS)
 
 
 def write(directory, output, show, questions):
@@ -84,18 +75,14 @@ def write(directory, output, show, questions):
 
 def html(found, show, questions):
     """The page of these documents, pairs with their names."""
-    sheet = page.Sheet()
-    for name, document in found:
-        sheet.heading(name, name)
-        sheet.print(f'{_subject(document)}. Took part: ' + '; '.join(
-            f'{contestant}: {summary}' for contestant, summary
-            in document['contestants'].items()) + '.')
-        if _can_draw():
-            _show_pictures(document, sheet, questions)
-        show(name, document, sheet)
-    return page.page(TITLE, INTRODUCTION, {
-        name: f'{name}: {_subject(document)}' for name, document in found},
-        sheet.html())
+    return page.page(TITLE, INTRODUCTION, [
+        ((name, f'{name}: {_subject(document)}'), page.section(
+            name, f'{_subject(document)}. Took part: ' + '; '.join(
+                f'{contestant}: {summary}' for contestant, summary
+                in document['contestants'].items()) + '.',
+            _pictures(document, questions),
+            functools.partial(show, name, document)))
+        for name, document in found])
 
 
 def _documents(directory):
@@ -122,18 +109,20 @@ def _subject(document):
     return f'{document["command"]}, {document["began"][:10]}{ended}'
 
 
-def _show_pictures(document, sheet, questions):
-    # An extra, and large.
-    from . import drawing
-    for picture in pictures.of(document, questions):
-        file = io.BytesIO()
-        drawing.save(picture, {'svg': file})
-        sheet.picture(file.getvalue(),
-                      f'{picture.question.words} {picture.conditions}')
+def _pictures(document, questions):
+    """Each as SVG, and in words."""
+    if _can_draw():
+        from . import drawing  # an extra, and large
+        for picture in pictures.of(document, questions):
+            file = io.BytesIO()
+            drawing.save(picture, {'svg': file})
+            yield (file.getvalue(),
+                   f'{picture.question.words} {picture.conditions}')
 
 
 def show(name, document, console):
-    _SHOWS.get(document['command'], tables.show_figures)(document, console)
+    by = disktables if document['command'] == 'disk' else tables
+    by.show(document, console)
 
 
 def _can_draw():

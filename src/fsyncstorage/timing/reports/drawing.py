@@ -10,39 +10,20 @@ import textwrap
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullFormatter
 
+from ..questions import QUESTIONS
 from ..wording import number
 from . import pictures
 
 #: Of a picture; the height is what it needs.
 WIDTH, PIXELS = 6.5, 1200
 
-#: Colours that can be told apart by the colour-blind, stock in grey.
-LOOKS = {
-    'filestorage': ('#555555', 'o'),
-    'filestorage:no-fsync': ('#9a9a9a', 's'),
-    'filestorage:vote-fsync': ('#777777', 'v'),
-    'fsync:group-commit': ('#d55e00', 'o'),
-    'fsync:per-commit': ('#b8860b', 'D'),
-    'fsync:two-sync': ('#cc79a7', '^'),
-    'fsync:interval': ('#4aa3dc', 'P'),
-    'fsync:none': ('#0072b2', 's'),
-    'zeo': ('#000000', 'X'),
-    'zeo:shared': ('#8a8a8a', 'X'),
-    'zeo:fsyncstorage': ('#8a8a8a', 'D'),
-    'fsync-zeo': ('#b8860b', '>'),
-    'fsync-client': ('#c4161c', 'p'),
-    'fsync-client:zeo': ('#e377c2', '<'),
-    'relstorage:postgresql': ('#1f4e9c', '^'),
-    'relstorage:sqlite': ('#009e73', 'v'),
-    'relstorage:sqlite-normal': ('#66c2a5', 'd'),
-}
-_SPARE = [(colour, mark) for mark in '*XpHd' for colour in (
-    '#7b3294', '#1b7837', '#a6611a', '#c51b7d', '#2166ac')]
+#: The ten of matplotlib; marks tell them apart for the colour-blind.
+_COLOURS = [f'C{number}' for number in range(10)]
 
 _STYLE = {
     'axes.edgecolor': '#888888',
@@ -79,7 +60,7 @@ _IN_LEGEND, _LEGEND = 3, 66
 _LOGARITHMIC, _FINE = 40, 500
 
 
-def save_all(document, directory, formats, questions=pictures.QUESTIONS):
+def save_all(document, directory, formats, questions=QUESTIONS):
     """Each picture in each format; the directory is made for the first."""
     for picture in pictures.of(document, questions):
         os.makedirs(directory, exist_ok=True)
@@ -99,8 +80,8 @@ def save(picture, targets):
 
 def looks_of(contestants):
     """Colour and mark of each; no two are the same."""
-    spare = itertools.cycle(_SPARE)
-    return {name: LOOKS.get(name) or next(spare) for name in contestants}
+    return dict(zip(contestants, zip(
+        itertools.cycle(_COLOURS), itertools.cycle('oXs^DPv'))))
 
 
 def draw(picture):
@@ -119,14 +100,11 @@ def draw(picture):
         _IN_LEGEND, len(names), _LEGEND // max(map(len, names))))
     figure = Figure(layout='constrained')
     height = (_draw_lines if several else _draw_rows)(figure, picture, looks)
-    handles = dict(
-        pair for axes in figure.axes
-        for pair in zip(*reversed(axes.get_legend_handles_labels())))
     shown = names if several else []
     figure.suptitle(title)
     figure.legend(
-        [handles[name] for name in shown], shown, ncols=columns,
-        loc='outside lower center', title='\n'.join(below))
+        [Line2D([], [], **looks[name]) for name in shown], shown,
+        ncols=columns, loc='outside lower center', title='\n'.join(below))
     figure.set_size_inches(WIDTH, height + _LINE * (
         2 * title.count('\n') + 3 + len(below) + -(-len(shown) // columns)))
     return figure
@@ -215,6 +193,5 @@ def _scale_all(figure, picture, direction):
             axis.set_minor_formatter(NullFormatter())
         else:
             axes.set(**{f'{direction}lim': (0, None)})
-            axis.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
-        axis.set_major_formatter(FuncFormatter(
-            lambda value, _: f'{value:,.10g}'))
+            axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter('{x:,.10g}')

@@ -18,7 +18,6 @@ import sys
 import typing
 
 from .. import supervisor
-from ..pinning import Pinning
 
 #: Standard error of the program, in the directory of the server; and the log
 #: that it may write there.
@@ -69,21 +68,18 @@ def answer(usage=dict):
 
 
 @contextlib.contextmanager
-def running(program, directory, pin, **options):
-    """A `Server`; what this process starts meanwhile is pinned as a client.
+def running(program, directory, **options):
+    """A `Server`, which has told its address.
 
     The program is the name of a module; it takes the options, with the
     directory and the bond that it is to follow, as JSON.
     """
-    pinning = Pinning(pin)
-    pinning.start_server()
     server = Server(directory, program, {
         **options, 'directory': directory, 'bond': supervisor.bond()})
-    pinning.start_clients()
     try:
         server.address = server.read()
         yield server
-        server.check()
+        server.usage()  # nobody may have missed its death
     except Exception as error:
         server.raise_if_dead(error)
         raise
@@ -106,10 +102,8 @@ class Server:
     def usage(self):
         """Since its start: `cpu_seconds`, `syncs`, and what else the program
         counts; as far as it is known."""
-        try:
+        with contextlib.suppress(BrokenPipeError):  # as reading tells
             print(file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # it is dead, as reading tells
         return self.read()
 
     def read(self):
@@ -117,11 +111,6 @@ class Server:
         if not line:
             raise EOFError('the server ended')
         return json.loads(line)
-
-    def check(self):
-        """Nobody may have missed it."""
-        if self._process.poll() is not None:
-            raise EOFError('the server ended')
 
     def raise_if_dead(self, error):
         """The error happened here; perhaps because the server died."""

@@ -78,7 +78,7 @@ class ZeoSite:
 
     @contextlib.contextmanager
     def running(
-            self, directory, *, loop, sync_latency, socket, pin, **options):
+            self, directory, *, loop, sync_latency, socket, **options):
         """A `Site` on an empty directory; the program has the options, too."""
         path = os.path.join(directory, CONFIGURATION_FILE)
         with open(path, 'w', encoding='utf-8') as file:
@@ -86,7 +86,7 @@ class ZeoSite:
                 address=SOCKET if socket else f'{self.host}:0',
                 storage=self.storage))
         with served.running(
-                self.program, directory, pin, module=self.server,
+                self.program, directory, module=self.server,
                 configuration=CONFIGURATION_FILE, loop=loop,
                 sync_latency=sync_latency, **options) as server:
             loops.use(loop)  # of the clients

@@ -6,12 +6,10 @@ It starts the servers that it compares, and stops them again.
 from .. import arguments
 from .. import custom
 from .. import loops
-from .. import pinning
 from .. import wording
 from ..servers.zeo import CONTESTANTS
 from . import light
 from . import reading
-from . import tables
 from . import writing
 
 WORKLOADS = ('write', 'read', 'light', 'read-beside-commit')
@@ -102,12 +100,11 @@ def run(parser, options):
         parser, options, clients=CLIENTS, objects=OBJECTS,
         connections=CONNECTIONS, seconds=SECONDS,
         workload=(DEFAULT_WORKLOADS, DEFAULT_WORKLOADS))
-    return custom.run(options, 'zeo', races(options), tables.show)
+    return custom.run(options, 'zeo', races(options))
 
 
 def races(options):
-    site = {'loop': options.loop, 'socket': options.socket,
-            'pin': pinning.FREE}
+    site = {'loop': options.loop, 'socket': options.socket}
     timed = {'seconds': options.seconds, **site}
     by_workload = {
         'write': [

@@ -9,13 +9,14 @@ in invalidations, rise strictly, and that a client was told of all commits of
 the others when the server answers what it asks afterwards.
 """
 
+import contextlib
 import selectors
 import socket
 import time
 
 from ZODB.utils import z64
 
-from .. import statistics
+from .. import crew
 from ..campaign import Race
 from . import wire
 
@@ -30,27 +31,30 @@ def race(**settings):
 def measure(contestant, directory, *, connections, seconds, **site_settings):
     """Time the commits of one contestant; the figures of it."""
     with contestant.running(directory, **site_settings) as site:
-        clients = [Client(site.address) for _ in range(connections)]
-        try:
-            before = site.server.usage()
-            figures = drive(clients, seconds)
-            after = site.server.usage()
-        finally:
-            for client in clients:
-                client.close()
-    used = {name: after[name] - before[name] for name in after}
+        [[stretch, wrong]], [usage] = crew.processes(
+            site, [_driver(site.address, connections, seconds)])
     return {
-        **figures,
-        'txn_cpu_seconds': (
-            used['cpu_seconds'] / figures['transactions']
-            + figures['driver_cpu'] / figures['txn_per_second']),
-        'server_cpu': used['cpu_seconds'] / figures['seconds'],
-        'syncs': used['syncs'],
+        **crew.commits([stretch], usage),
+        **crew.busy([stretch], usage, 'driver'),
+        **wrong,
     }
 
 
+def _driver(address, connections, seconds):
+
+    def job(start):
+        with contextlib.ExitStack() as stack:
+            clients = [
+                stack.enter_context(contextlib.closing(Client(address)))
+                for _ in range(connections)]
+            start()
+            return drive(clients, seconds)
+
+    return job
+
+
 def drive(clients, seconds):
-    """Let the clients commit for so long; the figures."""
+    """Let the clients commit for so long; a stretch, and what was wrong."""
     began, cpu = time.perf_counter(), time.process_time()
     end = began + seconds
     with selectors.DefaultSelector() as selector:
@@ -67,23 +71,16 @@ def drive(clients, seconds):
                         client.commit()
                     else:
                         busy -= 1
-    took, cpu = time.perf_counter() - began, time.process_time() - cpu
+    stretch = crew.Stretch(
+        began, time.perf_counter(), crew.durations(clients),
+        time.process_time() - cpu)
     for client in clients:
         client.call('ping')
-    durations = [one for client in clients for one in client.durations]
-    others = len(clients) - 1
-    return {
-        'transactions': len(durations),
-        'seconds': took,
-        'txn_per_second': len(durations) / took,
-        'p50_seconds': statistics.percentile(durations, 50),
-        'p99_seconds': statistics.percentile(durations, 99),
-        'max_seconds': max(durations),
-        'driver_cpu': cpu / took,
+    told = sum(client.invalidations for client in clients)
+    return stretch, {
         'tids_not_rising': sum(client.tids_not_rising for client in clients),
         'invalidations_late': (
-            len(durations) * others
-            - sum(client.invalidations for client in clients)),
+            len(stretch.durations) * (len(clients) - 1) - told),
     }
 
 
@@ -173,13 +170,13 @@ class Client:
 def _connected(address):
     if isinstance(address, str):
         connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(address)
+        except OSError:
+            connection.close()
+            raise
     else:
-        connection = socket.socket()
+        connection = socket.create_connection(address)
         # As ZEO's own client does.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        connection.connect(address)
-    except BaseException:
-        connection.close()
-        raise
     return connection

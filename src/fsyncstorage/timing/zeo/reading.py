@@ -18,23 +18,18 @@ news; an object's does not.  A prefetched object has none of its own.
 import functools
 import time
 import typing
+from statistics import fmean
 
-import transaction
-
-from .. import processes
+from .. import crew
+from .. import population
 from ..campaign import Race
-from ..population import activate
-from ..population import ghosts
-from ..population import plant
 from .writing import writer
 
 #: Read by each client, as far as they fill transactions.
 OBJECTS = 1002
 
-ACCESSES = {
-    'get': 'Connection.get',
-    'ghosts': 'a walk over ghosts',
-}
+#: By `Connection.get`, or by a walk over ghosts.
+ACCESSES = 'get', 'ghosts'
 
 ONE_BY_ONE = 'cold', 'hot', 'steamin'
 PREFETCH = 'prefetch',
@@ -61,7 +56,8 @@ def measure(contestant, directory, *, clients, objects, access,
             **site_settings):
     """Time the reads of one contestant; the figures of it."""
     with contestant.running(directory, **site_settings) as site:
-        oids = plant(site, read=max(OBJECTS, objects))['read']
+        oids = population.plant(
+            site, population.small(read=max(OBJECTS, objects)))['read']
         groups = [Group('read', oids, access, objects)] * clients
         return {**read(site, groups, ONE_BY_ONE),
                 **read(site, groups, PREFETCH)}
@@ -69,17 +65,15 @@ def measure(contestant, directory, *, clients, objects, access,
 
 def read(site, groups, ways):
     """The figures of so many clients that read in these ways, in turn."""
-    results, usages = processes.run(
+    results, usages = crew.processes(
         site, [_reader(site, group, ways) for group in groups])
     figures = {}
     for way, usage, stretches in zip(ways, usages, zip(*results)):
-        durations = processes.durations(stretches)
         objects = [one for each in stretches for one in each.objects]
         figures.update({
-            **processes.rates(way, stretches, usage, groups[0].objects),
-            f'{way}_seconds': sum(durations) / len(durations)})
-        if objects:
-            figures.update(processes.percentiles(objects, f'{way}_'))
+            **crew.rates(way, stretches, usage, groups[0].objects),
+            f'{way}_seconds': fmean(crew.durations(stretches)),
+            **(crew.percentiles(objects, f'{way}_') if objects else {})})
     return figures
 
 
@@ -87,25 +81,21 @@ def _reader(site, group, ways):
     """A job that returns a stretch for each of the ways."""
 
     def job(start):
-        with processes.database(site) as db:
-            manager = transaction.TransactionManager()
-            connection = db.open(manager)
+        with crew.connected(site) as (manager, connection):
             load, work = _work(connection, group)
             found = []
             for way in ways:
+                singly = []
+                one_by_one = functools.partial(_timed, singly, load)
+                prefetched = functools.partial(_prefetched, connection, load)
+                requests = [functools.partial(
+                    _transaction, manager,
+                    prefetched if way in PREFETCH else one_by_one, objects)
+                    for objects in work]
                 if way == 'hot':
                     connection.cacheMinimize()
-                singly = []
-                read_all = (
-                    functools.partial(_prefetched, connection, load)
-                    if way == 'prefetch'
-                    else functools.partial(_timed, singly, load))
-                requests = [
-                    functools.partial(_transaction, manager, read_all, objects)
-                    for objects in work]
                 start()
-                found.append(
-                    processes.timed(requests)._replace(objects=singly))
+                found.append(crew.timed(requests)._replace(objects=singly))
             return found
 
     return job
@@ -113,14 +103,14 @@ def _reader(site, group, ways):
 
 def _work(connection, group):
     """How one is read; and what, by transaction."""
+    activate, size = population.activate, group.objects
     if group.access == 'get':
         what = group.oids
 
         def load(oid):
             activate(connection.get(oid))
     else:
-        what, load = ghosts(connection, group.name), activate
-    size = group.objects
+        what, load = population.ghosts(connection, group.name), activate
     return load, [what[first:first + size]
                   for first in range(0, len(what) - size + 1, size)]
 
@@ -158,27 +148,20 @@ def measure_beside(contestant, directory, *, seconds, **site_settings):
     """Time the reads of one contestant, each of an object of its own."""
     with contestant.running(directory, **site_settings) as site:
         # With the pauses it cannot read more than these in that time.
-        oids = plant(
-            site, read=round(seconds / _PAUSE) + 1, written=1)['read']
-        (reads, commits), _ = processes.run(site, [
-            _paced_reader(site, oids, seconds),
-            writer(site, 'written', seconds)])
+        oids = population.plant(site, population.small(
+            read=round(seconds / _PAUSE) + 1, written=1))['read']
+
+        def read(start):
+            with crew.connected(site) as (_, connection):
+                start()
+                return crew.timed(crew.paced(
+                    [functools.partial(connection.get, oid) for oid in oids],
+                    _PAUSE), seconds)
+
+        (reads, commits), _ = crew.processes(
+            site, [read, writer(site, 'written', seconds)])
     return {
         'reads': len(reads.durations),
-        **processes.times(reads.durations),
+        **crew.times(reads.durations),
         'commits': len(commits.durations),
     }
-
-
-def _paced_reader(site, oids, seconds):
-    """A job that returns a stretch."""
-
-    def job(start):
-        with processes.database(site) as db:
-            connection = db.open()
-            start()
-            return processes.timed(processes.paced(
-                [functools.partial(connection.get, oid) for oid in oids],
-                _PAUSE), seconds)
-
-    return job

@@ -5,14 +5,11 @@ first transaction, which opens what is opened only then, does not count.
 """
 
 import itertools
+from statistics import fmean
 
-import transaction
-
-from .. import processes
+from .. import crew
+from .. import population
 from ..campaign import Race
-from ..population import activate
-from ..population import ghosts
-from ..population import plant
 
 
 def race(**settings):
@@ -26,17 +23,14 @@ def measure(contestant, directory, *, clients, objects, seconds,
     """Time the commits of one contestant; the figures of it."""
     groups = [f'of client {number}' for number in range(clients)]
     with contestant.running(directory, **site_settings) as site:
-        plant(site, **dict.fromkeys(groups, objects))
-        stretches, [usage] = processes.run(
+        population.plant(
+            site, population.small(**dict.fromkeys(groups, objects)))
+        stretches, [usage] = crew.processes(
             site, [writer(site, group, seconds) for group in groups])
-    durations = processes.durations(stretches)
     return {
-        'transactions': len(durations),
-        'seconds': processes.seconds(stretches),
-        **processes.rates('txn', stretches, usage),
-        'write_seconds': sum(durations) / len(durations),
-        **processes.percentiles(durations),
-        **processes.busy(stretches, usage),
+        **crew.commits(stretches, usage),
+        'write_seconds': fmean(crew.durations(stretches)),
+        **crew.busy(stretches, usage),
     }
 
 
@@ -44,11 +38,8 @@ def writer(site, group, seconds):
     """A job that returns a stretch."""
 
     def job(start):
-        with processes.database(site) as db:
-            manager = transaction.TransactionManager()
-            objects = ghosts(db.open(manager), group)
-            for one in objects:
-                activate(one)
+        with crew.connected(site) as (manager, connection):
+            objects = population.ghosts(connection, group)
 
             def change():
                 manager.begin()
@@ -58,6 +49,6 @@ def writer(site, group, seconds):
 
             change()
             start()
-            return processes.timed(itertools.repeat(change), seconds)
+            return crew.timed(itertools.repeat(change), seconds)
 
     return job

@@ -1,0 +1,158 @@
+"""What is asked of a measurement; tables and pictures answer.
+
+A question is about the races of one workload, and about one figure in them or
+several.  Each group of races that differ in one setting alone is one answer:
+`tables` makes a column of each value, `reports.pictures` a place on an axis.
+What the races have in common is said in the same words above both.
+"""
+
+import dataclasses
+import typing
+
+from .wording import added
+from .wording import count
+from .wording import duration
+from .wording import size
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    #: Of its pictures.
+    name: str
+    words: str
+    workload: str
+    #: The setting along the axis, and what it is; None where there is none.
+    setting: str | None
+    along: str
+    #: What the numbers are, with their unit.
+    up: str
+    #: Figures by what is said of each; nothing, where there is only one.
+    figures: dict
+    #: What they are multiplied with to have that unit.
+    scale: float = 1
+    #: How the values of the setting are put.
+    put: typing.Callable = str
+    #: With a single figure, the setting in which the panels of a picture
+    #: differ.
+    apart: str = 'sync_latency'
+    table: bool = True
+    picture: bool = True
+
+    @property
+    def alike(self):
+        """Do the numbers of one panel bear comparison with the next one's?"""
+        return len(self.figures) == 1
+
+
+#: Campaigns have them.
+_PINNED = {
+    'same': 'server and clients on the same processor',
+    'across': 'server and clients on different processors',
+}
+_ACCESS = {'get': 'by Connection.get', 'ghosts': 'by a walk over ghosts'}
+
+#: How settings are put that a reader has to know, in this order.
+_SETTINGS = {
+    'place': '{}, 1000 bytes at a time'.format,
+    'shared': lambda shared: (
+        'one shared tree' if shared else 'one tree a thread'),
+    'committers': lambda number: f'{number} threads commit',
+    'threads': lambda number: count(number, 'thread'),
+    'clients': lambda number: count(number, 'client'),
+    'connections': lambda number: count(number, 'connection'),
+    'concurrency': lambda number: f'{count(number, "request")} at a time',
+    'layout': str,
+    'access': _ACCESS.get,
+    'objects': lambda number: f'{count(number, "object")} a transaction',
+    'loop': str,
+    'socket': lambda is_unix: 'over a unix socket' if is_unix else 'over TCP',
+    'pin': _PINNED.get,
+    'read_latency': lambda seconds: (
+        f'{duration(seconds)} added to each read of the disk'),
+    'sync_latency': added,
+    'seconds': lambda seconds: f'{duration(seconds)} a sample',
+    # Recorded ones may have this instead.
+    'transactions': lambda number: (
+        f'{count(number, "transaction")} a sample'),
+}
+
+
+def conditions(settings):
+    """What all of the races are, that have these settings."""
+    return ', '.join(filter(None, (
+        put(settings[name]) for name, put in _SETTINGS.items()
+        if name in settings)))
+
+
+_TIMES = {
+    'the median': 'p50_seconds',
+    '99 of 100 are faster': 'p99_seconds',
+    'the slowest': 'max_seconds',
+}
+_READS = 'cold', 'hot', 'steamin', 'prefetch'
+_BLOBS = {
+    'cold: the blob cache is empty': 'cold',
+    'cached: the file is in the blob cache': 'cached',
+    'direct: the file is where the storage has it': 'direct',
+}
+_MB = 1 << 20
+
+QUESTIONS = (
+    Question(
+        'commits', 'How many commits a second?', 'commits',
+        'threads', 'threads that commit', 'commits a second',
+        {'': 'txn_per_second'}),
+    Question(
+        'batches', 'How many commits share a sync?', 'commits',
+        'threads', 'threads that commit', 'commits in a sync',
+        {'': 'commits_per_sync'}, table=False),
+    Question(
+        'loads', 'How long does a load take while others commit?', 'loads',
+        None, '', 'milliseconds a load', _TIMES, 1e3),
+    Question(
+        'zeo-commits', 'How many commits a second, over ZEO?', 'write',
+        'clients', 'client processes', 'commits a second',
+        {'': 'txn_per_second'}),
+    Question(
+        'zeo-commit-times', 'How long does a commit take, over ZEO?', 'write',
+        'clients', 'client processes', 'milliseconds a commit (median)',
+        {'': 'p50_seconds'}, 1e3, table=False),
+    Question(
+        'zeo-reads', 'How many objects can be read a second?', 'read',
+        'clients', 'client processes', 'objects a second, all clients',
+        {how: f'{how}_per_second' for how in _READS}),
+    Question(
+        'zeo-read-times', 'How long does it take to read an object?', 'read',
+        'clients', 'client processes', 'microseconds an object (median)',
+        {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, table=False),
+    Question(
+        'light-commits', 'How many commits a second can the server take?',
+        'light', 'connections', 'light connections', 'commits a second',
+        {'': 'txn_per_second'}),
+    Question(
+        'light-commit-times', 'How long does the server take for a commit?',
+        'light', 'connections', 'light connections',
+        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3,
+        table=False),
+    Question(
+        'syncs', 'How long does it take to write and sync?', 'sync',
+        None, '', 'microseconds', _TIMES, 1e6),
+    Question(
+        'blob-reads', 'How many blobs can be read a second?', 'blob-read',
+        'size', 'size of a blob', 'blobs a second, all clients',
+        {title: f'{how}_per_second' for title, how in _BLOBS.items()},
+        put=size),
+    Question(
+        'blob-read-speeds', 'How fast are blobs read?', 'blob-read',
+        'size', 'size of a blob', 'MB a second, all clients',
+        {title: f'{how}_bytes_per_second' for title, how in _BLOBS.items()},
+        1 / _MB, size, table=False),
+    Question(
+        'blob-writes', 'How many blobs can be written a second?',
+        'blob-write', 'size', 'size of a blob', 'blobs a second, all clients',
+        {'': 'write_per_second'}, put=size),
+    Question(
+        'reads-beside-commits',
+        'How long does a cold read take while another client commits?',
+        'read-beside-commit', None, '', 'milliseconds a read', _TIMES, 1e3),
+)
