@@ -25,7 +25,7 @@ from ZODB.utils import z64
 from fsyncstorage import wire
 from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
-from fsyncstorage.server import connection
+from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 
 from .channels import ChannelTestCase
@@ -816,7 +816,7 @@ class Strangers(ChannelTestCase):
         self.nobody_else_is_left()
 
     def test_a_hello_that_does_not_come(self):
-        self.patch(connection, 'PATIENCE', 0.01)
+        self.patch(listening, 'PATIENCE', 0.01)
         for said in b'', b'\0', self.honest.client.hello[:-1]:
             peer = self.peer(hello=False)
             # It may be gone before all of it is said.

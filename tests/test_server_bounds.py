@@ -1,6 +1,7 @@
 """What a peer costs at most, and what the others notice of it."""
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -19,10 +20,10 @@ from fsyncstorage.server import ballot
 from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames
+from fsyncstorage.server import listening
 from fsyncstorage.server import liveness
 from fsyncstorage.server import quiet
 from fsyncstorage.server import session
-from fsyncstorage.server import tls
 from fsyncstorage.timing.zeo import wire as zeowire
 
 from .channels import ChannelTestCase
@@ -239,7 +240,7 @@ class Accounting(BoundsTestCase):
 class Newcomers(BoundsTestCase):
 
     def test_who_does_not_register(self):
-        self.patch(connection, 'PATIENCE', 0.01)
+        self.patch(listening, 'PATIENCE', 0.01)
         for handshake in False, True:
             self.until_closed(self.connect(handshake))
         self.assertEqual(self.connections(), 0)
@@ -282,7 +283,7 @@ class Newcomers(BoundsTestCase):
 
     def test_too_many(self):
         """The oldest have to go; who has registered stays."""
-        self.patch(door, 'MOST_NEWCOMERS', 3)
+        self.patch(door, 'MOST_SPEAKING', 3)
         client, channel = self.client(), self.peer()
         idle = [self.connect() for _ in range(5)]
         for one in idle[:2]:
@@ -306,6 +307,32 @@ class Newcomers(BoundsTestCase):
         clients[1].ping()
 
 
+    def newcomers(self):
+        return self.in_loop(lambda: len(self.server.acceptor.newcomers))
+
+    def test_who_says_nothing_is_a_socket(self):
+        """Nothing is made for it; and it is told who is there."""
+        made = []
+        self.patch(self.server, 'new_connection', lambda *args: made.append(1))
+        idle = [self.connect(handshake=False) for _ in range(3)]
+        for one in idle:
+            self.assertEqual(one.recv(100), zeowire.frame(b'Z5'))
+        self.assertEqual(self.newcomers(), 3)
+        self.assertEqual(made, [])
+        for one in idle:
+            one.close()
+        until(lambda: not self.newcomers(), 'they have left')
+        self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
+
+    def test_who_does_not_speak_zeo(self):
+        one = self.connect(handshake=False)
+        with self.assertLogs(LOG, 'ERROR') as logged:
+            one.sendall(b'GET / HTTP/1.0')
+            self.until_closed(one)
+        self.assertIn("first byte is b'G', which is not ZEO",
+                      logged.output[0])
+        self.assertEqual(self.newcomers(), 0)
+
     def test_many_who_wait_to_be_let_in(self):
         """The last of them does not wait for as many turns of the loop."""
         loop, address = self.server.acceptor.event_loop, self.server.addr
@@ -319,13 +346,52 @@ class Newcomers(BoundsTestCase):
         def take_a_turn():
             nonlocal turns
             turns += 1
-            if len(self.server.connections) < len(waiting):
+            if len(self.server.acceptor.newcomers) < len(waiting):
                 loop.call_later(0, take_a_turn)
 
         loop.call_soon_threadsafe(take_a_turn)
         go_on.set()
-        until(lambda: self.connections() == len(waiting), 'all are let in')
+        until(lambda: self.newcomers() == len(waiting), 'all are let in')
         self.assertLess(turns, 40)
+
+    def test_the_system_has_no_descriptors(self):
+        """It is tried again; and the loop does not spin meanwhile."""
+        listener = self.server.acceptor
+        listening_to, = listener.sockets
+        poor = mock.Mock(wraps=listening_to)
+        poor.fileno = listening_to.fileno
+        poor.accept.side_effect = OSError(errno.EMFILE, 'too many open files')
+        self.in_loop(lambda: listener.event_loop.remove_reader(listening_to))
+        listener.sockets = [poor]
+        with self.assertLogs(LOG, 'ERROR'):
+            self.in_loop(lambda: listener._listen())
+            one = self.connect(handshake=False)
+            until(lambda: poor.accept.called, 'it was tried')
+        poor.accept.side_effect = None
+        poor.accept.side_effect = listening_to.accept
+        self.assertTrue(one.recv(100))
+        self.assertLess(poor.accept.call_count, 100)
+
+    def test_one_that_leaves_while_it_becomes_a_connection(self):
+        """Its task has not even begun."""
+        listener = self.server.acceptor
+
+        def leave():
+            newcomer, = listener.newcomers
+            newcomer._speaks()
+            newcomer.abort()
+
+        one = self.connect(handshake=False)
+        one.recv(100)
+        held = threading.Event()
+        listener.event_loop.call_soon_threadsafe(held.wait, PATIENCE)
+        listener.event_loop.call_soon_threadsafe(leave)
+        one.sendall(zeowire.frame(zeowire.HANDSHAKE))
+        held.set()
+        self.until_closed(one)
+        self.assertEqual(self.newcomers(), 0)
+        self.assertEqual(self.connections(), 0)
+        self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
 
 
 class NewcomersOverUvloop(Newcomers):
@@ -340,7 +406,7 @@ class NewcomersOverTLS(BoundsTestCase):
 
     def test_who_does_not_shake_hands(self):
         """Who does not even shake hands is one, too."""
-        self.patch(door, 'MOST_NEWCOMERS', 3)
+        self.patch(door, 'MOST_SPEAKING', 3)
         channel = self.peer()
         idle = [self.connect(handshake=False) for _ in range(5)]
         for one in idle[:2]:
@@ -355,7 +421,7 @@ class NewcomersOverTLS(BoundsTestCase):
               'they have left')
 
     def test_the_handshake_takes_too_long(self):
-        self.patch(tls, 'PATIENCE', 0.1)
+        self.patch(listening, 'PATIENCE', 0.1)
         self.until_closed(self.connect(handshake=False))
 
 
@@ -372,30 +438,66 @@ class TheDoor(ChannelTestCase):
         self.left = []
 
     def newcomer(self, host):
+        one = self.connection()
+        self.door.come(one, host)
+        return one
+
+    def connection(self):
         one = mock.Mock()
         one.abort = lambda: self.left.append(one)
-        self.door.enter(one, host)
+        return one
+
+    def speaking(self, host):
+        silent, one = self.newcomer(host), self.connection()
+        self.door.speaks(silent, one)
         return one
 
     def test_whose_newcomer_has_to_leave(self):
         """That of an address that has many."""
-        self.patch(door, 'MOST_NEWCOMERS', 4)
-        first = self.newcomer('good')
-        many = [self.newcomer('bad') for _ in range(10)]
-        self.assertEqual(self.left, many[:7])
-        self.assertNotIn(first, self.left)
+        for most, come in (
+                ('MOST_SILENT', self.newcomer),
+                ('MOST_SPEAKING', self.speaking)):
+            with self.subTest(most):
+                self.setUp()
+                self.patch(door, most, 4)
+                first = come('good')
+                many = [come('bad') for _ in range(10)]
+                self.assertEqual(self.left, many[:7])
+                self.assertNotIn(first, self.left)
+
+    def test_one_that_speaks_makes_no_way_for_silent_ones(self):
+        self.patch(door, 'MOST_SILENT', 2)
+        self.speaking('same')
+        silent = [self.newcomer('same') for _ in range(10)]
+        self.assertEqual(self.left, silent[:8])
+
+    def test_one_that_speaks_while_it_has_to_leave(self):
+        self.patch(door, 'MOST_SILENT', 1)
+        first, second = self.newcomer('one'), self.newcomer('other')
+        self.door.speaks(first, self.connection())
+        self.door.leave(second)
+        self.assertEqual(self.door._left, door.descriptors())
 
     def test_descriptors(self):
+        """Silent ones make way, for others and for who registers."""
         self.door._left = 10
         stays = self.newcomer('good')
         self.door.stay(stays, 5)
         newcomers = [self.newcomer('bad') for _ in range(6)]
         self.assertEqual(self.left, newcomers[:1])
+        self.door.stay(newcomers[-1], 5)
+        self.assertEqual(self.left, newcomers[:-1])
         with self.assertRaises(door.Full):
-            self.door.stay(newcomers[-1], 5)
+            self.door.stay(stays, 6)
         for one in stays, *newcomers, *newcomers:
             self.door.leave(one)
         self.assertEqual(self.door._left, 10)
+
+    def test_descriptors_of_those_that_speak(self):
+        """When nobody is silent, one of them has to leave."""
+        self.door._left = 3
+        speaking = [self.speaking('bad') for _ in range(4)]
+        self.assertEqual(self.left, speaking[:1])
 
     def test_nobody_can_leave(self):
         self.door._left = 5

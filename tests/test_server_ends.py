@@ -6,7 +6,6 @@ import ssl
 from unittest import mock
 
 import ZEO.tests.testssl
-from ZEO.asyncio.server import Acceptor
 from ZODB.DemoStorage import DemoStorage
 from ZODB.tests.hexstorage import HexStorage
 
@@ -32,24 +31,6 @@ class Signals(Served):
         runner.handle_sigusr2()
         loop = runner.server.acceptor.event_loop
         loop.call_soon_threadsafe.assert_called_once()
-
-
-class Begins(Served):
-
-    def test_a_connection_before_all_of_the_server_is_there(self):
-        """uvloop accepts nobody any more when one cannot be made."""
-        made = []
-        original = Acceptor.__init__
-
-        def early(acceptor, server, addr, *arguments):
-            original(acceptor, server, addr, *arguments)
-            made.append(server.new_connection(
-                acceptor.event_loop, addr, False))
-
-        with mock.patch.object(Acceptor, '__init__', early):
-            server = self.serve(self.open())
-        self.connect(server).ping()
-        self.assertEqual(len(made), 1)
 
 
 class OwnBegin(FsyncStorage):

@@ -70,5 +70,5 @@ class AtStart(Served):
             logged = stack.enter_context(self.assertLogs(LOGGER, 'WARNING'))
             runner = self.start()
         (_, port), = [each.getsockname() for each
-                      in runner.server.acceptor.server.sockets]
+                      in runner.server.acceptor.sockets]
         self.assertIn(f'127.0.0.1 port {port} without', logged.output[0])

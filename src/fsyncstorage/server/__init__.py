@@ -9,8 +9,8 @@ From the outside in:
 
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
 - server        the listening server: connections, all storages together
+- listening     the listening sockets, and newcomers until they say something
 - door          how many connections there are, and who has to leave
-- tls           a connection until its TLS handshake is over
 - liveness      machines that are gone
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data

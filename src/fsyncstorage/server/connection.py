@@ -8,8 +8,8 @@ session.
 A peer that does not keep to the protocol is disconnected, and harms nobody
 else:
 
-- until it has registered, it has `PATIENCE` seconds, `MOST_BEFORE` bytes and
-  `MOST_TRIES` calls;
+- until it has registered, it has the time that its newcomer was given
+  (listening), `MOST_BEFORE` bytes and `MOST_TRIES` calls;
 - while it does not read what it is sent, or much of what it asked for is not
   answered, nothing of it is read, and when too much has gathered it is
   disconnected (accounts);
@@ -71,8 +71,6 @@ WINDOW = 256
 MOST_CORKED = 1 << 18
 # Seconds that a closed connection may take to send what is left.
 LINGER = 5
-# Seconds that a client may take until it has registered.
-PATIENCE = 10
 
 _LENGTH = struct.Struct('>I')
 
@@ -83,10 +81,9 @@ def frame(message):
     return _LENGTH.pack(len(message)) + message
 
 
-def host_of(transport):
-    """Whose connection it is; '' if it does not come over a network."""
-    name = transport.get_extra_info('peername')
-    return name[0] if isinstance(name, tuple) else ''
+def announcement(msgpack):
+    """What the server says first: its protocol and its encoding."""
+    return (b'M' if msgpack else b'Z') + VERSION
 
 
 class Traffic:
@@ -100,8 +97,6 @@ class Connection(asyncio.Protocol):
     protocol_version = None
     transport = None
     connected = closed = False
-    #: What it was until it had TLS.
-    predecessor = None
     #: Reads that are not answered.
     unanswered = 0
     #: Calls before it has registered.
@@ -109,12 +104,13 @@ class Connection(asyncio.Protocol):
     #: What may be called; the session sets more when it has registered.
     offered = calls.UNREGISTERED
 
-    def __init__(self, loop, addr, session, msgpack, traffic):
-        self.loop = loop
-        self.addr = addr
+    def __init__(self, listener, session, newcomer):
+        self.loop = loop = listener.event_loop
+        self.addr = listener.addr
         self.session = session
-        self._announcement = (b'M' if msgpack else b'Z') + VERSION
-        self._traffic = traffic
+        self._newcomer = newcomer
+        self._announcement = announcement(listener.msgpack)
+        self._traffic = session.server.traffic
         self._buffer = bytearray()
         self._received = 0
         self._registered = self._paused = self._work_is_near = False
@@ -139,20 +135,13 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.connected = True
         server = self.session.server
-        server.coming.discard(self)
         server.connections.add(self)
-        self._patience = self.loop.call_later(PATIENCE, self.abort)
+        newcomer, self._newcomer = self._newcomer, None
+        self._patience = self.loop.call_at(newcomer.deadline, self.abort)
         liveness.watch(transport)
-        try:
-            server.door.leave(self.predecessor)
-            server.door.enter(self, host_of(transport))
-        except Full:
-            logger.error('a connection is refused: no descriptors are left')
-            self.abort()
-        else:
+        server.door.speaks(newcomer, self)
+        if not newcomer.greeted:
             self._write(frame(self._announcement))
-        if server.said_farewell:
-            self.abort()
 
     def data_received(self, data):
         self._traffic.received += len(data)

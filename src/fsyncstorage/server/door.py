@@ -1,9 +1,11 @@
-"""How many connections there are, and who leaves when there are too many.
+"""How many connections there are, and which has to leave when it is too many.
 
-A peer is a *newcomer* until it has registered, or its channel is open.  There
-are `MOST_NEWCOMERS` at most: when one more comes, the oldest one has to leave,
-of those from the address that has most.  So those who do nothing make way for
-those who work, and whoever opens thousands of connections for his own.
+A peer is a *newcomer* until it has registered, or its channel is open: it is
+*silent* at first, and *speaking* from its first byte on.  There are at most
+`MOST_SILENT` and `MOST_SPEAKING` of them: when one more comes, the oldest of
+that kind has to leave, of those from the address that has most.  So thousands
+of connections that do nothing keep nobody out, and one that speaks has to make
+way only for others that speak.
 
 A connection may need descriptors: its socket, and files for what its client
 asks for.  What all may need together leaves `RESERVE` of what the process may
@@ -18,7 +20,10 @@ from . import quiet
 
 logger = quiet.get_logger(__name__)
 
-MOST_NEWCOMERS = 256
+# A silent one is a socket and costs little; and it has to stay for longer than
+# an honest client needs for its first byte, while others come.
+MOST_SILENT = 1024
+MOST_SPEAKING = 256
 # Descriptors that are the storages' own: data, packs, index, blobs, syncs.
 RESERVE = 256
 
@@ -38,7 +43,7 @@ class Full(Exception):
 
 
 def descriptors():
-    """So many may be used for connections."""
+    """This many may be used for connections."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
@@ -50,54 +55,81 @@ class Door:
     def __init__(self):
         self._left = descriptors()
         self._needs = {}  # connection -> descriptors
-        self._hosts = {}  # newcomer -> host
-        #: host -> newcomers, the oldest first.
-        self._newcomers = collections.defaultdict(dict)
+        self._silent, self._speaking = _Newcomers(), _Newcomers()
 
-    def enter(self, newcomer, host):
+    def come(self, newcomer, host):
         """Let it in; or raise Full.  Another one may have to leave."""
-        if len(self._hosts) >= MOST_NEWCOMERS or self._left < NEWCOMER:
-            self._send_one_away()
+        if len(self._silent) >= MOST_SILENT:
+            self._send_away(self._silent)
+        elif self._left < NEWCOMER:
+            self._send_away(self._silent or self._speaking)
         if self._left < NEWCOMER:
             raise Full
-        self._left -= NEWCOMER
-        self._needs[newcomer] = NEWCOMER
-        self._hosts[newcomer] = host
-        self._newcomers[host][newcomer] = None
+        self._take(newcomer, NEWCOMER)
+        self._silent.add(newcomer, host)
 
-    def _send_one_away(self):
-        if self._hosts:
-            most = max(self._newcomers.values(), key=len)
-            oldest = next(iter(most))
-            logger.warning('too many connections that have not registered;'
-                           ' the oldest one has to leave')
-            self.leave(oldest)
-            oldest.abort()
+    def speaks(self, newcomer, connection):
+        """It has become a connection; another one may have to leave."""
+        host = self._silent.hosts.get(newcomer)
+        if host is None:
+            return  # it has to leave, and that is under way
+        self.leave(newcomer)
+        if len(self._speaking) >= MOST_SPEAKING:
+            self._send_away(self._speaking)
+        self._take(connection, NEWCOMER)
+        self._speaking.add(connection, host)
 
-    def stay(self, newcomer, needs, successor=None):
-        """It is one no more, or its successor is not: from now on so many
-        descriptors may be needed; or Full."""
-        more = needs - self._needs.get(newcomer, 0)
+    def stay(self, connection, needs, successor=None):
+        """It is no newcomer any more, or its successor is not: from now on it
+        may need this many descriptors; or Full."""
+        more = needs - self._needs.get(connection, 0)
+        while more > self._left and self._silent:
+            self._send_away(self._silent)
         if more > self._left:
             raise Full
-        self.leave(newcomer)
-        self._left -= needs
-        self._needs[successor or newcomer] = needs
-
-    def close(self, connections):
-        """Send newcomers away that are not even connections."""
-        for newcomer in list(self._hosts):
-            if newcomer not in connections:
-                newcomer.abort()
+        self.leave(connection)
+        self._take(successor or connection, needs)
 
     def leave(self, connection):
         """However often it is said."""
         self._left += self._needs.pop(connection, 0)
-        self._forget(connection)
+        self._silent.remove(connection)
+        self._speaking.remove(connection)
 
-    def _forget(self, newcomer):
-        host = self._hosts.pop(newcomer, None)
+    def _take(self, connection, needs):
+        self._left -= needs
+        self._needs[connection] = needs
+
+    def _send_away(self, newcomers):
+        if newcomers:
+            logger.warning('too many connections that have not registered;'
+                           ' the oldest one has to leave')
+            oldest = newcomers.oldest_of_most()
+            self.leave(oldest)
+            oldest.abort()
+
+
+class _Newcomers:
+
+    def __init__(self):
+        self.hosts = {}  # newcomer -> host
+        #: host -> newcomers, the oldest first.
+        self._of = collections.defaultdict(dict)
+
+    def __len__(self):
+        return len(self.hosts)
+
+    def add(self, newcomer, host):
+        self.hosts[newcomer] = host
+        self._of[host][newcomer] = None
+
+    def remove(self, newcomer):
+        host = self.hosts.pop(newcomer, None)
         if host is not None:
-            del self._newcomers[host][newcomer]
-            if not self._newcomers[host]:
-                del self._newcomers[host]
+            del self._of[host][newcomer]
+            if not self._of[host]:
+                del self._of[host]
+
+    def oldest_of_most(self):
+        """The oldest one from the address that has most."""
+        return next(iter(max(self._of.values(), key=len)))

@@ -98,7 +98,7 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     def _warn_of_strangers(self):
         listening = [each.getsockname()
-                     for each in self.server.acceptor.server.sockets]
+                     for each in self.server.acceptor.sockets]
         for host, port, *_ in exposure.open_to_others(
                 listening, self.options.ssl):
             logger.warning(

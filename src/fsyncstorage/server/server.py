@@ -3,14 +3,9 @@
 It takes the arguments of ZEO's StorageServer, and stands in its place.
 """
 
-import asyncio
-import logging
 import os
-import socket
-import weakref
 
 import ZODB.event
-from ZEO.asyncio.server import Acceptor
 from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
@@ -25,95 +20,13 @@ from .door import CHANNEL
 from .door import Door
 from .door import Full
 from .frames import Room
+from .listening import Listener
 from .mailbox import Mailbox
 from .service import Service
 from .session import Session
-from .tls import Secured
 
-logger = logging.getLogger(__name__)
-
-# Connections that may wait to be accepted: where there is no room for one, its
-# client's system tries again a second later.  More would only wait longer: to
-# let so many in, and send them away, takes half a second.
-BACKLOG = 1024
-# Connections that are let in before others have their turn: uvloop takes one.
-AT_ONCE = 32
-# Turns of the loop that those who are being accepted have when it closes.
-TO_ACCEPT = 10
 #: Seconds for the last replies to leave when the server closes.
 FAREWELL = 1
-
-
-class _Acceptor(Acceptor):
-
-    _more_are_near = False
-
-    def __init__(self, storage_server, addr, ssl, msgpack):
-        self._ssl_context = ssl  # used behind the door
-        self._listening = ()
-        super().__init__(storage_server, addr, None, msgpack)
-        self._listening = [
-            socket.socket(fileno=os.dup(each.fileno()))
-            for each in self.server.sockets]
-        for each in self._listening:
-            each.listen(BACKLOG)
-            each.setblocking(False)
-
-    def factory(self):
-        if not self._more_are_near:
-            self._more_are_near = True
-            self.event_loop.call_soon(self._let_more_in)
-        connection = self.storage_server.new_connection(
-            self.event_loop, self.addr, self.msgpack)
-        if self._ssl_context is None:
-            return connection
-        return Secured(self.event_loop, self._ssl_context,
-                       self.storage_server.door, connection)
-
-    def _let_more_in(self):
-        """Those who wait behind one who was let in.
-
-        Else the last of many would wait for as many turns of the loop.
-        """
-        self._more_are_near = False
-        for listening in self._listening:
-            for _ in range(AT_ONCE):
-                try:
-                    one, _ = listening.accept()
-                except OSError:  # nobody, or nothing that we can do about
-                    break
-                self.event_loop.create_task(self._let_in(one))
-
-    async def _let_in(self, one):
-        try:
-            await self.event_loop.connect_accepted_socket(self.factory, one)
-        except OSError as error:
-            logger.info('a connection that was lost at once: %s', error)
-
-    def loop(self, timeout=None):
-        """Serve, until somebody stops the loop."""
-        self.event_loop.run_forever()
-        if self.storage_server.said_farewell:
-            self.close_loop()
-
-    def stop_listening(self, turns=TO_ACCEPT):
-        """First let those in who are being accepted, in tasks: asyncio would
-        leave their sockets open, for their server is closed."""
-        if turns and asyncio.all_tasks(self.event_loop):
-            self.event_loop.call_soon(self.stop_listening, turns - 1)
-        else:
-            self._close_listening()
-
-    def close_loop(self):
-        self._close_listening()
-        self.event_loop.close()
-
-    def _close_listening(self):
-        """However often it is called."""
-        self.server.close()
-        listening, self._listening = self._listening, ()
-        for each in listening:
-            each.close()
 
 
 class Server(StorageServer):
@@ -123,16 +36,14 @@ class Server(StorageServer):
         #: A random name of this server, as long as it lives.
         self.instance = os.urandom(16)
         self.connections = set()
-        #: Accepted, and not among the connections yet.
-        self.coming = weakref.WeakSet()
         self.services = {}
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()
-        self.room = None  # for long frames; its loop is there with the first
         self._closing = False
         self.said_farewell = False
-        super().__init__(addr, storages, Acceptor=_Acceptor, **options)
+        super().__init__(addr, storages, Acceptor=Listener, **options)
+        self.room = Room(self.acceptor.event_loop)  # for long frames
         self.mailbox = Mailbox(self.acceptor.event_loop)
         self.services = {
             name: Service(
@@ -147,15 +58,9 @@ class Server(StorageServer):
 
     # Connections
 
-    def new_connection(self, loop, addr, msgpack):
-        """The first may come before all of the server is there: it is read
-        when it is."""
-        if self.room is None:
-            self.room = Room(loop)
+    def new_connection(self, listener, newcomer):
         session = Session(self, self.read_only)
-        session.connection = Connection(
-            loop, addr, session, msgpack, self.traffic)
-        self.coming.add(session.connection)
+        session.connection = Connection(listener, session, newcomer)
         return session.connection
 
     def open_channel(self, connection, hello):
@@ -163,7 +68,7 @@ class Server(StorageServer):
         service = admit(self, hello)
         channel = Channel(
             connection.loop, connection.addr, service, self.accounts,
-            self._forget)
+            self.forget)
         try:
             self.door.stay(connection, CHANNEL, channel)
         except Full:
@@ -174,19 +79,17 @@ class Server(StorageServer):
 
     def close_conn(self, session):
         super().close_conn(session)
-        self._forget(session.connection)
+        self.forget(session.connection)
 
-    def _forget(self, connection):
+    def forget(self, connection):
         self.connections.discard(connection)
         self.door.leave(connection)
         if self.said_farewell:
             self._stop_behind_the_last()
 
     def _stop_behind_the_last(self):
-        """Who is being accepted, in a task, is closed when it is made."""
-        loop = self.acceptor.event_loop
-        if not (self.connections or self.coming or asyncio.all_tasks(loop)):
-            loop.stop()
+        if not (self.connections or self.acceptor.newcomers):
+            self.acceptor.event_loop.stop()
 
     # What storages tell, from any thread (stock's StorageServerDB)
 
@@ -253,5 +156,4 @@ class Server(StorageServer):
         loop.call_later(FAREWELL, loop.stop)
         for connection in list(self.connections):
             connection.close()
-        self.door.close(self.connections)
         self._stop_behind_the_last()

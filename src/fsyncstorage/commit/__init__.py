@@ -1,0 +1,4 @@
+"""How a transaction is committed.
+
+- locks     which transaction holds which objects, and who is next
+"""

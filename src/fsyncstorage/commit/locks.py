@@ -1,0 +1,199 @@
+"""Which transaction holds which objects, and which one is next.
+
+An *owner* is a transaction that is being voted.  It asks once for all objects
+that it needs: those it writes, for itself alone, and those it only read, which
+it may share with other readers.  It gets all of them at once, or waits and
+holds nothing.  So within one storage owners cannot wait for each other in a
+circle; over several storages they cannot either, because all transactions vote
+in the same order of storages.
+
+For each object, the owners that wait stand in the order in which they came.
+An owner that cannot have all of its objects yet may be passed by a later one
+that can; else a slow transaction would hold up all that want an object of one
+that waits for it, and all that want an object of those, and so on.  But each
+owner lets only `MOST_PASSED` later ones pass on its objects.
+
+An owner can also ask to be *alone*: it waits until those that came before it
+are done, and everybody who comes after it waits for it.
+
+No threads, no clock, no I/O here: the caller makes one call at a time, and
+wakes the owners that `let_go` returns.  Of the owners that wait for an object
+which stays taken, a call looks at the first one only.
+"""
+
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Iterator
+
+#: A waiting owner lets this many later ones pass.
+MOST_PASSED = 8
+
+Owner = Hashable
+
+
+class _Wish:
+    """What an owner has, or waits for."""
+
+    passed = 0
+
+    def __init__(self, owner: Owner, written: Iterable[bytes] = (),
+                 read: Iterable[bytes] = (), alone: bool = False) -> None:
+        self.owner = owner
+        self.written = frozenset(written)
+        self.read = frozenset(read) - self.written
+        self.oids = self.written | self.read
+        self.alone = alone
+
+    def excludes(self, other: '_Wish', oid: bytes) -> bool:
+        """Can they not both have this object?"""
+        return oid in self.written or oid in other.written
+
+
+#: In the order in which they came.
+_Wishes = dict[_Wish, None]
+
+
+class Locks:
+
+    def __init__(self) -> None:
+        self._granted: dict[Owner, _Wish] = {}
+        self._waiting: dict[Owner, _Wish] = {}
+        # By object: the one that writes it or those that read it, and those
+        # that wait for it.
+        self._holders: dict[bytes, _Wishes] = {}
+        self._queues: dict[bytes, _Wishes] = {}
+        #: Asks to be alone, or is; and all that have come since.
+        self._alone: _Wish | None = None
+        self._behind: _Wishes = {}
+
+    def __len__(self) -> int:
+        """How many owners hold something, or wait."""
+        return len(self._granted) + len(self._waiting)
+
+    def holds(self, owner: Owner) -> bool:
+        return owner in self._granted
+
+    # Asking
+
+    def ask(self, owner: Owner, written: Iterable[bytes],
+            read: Iterable[bytes] = ()) -> bool:
+        """Does it have all of them now?  Else it waits."""
+        return self._ask(_Wish(owner, written, read))
+
+    def ask_alone(self, owner: Owner) -> bool:
+        """Is it alone now?  Else it waits."""
+        return self._ask(_Wish(owner, alone=True))
+
+    def _ask(self, wish: _Wish) -> bool:
+        if wish.owner in self._granted or wish.owner in self._waiting:
+            raise ValueError('an owner asks once')
+        self._waiting[wish.owner] = wish
+        if self._alone is not None:
+            self._behind[wish] = None
+            return False
+        return self._come(wish)
+
+    def _come(self, wish: _Wish) -> bool:
+        """It is the last one that has come; is it served at once?"""
+        if wish.alone:
+            self._alone = wish
+            return self._serve_alone()
+        for oid in wish.oids:
+            self._queues.setdefault(oid, {})[wish] = None
+        return self._serve(wish)
+
+    # Letting go
+
+    def let_go(self, owner: Owner) -> list[Owner]:
+        """It has nothing and waits for nothing any more; the owners that are
+        served because of that."""
+        wish = self._granted.pop(owner, None)
+        if wish is not None:
+            self._remove(wish, self._holders)
+        else:
+            wish = self._waiting.pop(owner)
+            self._behind.pop(wish, None)
+            self._remove(wish, self._queues)
+        if wish is self._alone:
+            self._alone = None
+            return self._serve_those_behind()
+        return self._serve_those_at(wish.oids)
+
+    @staticmethod
+    def _remove(wish: _Wish, where: dict[bytes, _Wishes]) -> None:
+        for oid in wish.oids:
+            # One that was behind an owner alone stands in no queue.
+            if oid in where:
+                where[oid].pop(wish, None)
+                if not where[oid]:
+                    del where[oid]
+
+    # Serving
+
+    def _serve_those_at(self, oids: Iterable[bytes]) -> list[Owner]:
+        """Somebody let go of these objects, or does not wait for them any
+        more."""
+        served = []
+        for oid in oids:
+            for wish in list(self._queues.get(oid, ())):
+                if self._is_taken(oid, wish):
+                    break  # when its holder lets go, this is done again
+                if self._serve(wish):
+                    served.append(wish.owner)
+        if self._alone is not None and self._serve_alone():
+            served.append(self._alone.owner)
+        return served
+
+    def _serve_those_behind(self) -> list[Owner]:
+        """They come now, up to the next one that asks to be alone."""
+        served = []
+        while self._behind and self._alone is None:
+            wish = next(iter(self._behind))
+            del self._behind[wish]
+            if self._come(wish):
+                served.append(wish.owner)
+        return served
+
+    def _serve(self, wish: _Wish) -> bool:
+        passed = set()
+        for oid in wish.oids:
+            if self._is_taken(oid, wish):
+                return False
+            for other in self._before(oid, wish):
+                if other.passed >= MOST_PASSED:
+                    return False
+                passed.add(other)
+        for other in passed:
+            other.passed += 1
+        self._remove(wish, self._queues)
+        for oid in wish.oids:
+            self._holders.setdefault(oid, {})[wish] = None
+        self._grant(wish)
+        return True
+
+    def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
+        """Is there a holder that it cannot share the object with?"""
+        if oid not in self._holders:
+            return False
+        one = next(iter(self._holders[oid]))  # the others are alike
+        return wish.excludes(one, oid)
+
+    def _before(self, oid: bytes, wish: _Wish) -> Iterator[_Wish]:
+        """Those that it would pass at this object."""
+        for other in self._queues[oid]:
+            if other is wish:
+                return
+            if other.excludes(wish, oid):
+                yield other
+
+    def _serve_alone(self) -> bool:
+        wish = self._alone
+        assert wish is not None
+        if self._granted:  # and only then can others wait that came before
+            return False
+        self._grant(wish)
+        return True
+
+    def _grant(self, wish: _Wish) -> None:
+        del self._waiting[wish.owner]
+        self._granted[wish.owner] = wish

@@ -1,0 +1,213 @@
+"""The listening sockets, and newcomers until they say something.
+
+A newcomer is a socket, and no more: it is sent the server's announcement, and
+becomes a connection with its first byte (with TLS, when it has shaken hands).
+So connections that come and say nothing cost the server less than they cost
+their maker, and the queue of those to be accepted stays short.  That matters
+to honest clients: where the queue is full, their system tries again a second
+later.
+
+The event loop accepts nobody by itself; so when the server closes, it knows
+of everybody who came.
+
+Left to others: how many newcomers there may be, and which of them has to leave
+(door); what a connection may say (connection).
+"""
+
+import os
+import socket
+
+from ZEO.asyncio import server as stock
+
+from . import quiet
+from .connection import announcement
+from .connection import frame
+from .door import Full
+
+logger = quiet.get_logger(__name__)
+
+# Connections that may wait to be accepted.
+BACKLOG = 4096
+# Connections that are accepted before others have their turn.
+AT_ONCE = 128
+# Seconds until the next try, when the system has no descriptor left.
+PAUSE = 0.1
+# Seconds that a peer has until it has registered.
+PATIENCE = 10
+
+# A first byte, and its protocol: a frame that is no longer than those of
+# newcomers may be, or a handshake.
+ZEO, TLS = (b'\0', 'ZEO'), (b'\x16', 'TLS')
+
+
+class Listener:
+    """It takes the arguments of ZEO's Acceptor, and stands in its place."""
+
+    def __init__(self, server, addr, ssl, msgpack):
+        self.server = server
+        self.ssl_context = ssl
+        self.first_byte, self.protocol = TLS if ssl else ZEO
+        self.msgpack = msgpack
+        self.announcement = frame(announcement(msgpack))
+        self.newcomers = set()
+        # Looked up each time: timing and tests choose another one.
+        self.event_loop = stock.new_event_loop()
+        self._bound = self.event_loop.run_until_complete(self._bind(addr))
+        self.sockets = [
+            socket.socket(fileno=os.dup(each.fileno()))
+            for each in self._bound.sockets]
+        self.addr = self._reachable(addr)
+        for each in self.sockets:
+            each.setblocking(False)
+            each.listen(BACKLOG)
+        self._listen()
+        logger.info('listening on %s', self.addr)
+
+    def _bind(self, addr):
+        """A coroutine: asyncio knows all that belongs to an address."""
+        create, arguments = (
+            (self.event_loop.create_server, addr) if isinstance(addr, tuple)
+            else (self.event_loop.create_unix_server, (addr,)))
+        return create(_never_called, *arguments, start_serving=False)
+
+    def _reachable(self, addr):
+        """The address, with the port that the system has chosen."""
+        if not isinstance(addr, tuple) or addr[1]:
+            return addr
+        names = [each.getsockname() for each in self.sockets]
+        alike = [name for name in names if len(name) == len(addr)]
+        return alike[0] if alike else names[0][:len(addr)]
+
+    # Accepting
+
+    def _listen(self):
+        for each in self.sockets:
+            self.event_loop.add_reader(each, self._accept, each)
+
+    def _accept(self, listening):
+        for _ in range(AT_ONCE):
+            try:
+                own, address = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                logger.error('nobody can be accepted: %s', error)
+                self._pause()
+                return
+            self._let_in(own, address)
+
+    def _pause(self):
+        """Else the loop would call again and again."""
+        for each in self.sockets:
+            self.event_loop.remove_reader(each)
+        self.event_loop.call_later(PAUSE, self._listen)
+
+    def _let_in(self, own, address):
+        newcomer = Newcomer(self, own)
+        # '' if it does not come over a network.
+        host = address[0] if isinstance(address, tuple) else ''
+        try:
+            self.server.door.come(newcomer, host)
+        except Full:
+            logger.error('a connection is refused: no descriptors are left')
+            newcomer.abort()
+        else:
+            newcomer.wait()
+
+    # The end
+
+    def loop(self, timeout=None):
+        """Serve, until somebody stops the loop."""
+        self.event_loop.run_forever()
+        if self.server.said_farewell:
+            self.close_loop()
+
+    def stop_listening(self):
+        """However often it is called."""
+        listening, self.sockets = self.sockets, []
+        for each in listening:
+            self.event_loop.remove_reader(each)
+            each.close()
+        self._bound.close()
+        for newcomer in list(self.newcomers):
+            newcomer.abort()
+
+    def close_loop(self):
+        self.stop_listening()
+        self.event_loop.close()
+
+
+def _never_called():
+    raise AssertionError('the event loop accepts nobody')
+
+
+class Newcomer:
+    """A peer that has not said anything, or is shaking hands."""
+
+    _task = None
+
+    def __init__(self, listener, own):
+        self._listener = listener
+        self._loop = listener.event_loop
+        #: None when it belongs to a transport.
+        self._socket = own
+        #: Has it been sent the announcement?
+        self.greeted = listener.ssl_context is None
+        #: By then it has to be registered.
+        self.deadline = self._loop.time() + PATIENCE
+        self._patience = self._loop.call_at(self.deadline, self.abort)
+        listener.newcomers.add(self)
+
+    def wait(self):
+        """For its first byte; without TLS, the server speaks first."""
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._speaks)
+        if self.greeted:
+            try:
+                self._socket.send(self._listener.announcement)
+            except OSError:  # it has gone already
+                self.abort()
+
+    def _speaks(self):
+        try:
+            first = self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            first = b''
+        if first == self._listener.first_byte:
+            self._loop.remove_reader(self._socket)
+            self._task = self._loop.create_task(self._become_connection())
+            self._task.add_done_callback(self._forget)
+        else:
+            if first:
+                logger.error('disconnected: its first byte is %r, which is not'
+                             ' %s', first, self._listener.protocol)
+            self.abort()
+
+    async def _become_connection(self):
+        try:
+            await self._loop.connect_accepted_socket(
+                self._connection, self._socket,
+                ssl=self._listener.ssl_context)
+        except OSError as error:
+            logger.info('a connection that was lost at once: %s', error)
+
+    def _connection(self):
+        self._socket = None
+        return self._listener.server.new_connection(self._listener, self)
+
+    def abort(self):
+        """Close it, whatever it is doing."""
+        if self._task is None:
+            self._forget()
+        else:
+            self._task.cancel()
+
+    def _forget(self, task=None):
+        """However often it is called."""
+        self._patience.cancel()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        self._listener.newcomers.discard(self)
+        self._listener.server.forget(self)
