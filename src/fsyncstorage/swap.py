@@ -69,6 +69,7 @@ def swap(storage, end, new_index):
             storage._flusher.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
             file.sync()
+            storage._reserve.prepare(file, end)
             storage._checkpoints.write_for_packed(file, new_index, end)
             to_rename = not _link_old(path) and storage.pack_keep_old
             if to_rename:

@@ -73,6 +73,10 @@ class Locks:
     def holds(self, owner: Owner) -> bool:
         return owner in self._granted
 
+    def knows(self, owner: Owner) -> bool:
+        """Does it hold something, or wait?"""
+        return owner in self._granted or owner in self._waiting
+
     # Asking
 
     def ask(self, owner: Owner, written: Iterable[bytes],
@@ -195,5 +199,28 @@ class Locks:
         return True
 
     def _grant(self, wish: _Wish) -> None:
+        self._granted[wish.owner] = wish  # first: it is never in neither
         del self._waiting[wish.owner]
-        self._granted[wish.owner] = wish
+
+    # After an interrupt
+
+    def repair(self) -> None:
+        """A change was broken off: all follows from who was granted what, and
+        who waits, in the order in which they came.
+
+        Some may be served now who were not told.
+        """
+        waiting = [wish for wish in self._waiting.values()
+                   if wish.owner not in self._granted]
+        self._waiting.clear()
+        self._holders.clear()
+        self._queues.clear()
+        self._behind.clear()
+        self._alone = None
+        for wish in self._granted.values():
+            if wish.alone:
+                self._alone = wish
+            for oid in wish.oids:
+                self._holders.setdefault(oid, {})[wish] = None
+        for wish in waiting:
+            self._ask(wish)

@@ -88,9 +88,9 @@ class Service:
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
         self.own_publishing = getattr(storage, 'own_publishing', None)
-        # Unless a wrapper has a begin of its own.
+        # Unless a wrapper has a vote of its own.
         self.commits_in_loop = bool(self.own_publishing) and getattr(
-            storage.tpc_begin, 'need_not_wait', False)
+            storage.tpc_vote, 'need_not_wait', False)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records()
