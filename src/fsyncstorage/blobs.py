@@ -40,6 +40,8 @@ class Stored:
 
     def __init__(self, helper, durable_names):
         self._helper = helper
+        self._temporary = os.path.join(
+            helper.base_dir, os.path.basename(helper.temp_dir))
         self._durable_names = durable_names
         #: (oid, serial or None: that of the transaction) -> path
         self._files = {}
@@ -53,7 +55,7 @@ class Stored:
         earlier = self._files.pop((oid, serial), None)
         if earlier is not None:
             datafile.remove_if_there(earlier)
-        target = tempfile.mktemp(prefix=UPLOAD, dir=self._helper.temp_dir)
+        target = tempfile.mktemp(prefix=UPLOAD, dir=self._temporary)
         self._files[oid, serial] = target
         try:
             datafile.disk.replace(source, target)

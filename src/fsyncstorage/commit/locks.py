@@ -34,15 +34,16 @@ Owner = Hashable
 class _Wish:
     """What an owner has, or waits for."""
 
-    passed = 0
+    __slots__ = 'owner', 'written', 'oids', 'alone', 'passed'
 
     def __init__(self, owner: Owner, written: Iterable[bytes] = (),
                  read: Iterable[bytes] = (), alone: bool = False) -> None:
         self.owner = owner
-        self.written = frozenset(written)
-        self.read = frozenset(read) - self.written
-        self.oids = self.written | self.read
+        self.written = self.oids = frozenset(written)
+        if read:
+            self.oids = self.written.union(read)
         self.alone = alone
+        self.passed = 0
 
     def excludes(self, other: '_Wish', oid: bytes) -> bool:
         """Can they not both have this object?"""
@@ -91,6 +92,12 @@ class Locks:
     def _ask(self, wish: _Wish) -> bool:
         if wish.owner in self._granted or wish.owner in self._waiting:
             raise ValueError('an owner asks once')
+        if (not self._queues and self._alone is None and not wish.alone
+                and self._holders.keys().isdisjoint(wish.oids)):  # mostly
+            self._granted[wish.owner] = wish
+            for oid in wish.oids:
+                self._holders[oid] = {wish: None}
+            return True
         self._waiting[wish.owner] = wish
         if self._alone is not None:
             self._behind[wish] = None
@@ -114,6 +121,8 @@ class Locks:
         wish = self._granted.pop(owner, None)
         if wish is not None:
             self._remove(wish, self._holders)
+            if not self._queues and self._alone is None:  # mostly
+                return []
         else:
             wish = self._waiting.pop(owner)
             self._behind.pop(wish, None)

@@ -63,7 +63,8 @@ class Turns:
             if self._locks.knows(owner):
                 for served in self._change(self._locks.let_go, owner):
                     self._wake(served)
-            self._wake(owner)  # if another thread waits for it
+            if self._waiters:
+                self._wake(owner)  # if another thread waits for it
 
     def end(self) -> None:
         """Nobody is served any more."""

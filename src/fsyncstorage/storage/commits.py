@@ -132,7 +132,8 @@ class Commits(Records):
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
-            self._stored_blobs(), self._note_drop)
+            self._stored_blobs(), self._file, self._flusher.pipeline.appended,
+            self._note_drop)
         under_way.alone = tid is not None
         self._unsealable += self._checksums and not under_way.sealed
         self._begun[under_way.key] = under_way
@@ -162,7 +163,7 @@ class Commits(Records):
 
     def _check_transaction(self, transaction, call):
         under_way = self._begun.get(id(transaction))
-        if under_way is None or transaction is not under_way.metadata:
+        if under_way is None or under_way.caller() is not transaction:
             raise StorageTransactionError(
                 f'{call} called with a transaction that is not in'
                 ' progress (it was not begun, or is finished or aborted)')
@@ -238,11 +239,13 @@ class Commits(Records):
                 'the transaction was aborted while its vote waited')
 
     def _reserve_room(self, under_way):
-        self._reserve.promise(under_way, under_way.length)
-        if under_way.records and under_way.records[-1].origin is None:
+        length = under_way.length
+        self._reserve.promise(under_way, length)
+        if (self._quota is not None and under_way.records
+                and under_way.records[-1].origin is None):
             # Its own bytes are among those that were promised.
             self._refuse_beyond_quota(
-                under_way, self._reserve.total - under_way.length)
+                under_way, self._reserve.total - length)
 
     def _prepare_blobs(self, under_way):
         if under_way.blobs:
@@ -285,7 +288,7 @@ class Commits(Records):
 
     def tpc_abort(self, transaction):
         under_way = self._begun.get(id(transaction))
-        if under_way is not None and transaction is under_way.metadata:
+        if under_way is not None and under_way.caller() is transaction:
             self._end(under_way)
 
     def _end(self, under_way):
@@ -349,7 +352,7 @@ class Commits(Records):
             commit = under_way.commit
             if not commit.promised:
                 self._publisher.offer(self._flusher)
-            if commit.on_done is None:
+            if commit.on_done is None and not commit.settled:
                 self._flusher.wait(commit)
         except BaseException:
             if under_way.commit is not None:

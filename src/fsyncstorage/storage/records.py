@@ -88,7 +88,7 @@ class Records:
         if self._closed:
             raise self._is_closed()
         under_way = self._begun.get(id(transaction))
-        if under_way is None or transaction is not under_way.metadata:
+        if under_way is None or under_way.caller() is not transaction:
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
@@ -129,21 +129,14 @@ class Records:
         if previous:
             committed = read_header(view.file, previous, oid)[1]
             if committed != oldserial:
-                original, data = data, self._resolved(
+                original, data = data, self._merged(
                     under_way, oid, committed, oldserial, data)
-        self._add(under_way, view, Record(
+        under_way.add(Record(
             oid, data, previous, committed, oldserial, original))
-        self._refuse_beyond_quota(under_way, self._reserve.total)
+        if self._quota is not None:
+            self._refuse_beyond_quota(under_way, self._reserve.total)
 
-    def _add(self, under_way, view, record):
-        """`view`: in which its positions are."""
-        if not under_way.records:
-            under_way.file = view.file
-        elif under_way.file is not view.file:
-            under_way.file = None
-        under_way.add(record)
-
-    def _resolved(self, under_way, oid, committed, oldserial, data):
+    def _merged(self, under_way, oid, committed, oldserial, data):
         """The data that come of a conflict."""
         try:
             data = self.tryToResolveConflict(oid, committed, oldserial, data)
@@ -166,8 +159,8 @@ class Records:
 
     def _refuse_beyond_quota(self, under_way, others):
         """`others`: so many bytes were promised to other transactions."""
-        if (self._quota is not None and self._quota
-                < self._pos + others + under_way.offset_of_last_record):
+        place = self._pos + others + under_way.offset_of_last_record
+        if place > self._quota:
             raise FileStorageQuotaError('The storage quota has been exceeded.')
 
     def store_is_plain(self, oid, serial):
@@ -191,9 +184,10 @@ class Records:
         view = self._view
         previous = view.index.get(oid, 0)
         self._refuse_deletion(under_way, oid, oldserial, view, previous)
-        self._add(under_way, view, Record(
+        under_way.add(Record(
             oid, b'', previous, oldserial, oldserial))
-        self._refuse_beyond_quota(under_way, self._reserve.total)
+        if self._quota is not None:
+            self._refuse_beyond_quota(under_way, self._reserve.total)
 
     def _refuse_deletion(self, under_way, oid, oldserial, view, previous):
         if not previous:
@@ -220,9 +214,8 @@ class Records:
         if oid > self._oid:
             self.set_max_oid(oid)
         under_way.alone = True
-        self._knew(under_way)
         back = self._place_of_same(prev_txn, oid, data)
-        self._add(under_way, self._view, Record(
+        under_way.add(Record(
             oid, data or b'', serial=serial, back=back,
             origin=Restored(prev_txn)))
 
@@ -265,6 +258,8 @@ class Records:
 
     def _check_again(self, under_way):
         """Has any of its objects changed since it was stored or read?"""
+        if under_way.known_to is self._flusher.pipeline.appended:
+            return  # nothing was appended since
         view = self._view
         for record in under_way.records:
             position = view.index.get(record.oid, 0)
@@ -286,7 +281,7 @@ class Records:
                 changed = record.data
                 if record.original is not None:
                     changed = record.original
-                under_way.resolved_again(record, self._resolved(
+                under_way.resolved_again(record, self._merged(
                     under_way, oid, committed, oldserial,
                     under_way.read_data(changed)))
                 record.base = committed
@@ -322,7 +317,6 @@ class Records:
         """
         under_way = self._under_way(transaction)
         under_way.alone = True
-        self._knew(under_way)
         records = self._undo(
             under_way, Undo(decodebytes(transaction_id + b'\n')))
         return under_way.tid, list(dict.fromkeys(
@@ -343,25 +337,16 @@ class Records:
             self._give_way(under_way, self._flusher.appended.tid)
             raise
         for record in records:
-            self._add(under_way, view, Record(
+            under_way.add(Record(
                 record.oid, record.data, back=record.back, origin=origin))
         return records
-
-    def _knew(self, under_way):
-        """What points back was worked out for this state of the file."""
-        known = self._view.file, self._flusher.appended.tid
-        if not under_way.records:
-            under_way.known_to = known
-        elif under_way.known_to != known:
-            under_way.known_to = None
 
     def _work_out_again(self, under_way):
         """Undo and restore once more, unless nothing was appended since.
 
         It is alone, and the file stays as it is until it is finished.
         """
-        if under_way.known_to != (
-                self._view.file, self._flusher.appended.tid):
+        if under_way.known_to is not self._flusher.pipeline.appended:
             for origin, records in itertools.groupby(
                     under_way.start_over(),
                     operator.attrgetter('origin')):

@@ -61,18 +61,17 @@ class Record:
     """A new revision of an object."""
 
     __slots__ = ('oid', 'serial', 'oldserial', 'base', 'previous', 'data',
-                 'stored', 'length', 'back', 'original', 'origin', 'place')
+                 'stored', 'length', 'size', 'back', 'original', 'origin',
+                 'place')
 
     def __init__(self, oid, data, previous=0, base=None, oldserial=None,
                  original=None, serial=None, back=0, origin=None):
         self.oid = oid
         #: Bytes; or where they are in the spool of the transaction.
         self.data = data
-        #: Of the data; and of those in the file: 0 if it points back.
+        #: How long these are.
         self.stored = len(data)
-        self.length = 0 if back else self.stored
-        #: Where the data are that it points back to; 0 if there are none.
-        self.back = back
+        self.points_to(back)
         #: Where the revision is that it replaces, and the serial of that.
         self.previous, self.base = previous, base
         #: What the caller has changed: to resolve a conflict once more.
@@ -84,9 +83,12 @@ class Record:
         #: Where it is in the file, once it is written.
         self.place = 0
 
-    @property
-    def size(self):
-        return DATA_HDR_LEN + (self.length or 8)
+    def points_to(self, back):
+        #: Where the data are that it points back to; 0 if there are none.
+        self.back = back
+        #: Of the data in the file, and with all that belongs to them.
+        self.length = 0 if back else self.stored
+        self.size = DATA_HDR_LEN + (self.length or 8)
 
 
 class Transaction:
@@ -102,15 +104,13 @@ class Transaction:
     places = {}
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
-    #: Which file its positions are of; None: of several, so look again.
-    file = None
-    #: Up to which transaction an undo or a restore knew the file.
-    known_to = None
 
     def __init__(self, metadata, tid, status, sealed, directory, blobs,
-                 on_drop):
+                 file, known_to, on_drop):
         """`tid`: None, or the one that it must have.
 
+        `file` is where its positions are, and `known_to` is what was appended
+        when it began (pipeline.Point).
         `sealed`: with a checksum, if there is room for one.  `on_drop` is
         called when nobody has the metadata any more, in any thread.
         """
@@ -122,6 +122,7 @@ class Transaction:
         self.status = status
         #: Its blob files (blobs.Stored); None without a blob directory.
         self.blobs = blobs
+        self.file, self.known_to = file, known_to
         self.records = []
         #: oid -> its last record.
         self.last = {}
@@ -135,7 +136,9 @@ class Transaction:
         if self._extension:
             # Without the seal of another file, if it is a copy.
             self._extension = seal.strip(self._extension)
-        self._refuse_long_fields()
+        if max(len(self._user), len(self._description),
+               len(self._extension)) > LONGEST_FIELD:
+            self._refuse_long_fields()
         room = seal.room(self._extension) if sealed else 0
         self.sealed = bool(room)
         self._header_length = (
@@ -204,9 +207,10 @@ class Transaction:
         """The record has other data now."""
         if record.original is None:
             record.original = record.data
-        data_kept = self._kept_data(data)
+        kept = self._kept_data(data)
         self._size -= record.size
-        record.data, record.length = data_kept, len(data)
+        record.data, record.stored = kept, len(data)
+        record.points_to(0)
         self._size += record.size
 
     def start_over(self):
@@ -218,8 +222,7 @@ class Transaction:
 
     def add_again(self, record, back=0):
         """One that it has had, and whose data it keeps."""
-        record.back = back
-        record.length = 0 if back else record.stored
+        record.points_to(back)
         self._add(record)
 
     # In the file
