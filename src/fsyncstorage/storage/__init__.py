@@ -1,12 +1,12 @@
 """FsyncStorage: a sibling of FileStorage, with the same file format.
 
 storage       what is called from outside; opening, closing, maintenance
+ecosystem     the inner names of a FileStorage that others know
 opening       what is in the file, its index and its blobs when it is opened
-transaction   one transaction, from its begin until it is appended
+commits       begin, vote, finish, abort; from the append to the answer
 records       what a transaction stores, deletes, restores and undoes
 undo          which records undo a transaction
-commits       begin, vote, finish, abort; from the append to the answer
-ecosystem     the inner names of a FileStorage that others know
+transaction   one transaction, from its begin until it is appended
 
 Imports point down this list, and to the modules outside of this package.
 """

@@ -104,6 +104,8 @@ class AsyncFinish:
 class Commits(Records):
 
     _closed_because = 'is closed'
+    #: How many transactions had no room for a seal.
+    _unsealable = 0
     #: Something is written behind the end, or was, and is not appended.
     _has_tail = False
     #: What was written from here on was cut back.  Until something behind it

@@ -72,6 +72,7 @@ class Restored:
 
 class Records:
 
+    _pack_is_in_progress = False
     _distrusts_records = False
     #: Oids that were not given, behind which there are none.
     _refuses_last_oids = True

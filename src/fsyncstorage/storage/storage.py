@@ -84,7 +84,6 @@ class FsyncStorage(
     # A read-only storage has none of these.
     _flusher = _checkpoints = _spare = None
     _closed = False
-    _pack_is_in_progress = False
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
@@ -127,7 +126,6 @@ class FsyncStorage(
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
         self._checksums = bool(checksums)
-        self._unsealable = 0
         self.durability = policies.Durability.of(
             durability, sync_interval, group_commit_delay)
         if packer is not None:
