@@ -113,6 +113,11 @@ def begin(storage, **metadata):
     return transaction
 
 
+def under_way(storage):
+    """The Transaction that was begun last."""
+    return [*storage._begun.values()][-1]
+
+
 def vote(storage, records, serials={}):
     """A transaction, ready to finish, that stores {number: data}."""
     transaction = begin(storage)
