@@ -33,16 +33,16 @@ class Signals(Served):
         loop.call_soon_threadsafe.assert_called_once()
 
 
-class OwnBegin(FsyncStorage):
+class OwnVote(FsyncStorage):
 
-    def tpc_begin(self, transaction, tid=None, status=' '):
-        super().tpc_begin(transaction, tid, status)
+    def tpc_vote(self, transaction):
+        return super().tpc_vote(transaction)
 
 
 class Wrappers(Served):
 
-    def test_one_that_begins_in_its_own_way(self):
-        server = self.serve(OwnBegin(self.path()))
+    def test_one_that_votes_in_its_own_way(self):
+        server = self.serve(OwnVote(self.path()))
         peer = self.connect(server)
         tid = peer.commit({1: b'data'})
         self.assertEqual(peer.load(1), (b'data', tid))

@@ -394,7 +394,18 @@ class Site(contextlib.ExitStack):
             blobs[oid] = transaction.blobs[oid]
 
     def vote(self, attempt):
-        self.storage.tpc_vote(attempt.metadata)
+        """Others go on while it syncs its blobs."""
+        others = self.recorder.on_sync
+
+        def on_sync(file):
+            others(file)
+            self.time_passed()
+
+        self.recorder.on_sync = on_sync
+        try:
+            self.storage.tpc_vote(attempt.metadata)
+        finally:
+            self.recorder.on_sync = others
 
     def abort(self, attempt):
         self.storage.tpc_abort(attempt.metadata)

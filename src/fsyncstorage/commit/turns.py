@@ -10,7 +10,6 @@ who waits looks again (I10); the one that was interrupted lets go once more.
 """
 
 import threading
-from collections.abc import Callable
 from collections.abc import Iterable
 
 from .locks import Locks
@@ -34,12 +33,20 @@ class Turns:
             read: Iterable[bytes]) -> bool:
         """Does it have all of its objects now?  Else it should `wait`."""
         with self._mutex:
-            return self._change(self._locks.ask, owner, written, read)
+            try:
+                return self._locks.ask(owner, written, read)
+            except BaseException:
+                self._repair()
+                raise
 
     def ask_alone(self, owner: Owner) -> bool:
         """Is it alone now?  Else it should `wait`."""
         with self._mutex:
-            return self._change(self._locks.ask_alone, owner)
+            try:
+                return self._locks.ask_alone(owner)
+            except BaseException:
+                self._repair()
+                raise
 
     def wait(self, owner: Owner) -> bool:
         """Return when it is served; false if it never will be.
@@ -60,11 +67,15 @@ class Turns:
     def let_go(self, owner: Owner) -> None:
         """Of what it has or waits for, if anything; may be called again."""
         with self._mutex:
-            if self._locks.knows(owner):
-                for served in self._change(self._locks.let_go, owner):
-                    self._wake(served)
-            if self._waiters:
-                self._wake(owner)  # if another thread waits for it
+            try:
+                if self._locks.knows(owner):
+                    for served in self._locks.let_go(owner):
+                        self._wake(served)
+                if self._waiters:
+                    self._wake(owner)  # if another thread waits for it
+            except BaseException:
+                self._repair()
+                raise
 
     def end(self) -> None:
         """Nobody is served any more."""
@@ -72,13 +83,9 @@ class Turns:
             self._ended = True
             self._wake_all()
 
-    def _change(self, change: Callable, *arguments):
-        try:
-            return change(*arguments)
-        except BaseException:
-            self._locks.repair()
-            self._wake_all()
-            raise
+    def _repair(self) -> None:
+        self._locks.repair()
+        self._wake_all()
 
     def _wake_all(self) -> None:
         for owner in list(self._waiters):
