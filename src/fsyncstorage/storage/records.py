@@ -52,8 +52,8 @@ LONGEST_OF_A_BLOB = 256
 
 NO_BLOBS = (
     'this storage has no blob-dir, and keeps no blobs. (A BlobStorage, or'
-    ' <blobstorage>, cannot wrap it: it assumes that the commit lock is held'
-    ' until a commit is synced. Use the blob-dir of the storage itself)')
+    ' <blobstorage>, cannot wrap it: it assumes that one commit is under way'
+    ' at a time. Use the blob-dir of the storage itself)')
 
 
 class Undo:

@@ -367,7 +367,11 @@ class FsyncStorage(
         return packing.copy_what_is_needed(storage, referencesf, stop, gc)
 
     def hold_still(self):
-        """Take the commit lock, with nothing under way (for a pack)."""
+        """Take the append lock, with nothing on its way to the disk (for a
+        pack).
+
+        What is voted by then knows no place in the file; who is alone, and
+        does, has the lock."""
         self._commit_lock.acquire()
         try:
             self._flusher.drain()
@@ -378,7 +382,7 @@ class FsyncStorage(
     def replace_file(self, file, index, end):
         """Serve from another file with the same current state.
 
-        The commit lock is held, and everything is drained and synced.
+        The append lock is held, and everything is drained and synced.
         Readers that are under way go on with the old file; with the last of
         them it is closed.
         """
