@@ -16,7 +16,6 @@ from ZODB.POSException import Unsupported
 from fsyncstorage import blobs
 from fsyncstorage import datafile
 from fsyncstorage import durability
-from fsyncstorage import flusher
 
 from .support import TestCase
 from .support import Thread
@@ -318,6 +317,46 @@ class Blobs(TestCase):
         directories = [path for name, path in events
                        if name == 'sync_directory']
         self.assertEqual(len(directories), 2)  # the blob's, and its parent
+
+    def test_a_file_of_another_file_system_is_copied(self):
+        storage = self.opened('group-commit')
+        replace, upload = self.disk.replace, self.path('upload')
+
+        def refuse(source, target):
+            if source == upload:
+                raise OSError(errno.EXDEV, 'as if', source)
+            replace(source, target)
+
+        self.disk.replace = refuse
+        tid = storage.tpc_finish(self.vote(1))
+        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'content')
+        self.assertFalse(os.path.exists(upload))
+
+    def test_a_name_that_cannot_be_given_takes_the_others_back(self):
+        storage = self.opened('group-commit')
+        transaction = begin(storage)
+        for number in 1, 2, 3:
+            self.store_in(transaction, number)
+        storage.tpc_vote(transaction)
+        replace, named = self.disk.replace, []
+
+        def refuse(source, target):
+            if target.endswith('.blob') and len(named) == 2:
+                raise OSError(5, 'as if')
+            named.append(target)
+            replace(source, target)
+
+        self.disk.replace = refuse
+        with self.assertRaisesRegex(OSError, 'as if'):
+            storage.tpc_finish(transaction)
+        self.assertEqual(len(named), 2)
+        left = [name for _, _, names in os.walk(storage.blob_dir)
+                for name in names if name != '.layout']
+        self.assertEqual(left, [])
+        del self.disk.replace
+        self.assertEqual(len(storage), 0)
+        storage.tpc_finish(self.vote(1))
 
     def test_an_abort_takes_back_its_own_blobs(self):
         for when in self.store, self.vote:

@@ -35,6 +35,8 @@ POKES_WHAT_IS_GONE = {
     # Replaces copyRest of stock's packer, which ours does not call.  A full
     # disk during a pack is tested in test_packing.py.
     'pack_disk_full_copyRest',
+}
+FAILS_EVERY_RENAME = {
     # Lets every rename fail, as if the caller's file were on another file
     # system.  That file is copied then, but here a blob gets its name, with
     # the tid in it, by a second rename, within the blob directory.
@@ -82,7 +84,7 @@ def blob_tests(policy):
                     make(f'{name}.fs', blob_dir=blob_dir)),
                 test_blob_storage_recovery=True,
                 test_packing=True,
-            )), {'commit_from_wrong_partition'})
+            )), FAILS_EVERY_RENAME)
     yield PackableStorage.IExternalGC_suite(
         lambda: make('data.fs', blob_dir='blobs', pack_gc=False))
 

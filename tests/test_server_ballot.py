@@ -4,7 +4,6 @@ import errno
 import os
 from unittest import mock
 
-from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import p64

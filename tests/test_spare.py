@@ -17,7 +17,6 @@ from unittest import mock
 from fsyncstorage import datafile
 from fsyncstorage import durability
 from fsyncstorage import spare
-from fsyncstorage.errors import OutcomeUnknown
 
 from .support import TestCase
 from .support import Thread

@@ -1,8 +1,6 @@
 """Waiting for objects, in threads: nobody is left waiting (I10)."""
 
 import random
-import threading
-from unittest import mock
 
 import transaction
 import ZODB

@@ -15,8 +15,8 @@ then it is called again.  A second invalidation is harmless, a missing one is
 not.
 
 Locks: `_lock` serializes publishing and is held while `f` runs.  Whoever waits
-for it holds no other lock of the storage.  So `f` must not finish a transaction
-of the same storage: it would wait for itself.
+for it holds no other lock of the storage.  So `f` must not finish another
+transaction of the same storage: it would wait for itself.
 """
 
 import threading

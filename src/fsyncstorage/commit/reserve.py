@@ -18,8 +18,7 @@ is reserved here, and a vote must write.
 
 Near a full disk only what is needed is allocated.
 
-`_mutex` is held around an allocation: two at once would each count without the
-other.
+`_mutex` is held around an allocation, and while it becomes another one.
 """
 
 import errno
@@ -45,9 +44,9 @@ class Reserve:
         open, except for `renew`."""
         self._mutex = threading.Lock()
         self._end = end
-        self._sizes = {}  # owner -> bytes
-        #: Of all owners.
-        self.total = 0
+        # Owner -> bytes.  Each line that uses it is one step: of two votes at
+        # once, the later one counts both.
+        self._sizes = {}
         self._file = file
         self._kept_to = end()
         self.give_back()
@@ -71,17 +70,19 @@ class Reserve:
 
     def promise(self, owner, size):
         """There will be room for so many bytes, or OSError."""
-        with self._mutex:
-            self._sizes[owner] = size
-            self.total = sum(self._sizes.values())
-            if self._end() + self.total > self._kept_to and self.is_real:
+        self._sizes[owner] = size
+        if self._end() + self.total > self._kept_to and self.is_real:
+            with self._mutex:
                 self._extend()
 
     def let_go(self, owner):
         """Its bytes are written, or will not be."""
-        with self._mutex:
-            self._sizes.pop(owner, None)
-            self.total = sum(self._sizes.values())
+        self._sizes.pop(owner, None)
+
+    @property
+    def total(self):
+        """Of all owners."""
+        return sum(self._sizes.values())
 
     def renew(self):
         """The file was cut back, which has freed all of it."""

@@ -49,10 +49,10 @@ end, whoever comes next ends its transaction: the flusher's thread, or the next
 begin.
 
 Locks, in the order in which they are taken: the objects, all at once or alone;
-the append lock (`_commit_lock`; no sync, no wait for another's sync and no code
-of users under it, I2); then `_lock` (what changes together: the index and the
-end).  The publisher's lock is taken with none of these held.  The mutexes of
-turns, reserve and flusher are leaves.
+the append lock (`_commit_lock`; no sync, no wait for another's sync and no
+code of users under it, I2); then `_lock` (what changes together: the index and
+the end).  The publisher's lock is taken with none of these held.  The mutexes
+of turns, reserve and flusher are leaves.
 
 Left to others: the transaction (transaction), its records (records), who has
 which object (commit.locks), the pipeline's states (pipeline), syncing
@@ -212,7 +212,8 @@ class Commits(Records):
             self._wait_for_its_turn(under_way)
         self._check_again(under_way)
         self._reserve_room(under_way)
-        self._prepare_blobs(under_way)
+        if under_way.blobs:
+            self._prepare_blobs(under_way)
 
     def _vote_alone(self, under_way, wait):
         if not self._turns.ask_alone(under_way):
@@ -227,7 +228,8 @@ class Commits(Records):
         self._check_again(under_way)
         self._reserve_room(under_way)
         self._write(under_way, tid, counts=False)
-        self._prepare_blobs(under_way)
+        if under_way.blobs:
+            self._prepare_blobs(under_way)
 
     @staticmethod
     def _refuse_to_wait(wait):
@@ -250,8 +252,7 @@ class Commits(Records):
                 under_way, self._reserve.total - length)
 
     def _prepare_blobs(self, under_way):
-        if under_way.blobs:
-            under_way.blobs.prepare(self.durability.policy.name != 'none')
+        under_way.blobs.prepare(self.durability.policy.name != 'none')
 
     # The file; the append lock is held
 
@@ -352,7 +353,7 @@ class Commits(Records):
             finally:
                 self._end(under_way)
             commit = under_way.commit
-            if not commit.promised:
+            if not commit.promised and not commit.settled:
                 self._publisher.offer(self._flusher)
             if commit.on_done is None and not commit.settled:
                 self._flusher.wait(commit)
@@ -369,10 +370,12 @@ class Commits(Records):
         with self._commit_lock:
             try:
                 self._refuse_when_stopped()
-                self._leave_no_tail()
+                if self._has_tail:
+                    self._leave_no_tail()
                 tid = self._new_tid(under_way)
                 commit = self._commit(under_way, tid, self._pos, f)
-                self._name_blobs(under_way, commit)
+                if under_way.blobs:
+                    self._name_blobs(under_way, commit)
                 counts = under_way.sealed and not commit.status_last
                 self._write(under_way, tid, counts)
                 if not counts and not commit.status_last:
@@ -386,17 +389,17 @@ class Commits(Records):
         """It is in its place, and lacks its status; we have the lock."""
         self._refuse_when_stopped()
         commit = self._commit(under_way, under_way.tid, under_way.start, f)
-        self._name_blobs(under_way, commit)
+        if under_way.blobs:
+            self._name_blobs(under_way, commit)
         if not commit.status_last:
             self._write_status(commit)
         self._append(under_way, commit)
 
     def _name_blobs(self, under_way, commit):
-        if under_way.blobs:
-            with self._lock:  # a pack removes empty directories under it
-                keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
-            if commit.blobs is not None:
-                commit.blobs.add(keys)
+        with self._lock:  # a pack removes empty directories under it
+            keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
+        if commit.blobs is not None:
+            commit.blobs.add(keys)
 
     def _append(self, under_way, commit):
         """The transaction becomes part of the file."""
