@@ -35,6 +35,7 @@ from .support import Thread
 from .support import begin
 from .support import commit
 from .support import oid
+from .support import under_way
 from .support import until
 from .support import vote
 
@@ -955,6 +956,83 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         self.assertEqual(
             [each['tid'] for each in storage.history(oid(1), 9)],
             [last, tid])
+
+    def test_an_undo_that_is_voted_during_a_pack(self):
+        """The pack may be about to leave out what it points to."""
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        storage._pack_is_in_progress = True
+        with self.assertRaisesRegex(UndoError, 'packed'):
+            storage.tpc_vote(undoing)
+        self.assertFalse(storage._commit_lock.locked())
+        storage._pack_is_in_progress = False
+        storage.tpc_vote(undoing)
+        tid = storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1)), (b'zero', tid))
+
+    def test_a_pack_just_before_the_append_lock(self):
+        """What points back is worked out for the new file."""
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        transaction = TransactionMetaData()
+        later = p64(u64(tid) + (1 << 30))
+        storage.tpc_begin(transaction, later)
+        storage.restore(oid(1), later, b'4', '', tid, transaction)
+        place = under_way(storage).records[0].back
+        self.assertTrue(place)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def pack_then(under_way):
+            bring_up_to_date(under_way)
+            del storage._bring_up_to_date
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+        storage._bring_up_to_date = pack_then
+        storage.tpc_vote(transaction)
+        self.assertLess(under_way(storage).records[0].back, place)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1)), (b'4', later))
+        storage.close()
+        self.assertEqual(self.open().load(oid(1)), (b'4', later))
+
+    def test_no_code_of_users_and_no_sync_of_one_that_is_alone(self):
+        """Neither under the append lock."""
+        disk = self.controlled_disk()
+        storage = self.open(blob_dir=self.path('blobs'))
+        storage._reserve.is_real = False
+        first = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: first})
+        locked, sync = [], disk.sync
+
+        def resolve(*args):
+            locked.append(storage._commit_lock.locked())
+            return b'merged'
+
+        def watched(fd):
+            locked.append(storage._commit_lock.locked())
+            sync(fd)
+
+        storage.tryToResolveConflict, disk.sync = resolve, watched
+        transaction = begin(storage)
+        storage.store(oid(1), first, b'two', '', transaction)
+        with open(self.path('upload'), 'wb') as blob:
+            blob.write(b'blob')
+        storage.storeBlob(oid(2), z64, b'pickle', self.path('upload'), '',
+                          transaction)
+        second = begin(storage)
+        storage.store(oid(1), storage.getTid(oid(1)), b'x', '', second)
+        storage.tpc_vote(second)
+        storage.tpc_finish(second)  # so it is resolved once more
+        storage.tpc_vote(transaction)
+        self.assertEqual(locked.count(True), 0)
+        self.assertGreaterEqual(len(locked), 4)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'merged')
 
     def test_wrong_calls(self):
         storage = self.open()

@@ -45,6 +45,7 @@ class Stored:
         self._durable_names = durable_names
         #: (oid, serial or None: that of the transaction) -> path
         self._files = {}
+        self._prepared = set()
         self._named = []
 
     def __bool__(self):
@@ -72,10 +73,12 @@ class Stored:
     def prepare(self, durable):
         """All that could fail for want of room; `durable`: sync them."""
         for (oid, _), path in self._files.items():
-            self._make_directory(
-                os.path.dirname(self._helper.getBlobFilename(oid, z64)))
-            if durable:
-                datafile.sync_path(path)
+            if path not in self._prepared:
+                self._make_directory(
+                    os.path.dirname(self._helper.getBlobFilename(oid, z64)))
+                if durable:
+                    datafile.sync_path(path)
+                self._prepared.add(path)
 
     def name(self, tid):
         """Give them their names; return their keys."""

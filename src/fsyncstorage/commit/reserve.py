@@ -85,7 +85,7 @@ class Reserve:
         return sum(self._sizes.values())
 
     def renew(self):
-        """The file was cut back, which has freed all of it."""
+        """The file was cut back, which has freed all of it, or is another."""
         with self._mutex:
             self._kept_to = self._end()
             if self.total and self.is_real:
@@ -126,7 +126,7 @@ class Reserve:
         """Another file took the place of this one."""
         with self._mutex:
             self._file = file
-            self._kept_to = self._end() + self.total
+        self.renew()
 
     def give_back(self):
         """Free the blocks behind the end; the file keeps its size."""

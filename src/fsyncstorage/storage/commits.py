@@ -30,10 +30,11 @@ restore, whose records point to places in the file; a tid that was given; what
 is too large to be written under the append lock; and all, where no room can be
 reserved on the disk (`_vote_alone`, `_append_voted`):
 
-1. vote: wait until nobody else is voted; take the append lock;
-2. give the tid; check, or work out again, what changed since;
-3. write it behind the end of the file, with status 'c';
-4. make the contents of its blobs durable.  It is voted, and keeps the lock;
+1. vote: wait until nobody else is voted;
+2. check, or work out again, what changed since;
+3. make the contents of its blobs durable; take the append lock;
+4. give the tid; write it behind the end of the file, with status 'c'.  It is
+   voted, and keeps the lock;
 5. finish: give the blobs their names; write the status that counts;
 6. the index and the pipeline get it; let go of the append lock, then of all.
 
@@ -219,15 +220,19 @@ class Commits(Records):
         if not self._turns.ask_alone(under_way):
             self._refuse_to_wait(wait)
             self._wait_for_its_turn(under_way)
+        self._bring_up_to_date(under_way)
         under_way.keeps_file = self._commit_lock.acquire(blocking=wait)
         self._refuse_to_wait(under_way.keeps_file)
         self._refuse_when_stopped()
+        self._bring_up_to_date(under_way)  # a pack may have come between
         self._leave_no_tail()
         tid = self._new_tid(under_way)
-        self._work_out_again(under_way)
-        self._check_again(under_way)
         self._reserve_room(under_way)
         self._write(under_way, tid, counts=False)
+
+    def _bring_up_to_date(self, under_way):
+        self._work_out_again(under_way)
+        self._check_again(under_way)
         if under_way.blobs:
             self._prepare_blobs(under_way)
 

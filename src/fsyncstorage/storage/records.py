@@ -259,7 +259,8 @@ class Records:
 
     def _check_again(self, under_way):
         """Has any of its objects changed since it was stored or read?"""
-        if under_way.known_to is self._flusher.pipeline.appended:
+        appended = self._flusher.pipeline.appended
+        if under_way.known_to is appended:
             return  # nothing was appended since
         view = self._view
         for record in under_way.records:
@@ -271,6 +272,7 @@ class Records:
         under_way.file = view.file
         for oid, serial in under_way.read.items():
             self._refuse_unless_current(under_way, oid, serial)
+        under_way.known_to = appended
 
     def _check_record_again(self, under_way, record, view, position):
         oid, oldserial = record.oid, record.oldserial
@@ -345,7 +347,7 @@ class Records:
     def _work_out_again(self, under_way):
         """Undo and restore once more, unless nothing was appended since.
 
-        It is alone, and the file stays as it is until it is finished.
+        It is alone: nobody else appends.
         """
         if under_way.known_to is not self._flusher.pipeline.appended:
             for origin, records in itertools.groupby(
