@@ -229,7 +229,7 @@ class Blobs(TestCase):
             with self.subTest(policy):
                 storage = self.opened(policy)
                 transaction = self.vote(1)
-                self.disk.hold_syncs()
+                self.disk.hold_again()
                 thread = Thread(storage.tpc_finish, transaction)
                 self.disk.wait_for_sync()
                 self.assertEqual(self.status(policy), b'c')
