@@ -809,7 +809,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                 first = vote(storage, {1: b'first'})
                 size = os.path.getsize(storage._file_name)
                 self.assertFalse(storage._commit_lock.locked())
-                others = [vote(storage, {number: b'other'})
+                others = [Thread(vote, storage, {number: b'other'}).result()
                           for number in range(2, 6)]
                 self.assertEqual(os.path.getsize(storage._file_name), size)
                 tids = [storage.tpc_finish(other)
@@ -848,7 +848,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         commit(storage, {2: b'other'}, {2: zero})
         holder = vote(storage, {1: b'holder'}, {1: zero})
         with self.assertRaises(ConflictError):
-            storage.tpc_vote(loser)
+            Thread(storage.tpc_vote, loser).result()
         self.assertEqual(len(storage._turns), 1)
         storage.tpc_abort(loser)
         storage.tpc_finish(holder)
