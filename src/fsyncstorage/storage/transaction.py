@@ -98,10 +98,9 @@ class Transaction:
     alone = False
     #: The append lock is held for it, from its vote on.
     keeps_file = None
-    #: What it has in the file: its tid, where it begins, and oid -> place.
+    #: What it has in the file: its tid, and where it begins.
     tid = None
     start = 0
-    places = {}
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
 
@@ -148,6 +147,8 @@ class Transaction:
         self._kept = 0   # bytes of data that are kept
         self._directory = directory
         self._spool = None
+        #: oid -> the place of its last record in the file.
+        self.places: dict[bytes, int] = {}
 
     def _refuse_long_fields(self):
         for field, what in ((self._user, 'user name too long'),
