@@ -148,7 +148,7 @@ class Transaction:
         self._directory = directory
         self._spool = None
         #: oid -> the place of its last record in the file.
-        self.places: dict[bytes, int] = {}
+        self.places = {}
 
     def _refuse_long_fields(self):
         for field, what in ((self._user, 'user name too long'),
