@@ -45,6 +45,12 @@ class ControlledDisk(datafile.Disk):
         if not self._entered.acquire(timeout=PATIENCE):
             raise AssertionError('no sync began')
 
+    def hold_again(self):
+        """After `release_syncs`."""
+        self._allowed = threading.Semaphore(0)
+        self._entered = threading.Semaphore(0)
+        self._held = True
+
     def let_one_sync_end(self):
         self._allowed.release()
 
@@ -111,6 +117,11 @@ def begin(storage, **metadata):
     transaction = TransactionMetaData(**metadata)
     storage.tpc_begin(transaction)
     return transaction
+
+
+def under_way(storage):
+    """The Transaction that was begun last."""
+    return [*storage._begun.values()][-1]
 
 
 def vote(storage, records, serials={}):

@@ -284,7 +284,7 @@ class Calls(TestCase):
                 with self.assertRaisesRegex(
                         StorageTransactionError, 'cannot have the status'):
                     self.storage.tpc_begin(
-                        TransactionMetaData(), None, status, wait=False)
+                        TransactionMetaData(), None, status)
         for status in 'p', b'p', b' ':
             transaction = TransactionMetaData()
             self.storage.tpc_begin(transaction, None, status)
@@ -312,7 +312,7 @@ class Calls(TestCase):
         transaction = vote(self.storage, {2: b'x'})
         for call in self.storage.tpc_finish, self.storage.tpc_vote:
             with self.assertRaisesRegex(StorageTransactionError,
-                                        'not the one in progress'):
+                                        'not in progress'):
                 call(object())
         self.storage.tpc_finish(transaction)
         with self.assertRaises(StorageTransactionError):

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import threading
 import time
 import zlib
 from unittest import mock
@@ -15,13 +16,14 @@ from ZODB.POSException import Unsupported
 from fsyncstorage import blobs
 from fsyncstorage import datafile
 from fsyncstorage import durability
-from fsyncstorage import flusher
 
 from .support import TestCase
 from .support import Thread
 from .support import begin
 from .support import commit
 from .support import oid
+from .support import under_way
+from .support import until
 
 
 class Blobs(TestCase):
@@ -93,15 +95,16 @@ class Blobs(TestCase):
                 continue
             with self.subTest(policy):
                 storage = self.opened(policy)
-                transaction = self.vote(1)
                 events = self.trace()
-                self.assertEqual(self.status(policy), b'c')
+                transaction = self.vote(1)
+                content, = under_way(storage).blobs._files.values()
+                self.assertIn(('sync', content), events)
                 tid = storage.tpc_finish(transaction)
                 self.assertEqual(self.status(policy), b' ')
                 blob = storage.loadBlob(oid(1), tid)
                 status = events.index(('write', (storage._file_name, 1)))
                 before = events[:status]
-                self.assertIn(('sync', blob), before)
+                self.assertIn(('sync', storage._file_name), before)
                 directory = os.path.dirname(blob)
                 while directory != self.path(policy + '-blobs'):
                     self.assertIn(('sync_directory', directory), before)
@@ -131,7 +134,7 @@ class Blobs(TestCase):
         transaction = self.vote(1)
         events = self.trace()
         storage.tpc_finish(transaction)
-        self.assertEqual(events, [('write', (storage._file_name, 1))])
+        self.assertEqual([name for name, _ in events], ['write'])
 
     def check_synced(self, events, blob):
         """The file and its names, and then the data."""
@@ -218,15 +221,15 @@ class Blobs(TestCase):
         events = self.trace()
         tid = storage.tpc_finish(transaction)
         for number in range(1, 6):
-            self.assertIn(
-                ('sync', storage.loadBlob(oid(number), tid)), events)
+            self.assertIn(('sync_directory', os.path.dirname(
+                storage.loadBlob(oid(number), tid))), events)
 
     def test_it_is_not_acknowledged_before(self):
         for policy in 'interval', 'group-commit', 'per-commit', 'two-sync':
             with self.subTest(policy):
                 storage = self.opened(policy)
                 transaction = self.vote(1)
-                self.disk.hold_syncs()
+                self.disk.hold_again()
                 thread = Thread(storage.tpc_finish, transaction)
                 self.disk.wait_for_sync()
                 self.assertEqual(self.status(policy), b'c')
@@ -263,72 +266,39 @@ class Blobs(TestCase):
         self.disk.release_syncs()
         self.assertLess(plain, blob.result())
 
-    def test_interval_risks_nothing_while_blobs_are_synced(self):
-        """Whoever commits, and in whatever order: when a blob is synced, all
-        that was acknowledged is durable already."""
-        storage = self.opened('interval')
-        data = storage._file.fileno()
-        sync, at_risk, count = self.disk.sync, [], []
-
-        def watched(fd):
-            count.append(fd)
-            if fd != data and (storage.lastTransaction()
-                               > storage._flusher.durable.tid):
-                at_risk.append(storage.lastTransaction())
-            sync(fd)
-
-        self.disk.sync = watched
-
-        def work(number):
-            for n in range(10):
-                commit(storage, {1000 * number + n: b'x'})
-
-        threads = [Thread(work, number) for number in (1, 2)]
-        for n in range(10):
-            storage.tpc_finish(self.vote(5000 + n))
-        for thread in threads:
-            thread.result()
-        self.assertEqual(at_risk, [])
-        self.assertGreater(len(count), 20)
-
-    def test_how_long_interval_risks_a_commit(self):
-        """An interval, and a sync of the data file: by a clock that only
-        syncs advance."""
-        interval, of_data, of_blob = 0.4, 0.036, 0.1
-        clock = mock.Mock(now=1000.0)
-        clock.monotonic = lambda: clock.now
-        patch = mock.patch.object(flusher, 'time', clock)
-        patch.start()
-        self.addCleanup(patch.stop)
+    def test_a_vote_that_syncs_its_blobs_holds_up_nobody(self):
+        """I11: under `interval`, all that is acknowledged becomes durable
+        while the contents of blobs are synced."""
+        self.disk = self.controlled_disk()
         storage = self.storage = self.open(
-            durability='interval', sync_interval=interval,
+            durability='interval', sync_interval='2ms',
             blob_dir=self.path('blobs'))
         data, sync = storage._file.fileno(), self.disk.sync
-        acknowledged, ages = {}, []
+        syncing, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
 
         def slow(fd):
-            clock.now += of_data if fd == data else of_blob
+            if fd != data:
+                syncing.set()
+                go_on.wait(30)
             sync(fd)
-            durable = storage._flusher.durable.tid
-            ages.extend(clock.now - at for tid, at in [*acknowledged.items()]
-                        if tid > durable)
 
         self.disk.sync = slow
-        for number in range(1, 4):
-            for n in range(3):
-                tid = commit(storage, {1000 * number + n: b'x'})
-                acknowledged[tid] = clock.now
-            transaction = begin(storage)
-            for n in range(23):
-                self.store_in(transaction, 100 * number + n)
-            storage.tpc_vote(transaction)
-            acknowledged[storage.tpc_finish(transaction)] = clock.now
-        self.assertGreater(clock.now, 1000 + 3 * 23 * of_blob)
-        self.assertGreaterEqual(len(ages), 3)
-        self.assertLessEqual(max(ages), interval + of_data)
+        voting = Thread(self.vote, 1)
+        self.assertTrue(syncing.wait(30))
+        tid = commit(storage, {2: b'x'})
+        until(lambda: storage.stats()['last_durable'] == tid, 'durable')
+        self.assertTrue(voting.is_alive())
+        go_on.set()
+        storage.tpc_finish(voting.result())
 
     def test_a_blob_that_cannot_be_synced(self):
         storage = self.opened('group-commit')
+        transaction = self.store(1)
+        self.disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertRaisesRegex(OSError, 'Input/output'):
+            storage.tpc_vote(transaction)  # and that fails alone
+        storage.tpc_abort(transaction)
         transaction = self.vote(1)
         self.disk.fail_sync(OSError(5, 'Input/output error'))
         with self.assertRaisesRegex(Exception, 'opened again'):
@@ -347,6 +317,46 @@ class Blobs(TestCase):
         directories = [path for name, path in events
                        if name == 'sync_directory']
         self.assertEqual(len(directories), 2)  # the blob's, and its parent
+
+    def test_a_file_of_another_file_system_is_copied(self):
+        storage = self.opened('group-commit')
+        replace, upload = self.disk.replace, self.path('upload')
+
+        def refuse(source, target):
+            if source == upload:
+                raise OSError(errno.EXDEV, 'as if', source)
+            replace(source, target)
+
+        self.disk.replace = refuse
+        tid = storage.tpc_finish(self.vote(1))
+        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'content')
+        self.assertFalse(os.path.exists(upload))
+
+    def test_a_name_that_cannot_be_given_takes_the_others_back(self):
+        storage = self.opened('group-commit')
+        transaction = begin(storage)
+        for number in 1, 2, 3:
+            self.store_in(transaction, number)
+        storage.tpc_vote(transaction)
+        replace, named = self.disk.replace, []
+
+        def refuse(source, target):
+            if target.endswith('.blob') and len(named) == 2:
+                raise OSError(5, 'as if')
+            named.append(target)
+            replace(source, target)
+
+        self.disk.replace = refuse
+        with self.assertRaisesRegex(OSError, 'as if'):
+            storage.tpc_finish(transaction)
+        self.assertEqual(len(named), 2)
+        left = [name for _, _, names in os.walk(storage.blob_dir)
+                for name in names if name != '.layout']
+        self.assertEqual(left, [])
+        del self.disk.replace
+        self.assertEqual(len(storage), 0)
+        storage.tpc_finish(self.vote(1))
 
     def test_an_abort_takes_back_its_own_blobs(self):
         for when in self.store, self.vote:
@@ -409,9 +419,11 @@ class Blobs(TestCase):
         def place(number):
             with open(upload, 'wb') as file:
                 file.write(b'content')
-            placed = storage._no_blobs(removable=True)
-            placed.put(upload, oid(number), oid(number))
-            return placed
+            stored = storage._stored_blobs()
+            stored.take(upload, oid(number))
+            return blobs.Placed(
+                storage.fshelper, storage._durable_directories,
+                stored.name(oid(number)), removable=True)
 
         synced, again = [], []
 

@@ -7,10 +7,12 @@ At the end a summary says how many there were.
 
 import itertools
 import unittest
+from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import allocation
 from fsyncstorage.durability import POLICIES
 
 from .crashing import campaign
@@ -67,7 +69,7 @@ def ours(policy):
 REPORT = Report(__name__, 'Crash images', 'policy', 'workload', 'model')
 
 
-class CrashImages(unittest.TestCase):
+class Checking(unittest.TestCase):
 
     layer = REPORT
     times = 1
@@ -102,6 +104,9 @@ class CrashImages(unittest.TestCase):
                 ledger=commits.ledger, standing=case.standing,
             ), IMAGES_OF_A_RECOVERY)
 
+
+class CrashImages(Checking):
+
     def test_there_are_enough_images(self):
         planned = sum(
             TORN_FILES * IMAGES_OF_A_RECOVERY + sum(
@@ -127,6 +132,32 @@ class CrashImages(unittest.TestCase):
                         problem.kind, (LOST, HOLE, INVENTED, DAMAGED),
                         f'{problem.words} ({case.words})')
         self.assertGreater(refused, 0)
+
+
+class _NoReserves:
+    """On a file system that reserves no room each vote writes."""
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(allocation, 'is_in_place', lambda fd: False)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+
+class WithoutReserves(_NoReserves, Checking):
+    """Some; at level 2, all."""
+
+    def test_some(self):
+        for policy in POLICIES:
+            for name, workload in workloads_for(policy).items():
+                if name in ('commits', 'retry', 'batches', 'blobs'):
+                    with self.subTest(policy=policy, name=name):
+                        self.check(policy, name, workload)
+
+
+class AllWithoutReserves(_NoReserves, CrashImages):
+
+    level = 2
 
 
 class ManyCrashImages(CrashImages):

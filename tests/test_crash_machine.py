@@ -192,7 +192,7 @@ class Lives(RuleBasedStateMachine):
         try:
             self.site.vote(self.attempt)
             self.voted = True
-        except DiskError:
+        except (DiskError, OSError):  # of a blob, it fails alone
             self.abort()
 
     @voted

@@ -20,11 +20,11 @@ from .support import TestCase
 from .support import begin
 from .support import oid
 
-OPERATIONS = ('open', 'write', 'sync', 'truncate', 'link', 'replace',
-              'remove', 'make_directory', 'remove_directory',
+OPERATIONS = ('open', 'write', 'sync', 'truncate', 'reserve', 'link',
+              'replace', 'remove', 'make_directory', 'remove_directory',
               'sync_directory')
 # A full disk does not fail at what needs no space.
-NEED_SPACE = 'open', 'write', 'link', 'replace', 'make_directory'
+NEED_SPACE = 'open', 'write', 'reserve', 'link', 'replace', 'make_directory'
 
 
 class FaultyDisk(datafile.Disk):

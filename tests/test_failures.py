@@ -203,13 +203,22 @@ class FailedWrite(TestCase):
         with self.assertRaises(POSKeyError):
             stock.load(oid(2))
 
-    def test_in_vote(self):
+    def test_in_the_vote_of_one_that_is_alone(self):
         storage = self.failing(at=1)
+        storage._reserve.is_real = False
         transaction = begin(storage)
         storage.store(oid(2), b'\0' * 8, b'x' * 100, '', transaction)
         with self.assertRaisesRegex(OSError, 'No space left'):
             storage.tpc_vote(transaction)
         storage.tpc_abort(transaction)
+        self.check_clean(storage)
+
+    def test_in_the_finish(self):
+        storage = self.failing(at=1)
+        transaction = vote(storage, {2: b'x' * 100})
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            storage.tpc_finish(transaction)
+        storage.tpc_abort(transaction)  # harmless
         self.check_clean(storage)
 
     def test_in_the_middle_of_a_large_transaction(self):
@@ -218,13 +227,14 @@ class FailedWrite(TestCase):
         for number in range(2, 6):
             storage.store(oid(number), b'\0' * 8, bytes(1 << 20), '',
                           transaction)
+        storage.tpc_vote(transaction)
         with self.assertRaisesRegex(OSError, 'No space left'):
-            storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
+            storage.tpc_finish(transaction)
         self.check_clean(storage)
 
     def test_of_the_status(self):
         storage = self.failing(at=2)
+        storage._reserve.is_real = False
         transaction = vote(storage, {2: b'x'})
         with self.assertRaisesRegex(OSError, 'No space left'):
             storage.tpc_finish(transaction)
@@ -238,10 +248,10 @@ class FailedWrite(TestCase):
             raise EIO
 
         datafile.disk.truncate = truncate
-        transaction = begin(storage)
+        transaction = vote(storage, {2: b'x'})
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
             with self.assertRaisesRegex(OSError, 'No space left'):
-                storage.tpc_vote(transaction)
+                storage.tpc_finish(transaction)
         storage.tpc_abort(transaction)
         with self.assertRaisesRegex(WritingStopped, 'cut back'):
             begin(storage)

@@ -16,6 +16,7 @@ from .support import Thread
 from .support import begin
 from .support import commit
 from .support import oid
+from .support import under_way
 from .support import vote
 
 
@@ -180,7 +181,7 @@ class Forks(TestCase):
         storage.store(oid(6), b'\0' * 8, large, '', transaction)
         storage.store(oid(7), b'\0' * 8, b'buffered', '', transaction)
 
-        spool = storage._begun._spool
+        spool = under_way(storage)._spool
 
         def child():
             storage.tpc_abort(transaction)

@@ -1,18 +1,21 @@
 """The invariants of the design, each by its name.
 
-I1 order, I2 the commit lock, I3 acknowledgement, I4 visibility, I5 publishing,
+I1 order, I2 the append lock, I3 acknowledgement, I4 visibility, I5 publishing,
 I6 conflicts with what is not published, I8 no acknowledged commit behind an
-unfinished one, I9 a lone committer, I10 nobody is left waiting.  I7 (failing
-disks) is in test_failures.py.
+unfinished one, I9 a lone committer, I10 nobody is left waiting, I12 what a
+transaction holds between vote and finish.  I7 (failing disks) is in
+test_failures.py, I11 (blobs) in test_blobs.py.
 """
 
+import os
 import threading
+import time
 
 from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
-from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
 from ZODB.tests.ConflictResolution import PCounter
@@ -20,6 +23,7 @@ from ZODB.tests.StorageTestBase import zodb_pickle
 from ZODB.tests.StorageTestBase import zodb_unpickle
 from ZODB.utils import p64
 from ZODB.utils import u64
+from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage import durability
@@ -31,6 +35,7 @@ from .support import Thread
 from .support import begin
 from .support import commit
 from .support import oid
+from .support import under_way
 from .support import until
 from .support import vote
 
@@ -80,7 +85,7 @@ class I1_Order(InvariantCase):
                 self.assertEqual(in_file, published)
 
 
-class I2_CommitLock(InvariantCase):
+class I2_AppendLock(InvariantCase):
 
     def test_it_is_free_while_another_commit_is_synced(self):
         for policy in PROMISING:
@@ -94,25 +99,44 @@ class I2_CommitLock(InvariantCase):
                 self.assertLess(first.result(), second.result())
                 storage.close()
 
-    def test_who_must_not_wait_for_it_does_not(self):
-        storage = self.open()
-        holder, other = TransactionMetaData(), TransactionMetaData()
-        storage.tpc_begin(holder)
-        with self.assertRaises(Occupied):
-            storage.tpc_begin(other, wait=False)
-        storage.tpc_abort(holder)
-        storage.tpc_begin(other, wait=False)
-        with self.assertRaises(Occupied):
-            storage.tpc_begin(holder, wait=False)
-        storage.tpc_abort(other)
-        self.assertFalse(storage._commit_lock.locked())
+    def test_no_code_of_users_runs_under_it(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                locked = []
 
-    def test_it_is_free_when_a_begin_without_waiting_fails(self):
-        storage = self.open()
-        storage._is_read_only = True
-        with self.assertRaises(ReadOnlyError):
-            storage.tpc_begin(TransactionMetaData(), wait=False)
-        self.assertFalse(storage._commit_lock.locked())
+                def f(tid):
+                    locked.append(storage._commit_lock.locked())
+
+                commit(storage, {1: b'x'}, f=f)
+                self.assertEqual(locked, [False])
+
+    def test_no_sync_happens_under_it(self):
+        disk = self.controlled_disk()
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(
+                    policy, durability=policy, sync_interval='2ms',
+                    blob_dir=self.path(policy + '-blobs'))
+                locked, sync = [], disk.sync
+
+                def watched(fd):
+                    locked.append(storage._commit_lock.locked())
+                    sync(fd)
+
+                disk.sync = watched
+                for number in range(1, 4):
+                    transaction = begin(storage)
+                    with open(self.path('upload'), 'wb') as blob:
+                        blob.write(b'blob')
+                    storage.storeBlob(oid(number), p64(0), b'pickle',
+                                      self.path('upload'), '', transaction)
+                    storage.tpc_vote(transaction)
+                    storage.tpc_finish(transaction)
+                storage.close()
+                self.assertNotIn(True, locked)
+                self.assertGreater(len(locked), 1)
+                del disk.sync
 
     def test_waiting_commits_share_one_sync(self):
         storage = self.held()
@@ -134,35 +158,6 @@ class I2_CommitLock(InvariantCase):
         for thread in threads:
             thread.result()
         self.assertEqual(self.disk.syncs, before + 6)
-
-
-    def test_who_begins_while_it_is_freed_stays_in_progress(self):
-        for how_it_ends in 'tpc_finish', 'tpc_abort':
-            with self.subTest(how_it_ends):
-                storage = self.open(how_it_ends)
-                first, second = vote(storage, {1: b'x'}), TransactionMetaData()
-                begun = threading.Event()
-                lock, threads = storage._commit_lock, []
-
-                def begin_the_second():
-                    storage.tpc_begin(second)
-                    begun.set()
-
-                class Lock:
-                    """When it is freed, others are faster."""
-
-                    def release(self):
-                        storage._commit_lock = lock
-                        lock.release()
-                        threads.append(Thread(begin_the_second))
-                        # It must not come to that, so this waits in vain.
-                        begun.wait(0.3)
-
-                storage._commit_lock = Lock()
-                getattr(storage, how_it_ends)(first)
-                threads[0].result()
-                self.assertIs(storage.tpc_transaction(), second)
-                storage.tpc_abort(second)
 
 
 class I3_Acknowledgement(InvariantCase):
@@ -361,7 +356,9 @@ class I4_Visibility(InvariantCase):
             blob.write(b'blob')
         storage.storeBlob(oid(2), p64(0), b'pickle', self.path('blob'), '',
                           transaction)
+        self.disk.release_syncs()  # of its content
         storage.tpc_vote(transaction)
+        self.disk.hold_again()
         thread = Thread(storage.tpc_finish, transaction)
         self.disk.wait_for_sync()
         tid = storage.stats()['last_appended']
@@ -432,9 +429,16 @@ class I5_Publishing(InvariantCase):
         self.go_on.set()
         thread.result()
 
-    def test_nobody_waits_for_the_write_of_a_vote(self):
+    def test_nobody_waits_for_a_write(self):
+        """Of a vote, or of a finish."""
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                self.nobody_waits_for_a_write(is_real)
+
+    def nobody_waits_for_a_write(self, is_real):
         disk = self.controlled_disk()
-        storage = self.open()
+        storage = self.open(f'reserves {is_real}')
+        storage._reserve.is_real = is_real
         first = commit(storage, {1: b'first'})
         writing, go_on = threading.Event(), threading.Event()
 
@@ -443,14 +447,14 @@ class I5_Publishing(InvariantCase):
             go_on.wait(30)
 
         disk.before_write = block
-        voter = Thread(vote, storage, {1: b'second'}, {1: first})
+        committer = Thread(commit, storage, {1: b'second'}, {1: first})
         self.assertTrue(writing.wait(30))
         self.assertEqual(storage.lastTransaction(), first)
         self.assertEqual(storage.getTid(oid(1)), first)
         self.assertEqual(storage.loadSerial(oid(1), first), b'first')
         self.assertEqual(storage.load(oid(1)), (b'first', first))
         go_on.set()
-        storage.tpc_abort(voter.result())
+        committer.result()
 
     def test_f_is_called_once_and_before_it_is_visible(self):
         storage = self.open()
@@ -768,6 +772,16 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             storage.load(oid(1))
         self.assertEqual(len(list(self.open().iterator())), 1)
 
+    def test_closing_ends_the_waiting_of_a_vote(self):
+        storage = self.open()
+        voted = vote(storage, {1: b'x'})
+        waiting = Thread(vote, storage, {1: b'y'})
+        until(lambda: len(storage._turns) == 2, 'waits')
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
+            waiting.result()
+        storage.tpc_abort(voted)
+
     def test_nobody_waits_for_a_transaction_of_a_closed_storage(self):
         storage = self.open()
         in_progress = begin(storage)
@@ -783,3 +797,280 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             storage._flusher._note(
                     storage._flusher.appended, 1, 1.5, None)
         self.assertIn('a sync took 1.5 s', logs.output[0])
+
+
+class I12_BetweenVoteAndFinish(InvariantCase):
+    """A transaction holds its objects, and nothing else."""
+
+    def test_others_vote_and_finish_meanwhile(self):
+        for policy in durability.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                first = vote(storage, {1: b'first'})
+                size = os.path.getsize(storage._file_name)
+                self.assertFalse(storage._commit_lock.locked())
+                others = [Thread(vote, storage, {number: b'other'}).result()
+                          for number in range(2, 6)]
+                self.assertEqual(os.path.getsize(storage._file_name), size)
+                tids = [storage.tpc_finish(other)
+                        for other in [*reversed(others), first]]
+                self.assertEqual(tids, sorted(tids))
+                self.assertEqual(
+                    [each.tid for each in storage.iterator()], tids)
+
+    def test_who_wants_one_of_its_objects_waits(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero', 2: b'zero'})
+        first = vote(storage, {1: b'first'}, {1: zero})
+        second = Thread(vote, storage, {1: b'second', 3: b'x'}, {1: zero})
+        until(lambda: len(storage._turns) == 2, 'waits')
+        # And holds nothing.
+        storage.tpc_finish(vote(storage, {3: b'y'}))
+        storage.tpc_abort(first)
+        with self.assertRaises(ConflictError):  # 3 was changed
+            second.result()
+
+    def test_after_an_abort_the_next_has_its_turn(self):
+        storage = self.open()
+        first = vote(storage, {1: b'first'})
+        second = Thread(vote, storage, {1: b'second'})
+        until(lambda: len(storage._turns) == 2, 'waits')
+        storage.tpc_abort(first)
+        tid = storage.tpc_finish(second.result())
+        self.assertEqual(storage.load(oid(1)), (b'second', tid))
+
+    def test_what_is_known_to_lose_does_not_wait(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero', 2: b'zero'})
+        loser = begin(storage)
+        for number in 1, 2:
+            storage.store(oid(number), zero, b'loser', '', loser)
+        commit(storage, {2: b'other'}, {2: zero})
+        holder = vote(storage, {1: b'holder'}, {1: zero})
+        with self.assertRaises(ConflictError):
+            Thread(storage.tpc_vote, loser).result()
+        self.assertEqual(len(storage._turns), 1)
+        storage.tpc_abort(loser)
+        storage.tpc_finish(holder)
+
+    def test_what_was_read_is_shared(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        readers = []
+        for number in 2, 3:
+            readers.append(begin(storage))
+            storage.checkCurrentSerialInTransaction(
+                oid(1), zero, readers[-1])
+            storage.store(oid(number), z64, b'x', '', readers[-1])
+            storage.tpc_vote(readers[-1])
+        writer = Thread(vote, storage, {1: b'one'}, {1: zero})
+        until(lambda: len(storage._turns) == 3, 'waits')
+        for reader in readers:
+            self.assertTrue(writer.is_alive())
+            storage.tpc_finish(reader)
+        storage.tpc_finish(writer.result())
+
+    def test_a_read_that_changed_before_the_vote(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        reader = begin(storage)
+        storage.checkCurrentSerialInTransaction(oid(1), zero, reader)
+        storage.store(oid(2), z64, b'x', '', reader)
+        commit(storage, {1: b'one'}, {1: zero})
+        with self.assertRaises(ReadConflictError):
+            storage.tpc_vote(reader)
+        storage.tpc_abort(reader)
+
+    def test_a_conflict_that_came_after_the_store_is_resolved(self):
+        """And one that was resolved, is resolved once more."""
+        def counter(value):
+            result = PCounter()
+            result.inc(value)
+            return zodb_pickle(result)
+
+        storage = self.open()
+        first = commit(storage, {1: counter(0)})
+        commit(storage, {1: counter(10)}, {1: first})
+        late = begin(storage)
+        storage.store(oid(1), first, counter(5), '', late)
+        commit(storage, {1: counter(120)},
+               {1: storage.getTid(oid(1))})
+        self.assertEqual(set(storage.tpc_vote(late)), {oid(1)})
+        storage.tpc_finish(late)
+        self.assertEqual(
+            zodb_unpickle(storage.load(oid(1))[0])._value, 125)
+
+    def test_an_undo_is_alone(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        first = vote(storage, {2: b'x'})
+        voting = Thread(storage.tpc_vote, undoing)
+        until(lambda: len(storage._turns) == 2, 'waits')
+        behind = Thread(vote, storage, {3: b'x'})
+        until(lambda: len(storage._turns) == 3, 'waits behind it')
+        storage.tpc_finish(first)  # so it is worked out once more
+        voting.result()
+        self.assertTrue(behind.is_alive())
+        tid = storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1)), (b'zero', tid))
+        storage.tpc_finish(behind.result())
+        self.assertEqual(storage.history(oid(1), 9)[1]['tid'], one)
+
+    def test_an_undo_of_what_changed_meanwhile(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        commit(storage, {1: b'two'}, {1: one})
+        with self.assertRaises(UndoError):
+            storage.tpc_vote(undoing)
+        storage.tpc_abort(undoing)
+        commit(storage, {2: b'x'})
+
+    def test_a_transaction_that_is_dropped_lets_go(self):
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                storage = self.open(f'reserves {is_real}')
+                storage._reserve.is_real = is_real
+                with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                    dropped = vote(storage, {1: b'dropped'})
+                    waiting = Thread(vote, storage, {1: b'next'})
+                    until(lambda: len(storage._turns) == 2, 'waits')
+                    del dropped
+                    storage.tpc_finish(waiting.result())
+                self.assertEqual(len(logs.output), 1)
+                self.assertIn('was dropped', logs.output[0])
+
+    def test_a_pack_between_vote_and_finish(self):
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        first = vote(storage, {1: b'last'}, {1: tid})
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        last = storage.tpc_finish(first)
+        self.assertEqual(
+            [each['tid'] for each in storage.history(oid(1), 9)],
+            [last, tid])
+
+    def test_an_undo_that_is_voted_during_a_pack(self):
+        """The pack may be about to leave out what it points to."""
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        storage._pack_is_in_progress = True
+        with self.assertRaisesRegex(UndoError, 'packed'):
+            storage.tpc_vote(undoing)
+        self.assertFalse(storage._commit_lock.locked())
+        storage._pack_is_in_progress = False
+        storage.tpc_vote(undoing)
+        tid = storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1)), (b'zero', tid))
+
+    def test_a_pack_just_before_the_append_lock(self):
+        """What points back is worked out for the new file."""
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        transaction = TransactionMetaData()
+        later = p64(u64(tid) + (1 << 30))
+        storage.tpc_begin(transaction, later)
+        storage.restore(oid(1), later, b'4', '', tid, transaction)
+        place = under_way(storage).records[0].back
+        self.assertTrue(place)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def pack_then(under_way):
+            bring_up_to_date(under_way)
+            del storage._bring_up_to_date
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+        storage._bring_up_to_date = pack_then
+        storage.tpc_vote(transaction)
+        self.assertLess(under_way(storage).records[0].back, place)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1)), (b'4', later))
+        storage.close()
+        self.assertEqual(self.open().load(oid(1)), (b'4', later))
+
+    def test_no_code_of_users_and_no_sync_of_one_that_is_alone(self):
+        """Neither under the append lock."""
+        disk = self.controlled_disk()
+        storage = self.open(blob_dir=self.path('blobs'))
+        storage._reserve.is_real = False
+        first = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: first})
+        locked, sync = [], disk.sync
+
+        def resolve(*args):
+            locked.append(storage._commit_lock.locked())
+            return b'merged'
+
+        def watched(fd):
+            locked.append(storage._commit_lock.locked())
+            sync(fd)
+
+        storage.tryToResolveConflict, disk.sync = resolve, watched
+        transaction = begin(storage)
+        storage.store(oid(1), first, b'two', '', transaction)
+        with open(self.path('upload'), 'wb') as blob:
+            blob.write(b'blob')
+        storage.storeBlob(oid(2), z64, b'pickle', self.path('upload'), '',
+                          transaction)
+        second = begin(storage)
+        storage.store(oid(1), storage.getTid(oid(1)), b'x', '', second)
+        storage.tpc_vote(second)
+        storage.tpc_finish(second)  # so it is resolved once more
+        storage.tpc_vote(transaction)
+        self.assertEqual(locked.count(True), 0)
+        self.assertGreaterEqual(len(locked), 4)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'merged')
+
+    def test_wrong_calls(self):
+        storage = self.open()
+        transaction = vote(storage, {1: b'x'})
+        for call in (
+            lambda: storage.store(oid(2), z64, b'x', '', transaction),
+            lambda: storage.deleteObject(oid(1), z64, transaction),
+            lambda: storage.checkCurrentSerialInTransaction(
+                oid(1), z64, transaction),
+            lambda: storage.tpc_vote(transaction),
+            lambda: storage.tpc_begin(transaction),
+            lambda: storage.tpc_finish(TransactionMetaData()),
+        ):
+            with self.assertRaises((StorageTransactionError, POSKeyError)):
+                call()
+        tid = storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1)), (b'x', tid))
+        self.assertEqual(len(storage), 1)
+
+    def test_what_must_not_wait_does_not(self):
+        storage = self.open()
+        holder = vote(storage, {1: b'x'})
+        other = begin(storage)
+        storage.store(oid(1), z64, b'y', '', other)
+        with self.assertRaises(Occupied):
+            storage.tpc_vote(other, wait=False)
+        self.assertEqual(len(storage._turns), 1)
+        storage.tpc_abort(holder)
+        storage.tpc_vote(other, wait=False)
+        storage.tpc_finish(other)
+
+    def test_the_bytes_of_all_count_against_the_quota(self):
+        storage = self.open(quota=1000)
+        first = vote(storage, {1: bytes(600)})
+        second = begin(storage)
+        with self.assertRaises(FileStorageQuotaError):
+            storage.store(oid(2), z64, bytes(600), '', second)
+            storage.store(oid(3), z64, bytes(600), '', second)
+        storage.tpc_abort(second)
+        storage.tpc_finish(first)
+        self.assertEqual(storage._reserve.total, 0)

@@ -4,7 +4,6 @@ import errno
 import os
 from unittest import mock
 
-from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import p64
@@ -21,6 +20,7 @@ from .serving import state_of
 from .support import TestCase
 from .support import commit
 from .support import oid
+from .support import vote
 
 
 class Ballots(TestCase):
@@ -91,8 +91,7 @@ class Ballots(TestCase):
         self.assertFalse(ballot.is_small)
 
     def test_a_vote_that_does_not_wait(self):
-        holder = TransactionMetaData()
-        self.storage.tpc_begin(holder)
+        holder = vote(self.storage, {1: b'y'})
         ballot = self.ballot()
         ballot.add('store', oid(1), z64, b'x')
         with self.assertRaises(Occupied):
@@ -194,6 +193,7 @@ class Ballots(TestCase):
         ballot = self.ballot()
         ballot.add('store', oid(1), z64, record())
         disk.before_write = full
+        self.storage._reserve.is_real = False  # so the vote writes
         with self.assertRaises(OSError):
             ballot.vote(self.storage)
         disk.before_write = lambda data, position: None

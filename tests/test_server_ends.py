@@ -59,28 +59,28 @@ class Begins(Served):
             self.assertTrue(peer.recv(100))
 
 
-class OwnBegin(FsyncStorage):
+class OwnVote(FsyncStorage):
 
-    def tpc_begin(self, transaction, tid=None, status=' '):
-        super().tpc_begin(transaction, tid, status)
+    def tpc_vote(self, transaction):
+        return super().tpc_vote(transaction)
 
 
 class Wrappers(Served):
 
-    def test_one_that_begins_in_its_own_way(self):
-        server = self.serve(OwnBegin(self.path()))
+    def test_one_that_votes_in_its_own_way(self):
+        server = self.serve(OwnVote(self.path()))
         peer = self.connect(server)
         tid = peer.commit({1: b'data'})
         self.assertEqual(peer.load(1), (b'data', tid))
         self.assertFalse(server.services['1'].commits_in_loop)
 
-    def test_one_whose_begin_looks_like_ours(self):
+    def test_one_whose_vote_looks_like_ours(self):
         """A decorator copies what is noted on the function, too."""
         class Decorated(FsyncStorage):
 
-            @functools.wraps(FsyncStorage.tpc_begin)
-            def tpc_begin(self, transaction, tid=None, status=' '):
-                super().tpc_begin(transaction, tid, status)
+            @functools.wraps(FsyncStorage.tpc_vote)
+            def tpc_vote(self, transaction):
+                return super().tpc_vote(transaction)
 
         server = self.serve(Decorated(self.path()))
         peer = self.connect(server)

@@ -17,13 +17,13 @@ from unittest import mock
 from fsyncstorage import datafile
 from fsyncstorage import durability
 from fsyncstorage import spare
-from fsyncstorage.errors import OutcomeUnknown
 
 from .support import TestCase
 from .support import Thread
 from .support import begin
 from .support import commit
 from .support import oid
+from .support import under_way
 
 # As many blobs as have to be committed with a few descriptors left.
 BLOBS = 100
@@ -220,7 +220,7 @@ class NoDescriptors(TestCase):
         storage = self.opened('group-commit')
 
         def refuse(path, flags):
-            if path.endswith('.blob'):
+            if 'blobs/tmp/upload-' in path:
                 raise PermissionError(errno.EACCES, 'as if', path)
             return datafile.Disk.open(self.disk, path, flags)
 
@@ -231,16 +231,15 @@ class NoDescriptors(TestCase):
         self.assertEqual(self.files(storage), [])
         self.check(storage)
 
-    def test_a_file_that_somebody_removed_is_a_failure_of_the_disk(self):
-        """It is in the data file already, and others are behind it."""
+    def test_a_file_that_somebody_removed_fails_alone(self):
+        """It gets its name before its transaction is written."""
         storage = self.opened('group-commit')
         transaction = self.store(storage, 1)
-        os.remove(self.files(storage)[0])
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaises(OutcomeUnknown):
-                storage.tpc_finish(transaction)
-        storage.close()
-        self.assertEqual(list(self.opened('group-commit').iterator()), [])
+        path, = under_way(storage).blobs._files.values()
+        os.remove(path)
+        with self.assertRaises(FileNotFoundError):
+            storage.tpc_finish(transaction)
+        self.check(storage)
 
     def files(self, storage):
         return [os.path.join(parent, name)

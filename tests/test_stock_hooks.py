@@ -39,6 +39,7 @@ from fsyncstorage import seal
 from .support import TestCase
 from .support import begin
 from .support import oid
+from .support import under_way
 
 
 def names(function):
@@ -191,6 +192,8 @@ class State(TestCase):
                          'fsyncstorage.datafile')
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
+        made = under_way(storage)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
         self.assertEqual(
-            storage._begun.places, {oid(1): 4 + 23 + seal.room(b'')})
-        storage.tpc_abort(transaction)
+            made.places, {oid(1): 4 + 23 + seal.room(b'')})

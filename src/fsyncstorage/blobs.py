@@ -1,23 +1,32 @@
 """Blob files that are durable before their transaction counts (I11).
 
-A blob file is moved into its place when it is stored, under the commit lock.
-The flusher syncs it, and the directories that name it, before it writes the
-status of the transaction.  No sync happens here before that.
+`Stored` has the blob files of one transaction, until it is appended.  Each is
+moved into the blob file system when it is stored, under a name of its own; the
+vote makes its content durable, and the directory that it will be in.  It gets
+its real name, which has the tid in it, when the transaction is about to be
+written; an abort takes back its own files, and no others.  What a process that
+was killed has left, the next opening removes: the names begin as those of
+uploads (leftovers).
 
-`Placed` is what one transaction moved into place.  It belongs to the
-transaction: an abort takes back its own files, and no others.  It holds no
-descriptor: each file is opened for its sync, one at a time (spare).
+`Placed` has the keys of blobs that have their names.  The flusher makes these
+names durable before it writes the status of the transaction.  Where nothing is
+promised (`none`), the contents are made durable there, too.
+
+No file is held open: each is opened for its sync, one at a time (spare).
 """
 
 import os
+import tempfile
 
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.blob import LAYOUTS
 from ZODB.blob import copied
 from ZODB.blob import set_not_writable
 from ZODB.utils import cp
+from ZODB.utils import z64
 
 from . import datafile
+from .leftovers import UPLOAD
 
 # A blob file is known by its oid and its serial.
 OID = 8
@@ -27,25 +36,28 @@ KEY = 16
 AT_ONCE = 500
 
 
-class Placed:
+class Stored:
 
-    def __init__(self, helper, durable_names, removable=False):
-        """`removable`: the transactions count already, and what is gone by
-        the time of the sync was removed, by a pack for example."""
-        self._gone = FileNotFoundError if removable else ()
-        self._path = helper.getBlobFilename
-        self._base = helper.base_dir.rstrip(os.sep)
-        #: Directories whose names are known to be durable; shared by all.
+    def __init__(self, helper, durable_names):
+        self._helper = helper
+        self._temporary = os.path.join(
+            helper.base_dir, os.path.basename(helper.temp_dir))
         self._durable_names = durable_names
-        self._keys = bytearray()
+        #: (oid, serial or None: that of the transaction) -> path
+        self._files = {}
+        self._prepared = set()
+        self._named = []
 
     def __bool__(self):
-        return bool(self._keys)
+        return bool(self._files)
 
-    def put(self, source, oid, serial):
-        target = self._path(oid, serial)
-        self._make_directory(os.path.dirname(target))
-        self._keys += oid + serial
+    def take(self, source, oid, serial=None):
+        """From now on the file is ours."""
+        earlier = self._files.pop((oid, serial), None)
+        if earlier is not None:
+            datafile.remove_if_there(earlier)
+        target = tempfile.mktemp(prefix=UPLOAD, dir=self._temporary)
+        self._files[oid, serial] = target
         try:
             datafile.disk.replace(source, target)
         except OSError:  # from another file system: copy it
@@ -58,6 +70,29 @@ class Placed:
         # What cannot be opened fails now, not when it is to be synced.
         datafile.open_existing(target, read_only=True).close()
 
+    def prepare(self, durable):
+        """All that could fail for want of room; `durable`: sync them."""
+        for (oid, _), path in self._files.items():
+            if path not in self._prepared:
+                self._make_directory(
+                    os.path.dirname(self._helper.getBlobFilename(oid, z64)))
+                if durable:
+                    datafile.sync_path(path)
+                self._prepared.add(path)
+
+    def name(self, tid):
+        """Give them their names; return their keys."""
+        keys = bytearray()
+        for (oid, serial), path in self._files.items():
+            serial = serial or tid
+            target = self._helper.getBlobFilename(oid, serial)
+            # A pack may have removed it: it was empty.
+            self._make_directory(os.path.dirname(target))
+            self._named.append(target)
+            datafile.disk.replace(path, target)
+            keys += oid + serial
+        return keys
+
     def _make_directory(self, path):
         if not os.path.isdir(path):
             self._make_directory(os.path.dirname(path))
@@ -67,9 +102,35 @@ class Placed:
                 return  # somebody else made it
             self._durable_names.discard(path)  # after a pack removed it
 
-    def add(self, other):
-        """Take over what another transaction placed."""
-        self._keys += other._keys
+    def take_back(self):
+        for path in self._named:
+            datafile.remove_if_there(path)
+        for path in self._files.values():
+            datafile.remove_if_there(path)
+
+
+class Placed:
+
+    def __init__(self, helper, durable_names, keys=b'', names_only=False,
+                 removable=False):
+        """`names_only`: their contents are durable.
+
+        `removable`: the transactions count already, and what is gone by the
+        time of the sync was removed, by a pack for example."""
+        self._gone = FileNotFoundError if removable else ()
+        self._names_only = names_only
+        self._path = helper.getBlobFilename
+        self._base = helper.base_dir.rstrip(os.sep)
+        #: Directories whose names are known to be durable; shared by all.
+        self._durable_names = durable_names
+        self._keys = bytearray(keys)
+
+    def __bool__(self):
+        return bool(self._keys)
+
+    def add(self, keys):
+        """Those of a transaction that was acknowledged without them."""
+        self._keys += keys
 
     def add_if_there(self, oid, serial):
         """Somebody else placed it; not every object is a blob."""
@@ -91,10 +152,11 @@ class Placed:
     def _sync(self, paths, spare):
         directories = set()
         for path in paths:
-            try:
-                spare.sync_path(path)
-            except self._gone:
-                continue
+            if not self._names_only:
+                try:
+                    spare.sync_path(path)
+                except self._gone:
+                    continue
             directories.update(self._names_to_sync(path))
         # Noted before: what is removed and made anew meanwhile, `put` takes
         # out again.
@@ -131,10 +193,6 @@ class Placed:
             yield directory
             if directory in self._durable_names:
                 break
-
-    def take_back(self):
-        for path in self._paths(self._keys):
-            datafile.remove_if_there(path)
 
 
 def prepare(base):

@@ -16,6 +16,8 @@ import os
 import shutil
 from collections.abc import Callable
 
+from . import allocation
+
 logger = logging.getLogger(__name__)
 
 # Like `Disk.open`: called with a path and flags.
@@ -67,6 +69,10 @@ class Disk:
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
+
+    def reserve(self, fd: int, position: int, length: int) -> None:
+        """Allocate blocks for so many bytes; the file keeps its size."""
+        allocation.allocate(fd, position, length)
 
     def link(self, source: str, target: str) -> None:
         """Of a symbolic link, the second name is another one."""

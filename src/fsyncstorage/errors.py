@@ -41,4 +41,4 @@ class Unpublished(StorageTransactionError):
 
 
 class Occupied(Exception):
-    """Somebody has the commit lock, and the caller did not want to wait."""
+    """Others were voted first, and the caller did not want to wait."""

@@ -43,13 +43,14 @@ THREAD = object()
 
 class Flusher:
 
-    def __init__(self, name, start, durability, sync, publish):
+    def __init__(self, name, start, durability, sync, publish, tidy):
         self._name = name
         self._durability = durability
         self._policy = durability.policy
         self._sync = sync          # called with a batch of commits
         self._publish = publish    # called when something became publishable,
                                    # with this flusher
+        self._tidy = tidy          # called in the thread after each wake
         self.mutex = threading.Lock()
         self.pipeline = pipeline.Pipeline(start)
         self.latency = Histogram()
@@ -348,6 +349,7 @@ class Flusher:
             seconds = self._until_background_sync()
             self._wake.acquire(timeout=-1 if seconds is None else seconds)
             try:
+                self._tidy()
                 if self._my_turn():
                     self._lead_a_batch(THREAD)
                 if self._abandoned:
@@ -378,6 +380,10 @@ class Flusher:
             if due == 0.0 and self._leader is None:
                 self._leader = THREAD
             return self._leader is THREAD
+
+    def wake(self):
+        """Let the thread tidy up; from anywhere, even from a finaliser."""
+        _release(self._wake)
 
     def close(self):
         """Stop the thread.  Drain first."""

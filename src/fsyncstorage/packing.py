@@ -4,7 +4,7 @@ Stock's packer decides what is kept and how records are copied.  What is ours:
 
 - each transaction's seal is checked before it is copied, and made anew;
 - everything is synced while others commit, until a small rest is left; the
-  commit lock is taken once, for that rest (I2);
+  append lock is taken once, for that rest (I2);
 - the new file takes the name of the old one (swap), and until then nothing is
   changed: what the last pack kept stays, too;
 - only when that is durable, old data and blobs are removed (packedblobs);
@@ -38,7 +38,7 @@ from .source import Source
 
 logger = logging.getLogger(__name__)
 
-# What may be left to copy and sync under the commit lock.
+# What may be left to copy and sync under the append lock.
 SMALL_REST = 1 << 20
 # Committers that are faster than the copying are held up in the end.
 MOST_ROUNDS = 20
@@ -120,7 +120,7 @@ def _remove_what_was_packed_away(storage, blobs):
 def copy_what_is_needed(storage, referencesf, stop, gc):
     """The packer of FsyncStorage: (end, index), or None if nothing is freed.
 
-    With a result, Data.fs.pack is complete and the commit lock is held.
+    With a result, Data.fs.pack is complete and the append lock is held.
     """
     with swap.nobody_else_has_the_file(storage):
         packer = _Packer(storage, referencesf, stop, gc)

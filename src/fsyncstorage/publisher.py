@@ -15,8 +15,8 @@ then it is called again.  A second invalidation is harmless, a missing one is
 not.
 
 Locks: `_lock` serializes publishing and is held while `f` runs.  Whoever waits
-for it holds no other lock of the storage, but perhaps the commit lock.  So `f`
-must not begin a transaction of the same storage: it would wait for itself.
+for it holds no other lock of the storage.  So `f` must not finish another
+transaction of the same storage: it would wait for itself.
 """
 
 import threading
@@ -39,20 +39,16 @@ class Publisher:
     def owned(self):
         return self._notify is not None
 
-    def offer(self, flusher, tell=True):
+    def offer(self, flusher):
         """Something may be publishable, or a sync failed."""
         notify = self._notify
         if notify is None:
-            self.publish(flusher, tell)
+            self.publish(flusher)
         else:
             notify()
 
-    def publish(self, flusher, tell=True):
-        """Publish all that may be published, and tell who asked for it.
-
-        Who holds the commit lock leaves the telling for later: who is told may
-        begin the next transaction.
-        """
+    def publish(self, flusher):
+        """Publish all that may be published, and tell those that asked."""
         if self.busy_thread == threading.get_ident():
             return  # called by an `f`: we are about to
         try:
@@ -71,13 +67,8 @@ class Publisher:
                 finally:
                     self.busy_thread = None
         finally:
-            if tell and flusher.untold:
+            if flusher.untold:
                 flusher.tell()
-
-    def tell(self, flusher):
-        """Make up for what was published and not told."""
-        if not self.owned:
-            flusher.tell()
 
     def _announce(self, commit):
         try:

@@ -118,9 +118,9 @@ class _Target(FsyncStorage):
     def _place_of_same(self, place, oid, data):
         return place or 0
 
-    def place(self, oid):
-        """Of the record that was restored last for it."""
-        return self._begun.places[oid]
+    def last_record(self, transaction):
+        """The one that was restored last."""
+        return self._under_way(transaction).records[-1]
 
     def make_durable(self):
         """Closing does that, too, and does not say when it fails."""
@@ -139,7 +139,8 @@ class _Copy:
         self.tid = z64
         # Where the data are in the copy that others point to.
         self.places = {}
-        self.new_places = {}            # in the transaction that is copied
+        # In the transaction that is copied: the records that have them.
+        self.new_records = {}
         # Data that others point to, and whose own record is left out.  Those
         # of different records are different parts of the file.
         self.room = verification.source.end
@@ -197,7 +198,7 @@ class _Copy:
                 'its tid is not later than that of the one before')
             return
         self.tid = transaction.tid
-        self.new_places = {}
+        self.new_records = {}
         metadata = TransactionMetaData(
             transaction.user, transaction.description, transaction.extension)
         status = 'p' if transaction.status == b'p' else ' '
@@ -211,7 +212,8 @@ class _Copy:
             self.storage.tpc_abort(metadata)
             raise
         # Not earlier: a record points back to another transaction.
-        self.places.update(self.new_places)
+        self.places.update((position, record.place)
+                           for position, record in self.new_records.items())
         self.salvaged.transactions += 1
 
     def copy_record(self, record, transaction, metadata):
@@ -228,7 +230,8 @@ class _Copy:
             record.oid, record.tid, data, '', place, metadata)
         self.salvaged.records += 1
         if data and holder.position in self.verification.shared:
-            self.new_places[holder.position] = self.storage.place(record.oid)
+            self.new_records[holder.position] = (
+                self.storage.last_record(metadata))
 
     def data(self, record, holder):
         """ValueError if it cannot be that somebody wrote so much."""

@@ -1,10 +1,10 @@
 """A descriptor kept in reserve, to open what has to be synced.
 
-When a blob file is opened for its sync, its transaction is in the data file
-already, and others are behind it: too late for it to fail alone.  A process
-that has no descriptor left must not stop writing for that, for nothing was
-tried that could have failed (I7).  So one descriptor is kept back, which is
-closed when an opening finds none, and opened again after the sync.
+When the directory of a blob is opened for its sync, its transaction is in the
+data file already, and others are behind it: too late for it to fail alone.  A
+process that has no descriptor left must not stop writing for that, for nothing
+was tried that could have failed (I7).  So one descriptor is kept back, which
+is closed when an opening finds none, and opened again after the sync.
 
 Another thread can be faster, and take the one that was given up.  Then the
 opening is tried again until it succeeds: the transactions that wait for that

@@ -1,6 +1,6 @@
 """How the file that a pack has written takes the place of the old one.
 
-The order, under the commit lock, with everything drained:
+The order, under the append lock, with everything drained:
 
 1. the new file is durable, and so is its index, as `.pack.index`;
 2. the old file gets a second name, `.old`;
@@ -60,7 +60,7 @@ def nobody_else_has_the_file(storage):
 def swap(storage, end, new_index):
     """Put the packed file in the place of the old one.
 
-    The commit lock is held, and everything is drained.  The list of blobs that
+    The append lock is held, and everything is drained.  The list of blobs that
     can be taken away now, or None: later, its name may be of another one.
     """
     with nobody_else_has_the_file(storage):
@@ -69,6 +69,7 @@ def swap(storage, end, new_index):
             storage._flusher.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
             file.sync()
+            storage._reserve.prepare(file, end)
             storage._checkpoints.write_for_packed(file, new_index, end)
             to_rename = not _link_old(path) and storage.pack_keep_old
             if to_rename:

@@ -16,9 +16,25 @@ class FullDisk(RecordingDisk):
     #: Bytes that are left; None: more than enough.
     room = None
 
+    def __init__(self, recorder):
+        super().__init__(recorder)
+        self._reserved = {}  # inode -> up to where
+
+    def _allocated(self, fd):
+        """How much of the disk the file has."""
+        status = os.fstat(fd)
+        return max(status.st_size, self._reserved.get(status.st_ino, 0))
+
+    def reserve(self, fd, position, length):
+        growth = max(0, position + length - self._allocated(fd))
+        if self.room is not None and growth > self.room:
+            raise _full()
+        super().reserve(fd, position, length)
+        self._took(growth)
+        self._reserved[os.fstat(fd).st_ino] = position + length
+
     def write(self, fd, data, position):
-        size = os.fstat(fd).st_size
-        growth = max(0, position + len(data) - size)
+        growth = max(0, position + len(data) - self._allocated(fd))
         missing = 0 if self.room is None else max(0, growth - self.room)
         super().write(fd, data[:len(data) - missing], position)
         self._took(growth - missing)
@@ -26,8 +42,9 @@ class FullDisk(RecordingDisk):
             raise _full()
 
     def truncate(self, fd, size):
-        before = os.fstat(fd).st_size
+        before = self._allocated(fd)
         super().truncate(fd, size)
+        self._reserved.pop(os.fstat(fd).st_ino, None)
         self._took(size - before)
 
     def make_directory(self, path):

@@ -322,6 +322,11 @@ class RecordingDisk(datafile.Disk):
         with self.recorder.truncating(fd, size):
             super().truncate(fd, size)
 
+    def reserve(self, fd, position, length):
+        """Nothing that is in a file, or its size, is changed by it."""
+        if not self.recorder.is_dead:
+            super().reserve(fd, position, length)
+
     def link(self, source, target):
         with self.recorder.linking(source, target):
             super().link(source, target)

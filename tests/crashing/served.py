@@ -64,8 +64,9 @@ class Served(Workload):
             content.name: content.records for each in contents
             for content in each}
 
-        def tpc_begin(transaction, *_, wait=True):
-            return begin(transaction, site.next_tid())
+        def tpc_begin(transaction, *_):
+            site.give_tid(transaction, site.next_tid())
+            return begin(transaction)
 
         def tpc_finish(transaction, f):
             site.finishing(Transaction(

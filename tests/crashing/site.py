@@ -21,13 +21,16 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage import flusher
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.storage.commits import Commits
 
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import until
 from . import events
 from . import past_seam
 from .clock import Clock
@@ -92,6 +95,7 @@ class Site(contextlib.ExitStack):
             {'blob_dir': os.path.join(directory, 'blobs')} if blobs else {})
         self.last_tid = max(self.ledger.transactions, default=FIRST_TID)
         self._serials = {}
+        self._tids = {}  # by the id of the metadata
         for event in standing.marks() if standing is not None else ():
             self.mark(event)
         self.clock.now = self.standing.now
@@ -110,8 +114,23 @@ class Site(contextlib.ExitStack):
         self.enter_context(mock.patch.object(
             flusher.Flusher, '_until_background_sync', lambda flusher: None))
         self.enter_context(past_seam.recorded(self.recorder))
+        self.enter_context(self._attempts_get_their_tids())
         self.callback(self._release)
         return self
+
+    @contextlib.contextmanager
+    def _attempts_get_their_tids(self):
+        """A storage gives the tid when it is about to write; here it is known
+        from the begin, for the data have it in them."""
+        new_tid = Commits._new_tid
+
+        def known_tid(storage, under_way):
+            under_way.given_tid = self._tids.pop(
+                id(under_way.metadata), under_way.given_tid)
+            return new_tid(storage, under_way)
+
+        with mock.patch.object(Commits, '_new_tid', known_tid):
+            yield
 
     def _release(self):
         if self.storage is not None:
@@ -312,14 +331,27 @@ class Site(contextlib.ExitStack):
         self.time_passed()  # first: others may commit meanwhile
         attempt = Attempt(
             tid or self.next_tid(), TransactionMetaData(extension=extension))
-        self.storage.tpc_begin(attempt.metadata, attempt.tid)
+        if tid is None and isinstance(self.storage, FsyncStorage):
+            self.give_tid(attempt.metadata, attempt.tid)
+            self.storage.tpc_begin(attempt.metadata)
+        else:
+            self._tids.pop(id(attempt.metadata), None)  # of one that is gone
+            self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 
     def _begin_at_once(self):
-        """Raises Occupied when another transaction is under way."""
+        """Raises Occupied when another transaction is under way: that has its
+        tid already."""
+        if self.storage.tpc_transaction() is not None:
+            raise Occupied
         attempt = Attempt(self.next_tid(), TransactionMetaData())
-        self.storage.tpc_begin(attempt.metadata, attempt.tid, wait=False)
+        self.give_tid(attempt.metadata, attempt.tid)
+        self.storage.tpc_begin(attempt.metadata)
         return attempt
+
+    def give_tid(self, metadata, tid):
+        """The transaction gets that tid when it is written."""
+        self._tids[id(metadata)] = tid
 
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
@@ -362,7 +394,18 @@ class Site(contextlib.ExitStack):
             blobs[oid] = transaction.blobs[oid]
 
     def vote(self, attempt):
-        self.storage.tpc_vote(attempt.metadata)
+        """Others go on while it syncs its blobs."""
+        others = self.recorder.on_sync
+
+        def on_sync(file):
+            others(file)
+            self.time_passed()
+
+        self.recorder.on_sync = on_sync
+        try:
+            self.storage.tpc_vote(attempt.metadata)
+        finally:
+            self.recorder.on_sync = others
 
     def abort(self, attempt):
         self.storage.tpc_abort(attempt.metadata)
@@ -494,11 +537,18 @@ class Site(contextlib.ExitStack):
             voted = threading.Event()
             threads.append(Thread(self._commit_and_tell, sizes, voted))
             voted.wait(PATIENCE)
-        self.abort(self.begin())  # begins when the last one is appended
+            self._until_appended(self.last_tid)
         all_appended.set()
         for thread in threads:
             thread.result()
         self.recorder.on_sync = lambda file: None
+
+    def _until_appended(self, tid):
+        if isinstance(self.storage, FsyncStorage):
+            until(lambda: self.storage.stats()['last_appended'] >= tid,
+                  'it is appended')
+        else:
+            self.abort(self.begin())  # begins when the last one is through
 
     def _commit_and_tell(self, sizes, voted):
         attempt = self.voted(sizes)

@@ -93,7 +93,7 @@ class History:
             self.open()
             self.begin_with_a_root()
             for _ in range(STEPS):
-                self.now += self.random.choice((0, 0.001, 0.5, 70))
+                self.now += self.random.choice((0.001, 0.01, 0.5, 70))
                 self.step()
             self.look()
             self.storage.close()
@@ -153,12 +153,10 @@ class History:
             (self.store_some, self.restore_some, self.undo_some),
             (8, 2 if given else 0, 3))[0]
         with contextlib.suppress(Aborted):
-            fill(transaction)
+            fill(transaction, *given[:1])
             end = self.random.random()
             if end > 0.1:
                 self.note('vote', self.storage.tpc_vote, transaction)
-                if self.strict and self.random.random() < 0.05:
-                    self.note('again', self.storage.tpc_vote, transaction)
             if end > 0.2:
                 told = []
                 self.note('finish', self.storage.tpc_finish, transaction,
@@ -192,7 +190,7 @@ class History:
         return p64(max(last + self.random.randrange(1, 1000), later)), \
             self.random.choice((' ', ' ', 'p')) if self.strict else ' '
 
-    def store_some(self, transaction):
+    def store_some(self, transaction, tid=None):
         for _ in range(self.random.randrange(4)):
             one = self.random.choices(
                 (self.store, self.store_blob, self.delete, self.check),
@@ -228,6 +226,8 @@ class History:
         self.note(what, call, *arguments)
         if self.storage.tpc_transaction() is not transaction:
             raise Aborted
+        if 'QuotaError' in self.transcript[-1]:
+            self.give_up(transaction)  # FileStorage lets it commit
 
     def store_blob(self, transaction):
         oid = p64(self.random.choice(BLOBS))
@@ -255,10 +255,9 @@ class History:
                   self.storage.checkCurrentSerialInTransaction, oid,
                   self.serial(oid), transaction)
 
-    def restore_some(self, transaction):
+    def restore_some(self, transaction, tid):
         for _ in range(self.random.randrange(1, 4)):
             oid = self.an_oid()
-            tid = self.storage._tid
             kind = self.random.randrange(4)
             if kind == 0:
                 data, earlier = None, None
@@ -278,7 +277,7 @@ class History:
             return self.data(oid), None
         return data, tid
 
-    def undo_some(self, transaction):
+    def undo_some(self, transaction, tid=None):
         log = [each for each in self.storage.undoLog(0, 6)
                if each['id'] != self.first]
         for _ in range(self.random.choice((1, 1, 2))):
@@ -291,8 +290,8 @@ class History:
                     self.give_up(transaction)
 
     def _undo(self, id, transaction):
-        tid, oids = self.storage.undo(id, transaction)
-        return tid, list(oids)
+        _, oids = self.storage.undo(id, transaction)
+        return list(oids)
 
     # Reading
 

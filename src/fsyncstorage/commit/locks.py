@@ -34,15 +34,16 @@ Owner = Hashable
 class _Wish:
     """What an owner has, or waits for."""
 
-    passed = 0
+    __slots__ = 'owner', 'written', 'oids', 'alone', 'passed'
 
     def __init__(self, owner: Owner, written: Iterable[bytes] = (),
                  read: Iterable[bytes] = (), alone: bool = False) -> None:
         self.owner = owner
-        self.written = frozenset(written)
-        self.read = frozenset(read) - self.written
-        self.oids = self.written | self.read
+        self.written = self.oids = frozenset(written)
+        if read:
+            self.oids = self.written.union(read)
         self.alone = alone
+        self.passed = 0
 
     def excludes(self, other: '_Wish', oid: bytes) -> bool:
         """Can they not both have this object?"""
@@ -73,6 +74,10 @@ class Locks:
     def holds(self, owner: Owner) -> bool:
         return owner in self._granted
 
+    def knows(self, owner: Owner) -> bool:
+        """Does it hold something, or wait?"""
+        return owner in self._granted or owner in self._waiting
+
     # Asking
 
     def ask(self, owner: Owner, written: Iterable[bytes],
@@ -87,6 +92,12 @@ class Locks:
     def _ask(self, wish: _Wish) -> bool:
         if wish.owner in self._granted or wish.owner in self._waiting:
             raise ValueError('an owner asks once')
+        if (not self._queues and self._alone is None and not wish.alone
+                and self._holders.keys().isdisjoint(wish.oids)):  # mostly
+            self._granted[wish.owner] = wish
+            for oid in wish.oids:
+                self._holders[oid] = {wish: None}
+            return True
         self._waiting[wish.owner] = wish
         if self._alone is not None:
             self._behind[wish] = None
@@ -110,6 +121,8 @@ class Locks:
         wish = self._granted.pop(owner, None)
         if wish is not None:
             self._remove(wish, self._holders)
+            if not self._queues and self._alone is None:  # mostly
+                return []
         else:
             wish = self._waiting.pop(owner)
             self._behind.pop(wish, None)
@@ -195,5 +208,28 @@ class Locks:
         return True
 
     def _grant(self, wish: _Wish) -> None:
+        self._granted[wish.owner] = wish  # first: it is never in neither
         del self._waiting[wish.owner]
-        self._granted[wish.owner] = wish
+
+    # After an interrupt
+
+    def repair(self) -> None:
+        """A change was broken off: all follows from who was granted what, and
+        who waits, in the order in which they came.
+
+        Some may be served now who were not told.
+        """
+        waiting = [wish for wish in self._waiting.values()
+                   if wish.owner not in self._granted]
+        self._waiting.clear()
+        self._holders.clear()
+        self._queues.clear()
+        self._behind.clear()
+        self._alone = None
+        for wish in self._granted.values():
+            if wish.alone:
+                self._alone = wish
+            for oid in wish.oids:
+                self._holders.setdefault(oid, {})[wish] = None
+        for wish in waiting:
+            self._ask(wish)

@@ -121,24 +121,23 @@ class Ballot:
             for operation, arguments in self._operations)
 
     def vote(self, storage, wait=True):
-        """Bring all to the storage, which holds its commit lock then.
+        """Bring all to the storage, where it holds its objects then.
 
         Return the oids whose conflicts were resolved, and the conflicts that
         the client has to resolve; if there are any, nothing was voted.  A
-        storage of ours can be asked not to wait for its lock: `Occupied`.
+        storage of ours can be asked not to wait for its turn: `Occupied`.
         """
         if self._begin:
             _refuse_far_future(self._begin[0])
         self._reset()
-        not_to_wait = {} if wait else {'wait': False}
-        storage.tpc_begin(self.transaction, *self._begin, **not_to_wait)
+        storage.tpc_begin(self.transaction, *self._begin)
         try:
             for operation, arguments in self._each_operation():
                 getattr(self, '_' + operation)(storage, *arguments)
             for oid, (serial, data, file_name) in self._blobs.items():
                 self._store_blob(storage, oid, serial, data, file_name)
             if not self._conflicts:
-                self._vote(storage)
+                self._vote(storage, {} if wait else {'wait': False})
         except BaseException:
             storage.tpc_abort(self.transaction)
             raise
@@ -153,9 +152,10 @@ class Ballot:
             for name, arguments in self._log:
                 yield name.removeprefix('_'), arguments
 
-    def _vote(self, storage):
+    def _vote(self, storage, not_to_wait):
         try:
-            self._resolved += storage.tpc_vote(self.transaction) or ()
+            self._resolved += storage.tpc_vote(
+                self.transaction, **not_to_wait) or ()
         except ConflictError as error:
             if not (self._resolves_conflicts and error.oid
                     and error.serials and error.data):

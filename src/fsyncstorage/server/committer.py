@@ -1,7 +1,7 @@
 """What votes and appends, one transaction at a time.
 
 An actor: it carries out orders of the loop, and nobody else touches its state.
-The *holder* is the ballot that was voted: it holds the storage's commit lock
+The *holder* is the ballot that was voted: it holds its objects in the storage
 until the order to finish or to abort it comes, and until then nobody is voted.
 The others wait in the order in which they came; the next one is voted as soon
 as the lock is free, and nobody else is woken for that.

@@ -57,11 +57,11 @@ class _News:
         self.error = None
 
 
-def _need_not_wait(begin):
-    """A wrapper's own begin has no such mark, or (functools.wraps) that of the
+def _need_not_wait(vote):
+    """A wrapper's own vote has no such mark, or (functools.wraps) that of the
     one it calls."""
-    return (getattr(begin, 'need_not_wait', False)
-            and not hasattr(begin, '__wrapped__'))
+    return (getattr(vote, 'need_not_wait', False)
+            and not hasattr(vote, '__wrapped__'))
 
 
 class Service:
@@ -96,7 +96,7 @@ class Service:
             and storage.load_before_cached)
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.commits_in_loop = (
-            bool(self.own_publishing) and _need_not_wait(storage.tpc_begin))
+            bool(self.own_publishing) and _need_not_wait(storage.tpc_vote))
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records()

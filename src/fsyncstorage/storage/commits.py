@@ -2,27 +2,66 @@
 
 A commit's life::
 
-    tpc_begin   takes the commit lock
-    store ...   checks against what is *appended*; records are spooled
-    tpc_vote    writes the transaction behind the file's end, status 'c'
-    tpc_finish  APPENDED: writes the status, moves the end, frees the commit
-                lock; then waits: DURABLE, PUBLISHED, acknowledged
+    tpc_begin   makes a Transaction
+    store ...   checks against what is *appended*, and adds records to it
+    tpc_vote    gets its objects; checks what has changed since, reserves room
+    tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
+                waits: DURABLE, PUBLISHED, acknowledged
 
-`_begun` is the transaction that has the commit lock, or None.  What is called
-here belongs to it, until the append hands it to the pipeline.  It sees what is
-appended (`_pos`, `_index`, `_file`); everybody else sees what is published
-(`_view`).
+Begin and store take no lock.  A vote takes one of two paths, and the finish
+goes on with it.
 
-Locks, in the order in which they are taken: the commit lock (begin to append;
-no sync and no wait for another's sync under it, I2); then either `_lock` (what
-changes together: `_begun` and the commit lock, the index and the end), or the
-publisher's lock (under the commit lock only for what needs no sync).  The
-flusher's mutex is a leaf below all.
+The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 
-Left to others: the transaction (transaction), its records (records), the
-pipeline's states (pipeline), syncing (flusher), making visible (publisher),
-opening, closing and reading (storage).
+1. vote: wait for its objects: those that it writes for itself alone, those
+   that it has read together with other readers (commit.turns);
+2. check what was stored and read before the objects were its own;
+3. reserve the bytes that it will write, on the disk and of the quota;
+4. make the contents of its blobs durable.  It is voted, holds its objects, and
+   nothing else (I12); the file was not touched;
+5. finish: take the append lock; give the tid and the place in the file;
+6. give the blobs their names;
+7. write, once, with the status that counts where its seal vouches for it;
+8. the index and the pipeline get it: it is appended;
+9. let go of the append lock, then of the objects.
+
+The *exclusive path*, for what no other may come before or beside: undo and
+restore, whose records point to places in the file; a tid that was given; what
+is too large to be written under the append lock; and all, where no room can be
+reserved on the disk (`_vote_alone`, `_append_voted`):
+
+1. vote: wait until nobody else is voted;
+2. check, or work out again, what changed since;
+3. make the contents of its blobs durable; take the append lock;
+4. give the tid; write it behind the end of the file, with status 'c'.  It is
+   voted, and keeps the lock;
+5. finish: give the blobs their names; write the status that counts;
+6. the index and the pipeline get it; let go of the append lock, then of all.
+
+The *two-sync path* is either of them with the status left as 'c': the leader
+syncs, writes the status, and syncs again (`_sync_batch`).  So are committed
+what the policy `two-sync` has, what has blobs, what has no seal, and what
+stands where something was cut off.
+
+`_begun` has the transactions that were begun, by the id of the caller's
+object.  They see what is appended (`_pos`, `_index`, `_file`); everybody else
+sees what is published (`_view`).  When the caller's object is gone without an
+end, whoever comes next ends its transaction: the flusher's thread, or the next
+begin.
+
+Locks, in the order in which they are taken: the objects, all at once or alone;
+the append lock (`_commit_lock`; no sync, no wait for another's sync and no
+code of users under it, I2); then `_lock` (what changes together: the index and
+the end).  The publisher's lock is taken with none of these held.  The mutexes
+of turns, reserve and flusher are leaves.
+
+Left to others: the transaction (transaction), its records (records), who has
+which object (commit.locks), the pipeline's states (pipeline), syncing
+(flusher), making visible (publisher), opening, closing and reading (storage).
 """
+
+import contextlib
+import logging
 
 from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import ReadOnlyError
@@ -40,6 +79,8 @@ from .records import Records
 from .transaction import STATUS_OFFSET
 from .transaction import Transaction
 
+logger = logging.getLogger(__name__)
+
 # A transaction that is new, or the copy of one of a packed file.  Of any other
 # status, it would be unfinished, undone or damaged at the next opening.
 STATUSES = b' ', b'p'
@@ -48,9 +89,9 @@ STATUSES = b' ', b'p'
 class AsyncFinish:
     """Given to `tpc_finish` in the place of `f`: append now, tell me later.
 
-    `tpc_finish` returns the tid as soon as the transaction is appended and the
-    commit lock is free.  When it is durable (as the policy says), whoever owns
-    the publishing calls `publish(tid)`, and then `done(tid, error)`.
+    `tpc_finish` returns the tid as soon as the transaction is appended and has
+    let go of its objects.  When it is durable (as the policy says), whoever
+    owns the publishing calls `publish(tid)`, and then `done(tid, error)`.
 
     It travels in the argument because storage wrappers (zlib, encryption) hand
     that on.
@@ -64,18 +105,17 @@ class AsyncFinish:
 class Commits(Records):
 
     _closed_because = 'is closed'
-    #: The transaction that has the commit lock.
-    _begun = None
     #: How many transactions had no room for a seal.
     _unsealable = 0
+    #: Something is written behind the end, or was, and is not appended.
+    _has_tail = False
     #: What was written from here on was cut back.  Until something behind it
     #: is durable, a power cut can show parts of it.
     _cut_back_to = -1
 
-    # A transaction, until it is appended
+    # Begin
 
-    def tpc_begin(self, transaction, tid=None, status=' ', wait=True):
-        """Take the commit lock; `wait`: else Occupied, if it is taken."""
+    def tpc_begin(self, transaction, tid=None, status=' '):
         if self._closed:
             raise self._is_closed()
         status_byte = as_bytes(status)
@@ -84,45 +124,36 @@ class Commits(Records):
                 f'a transaction cannot have the status {status!r}')
         if self._is_read_only:
             raise ReadOnlyError()
-        if transaction is not None and transaction is self._transaction:
+        if self._dropped:
+            self._end_dropped()
+        if id(transaction) in self._begun:
             raise StorageTransactionError(
                 'Duplicate tpc_begin calls for same transaction')
-        if not self._commit_lock.acquire(blocking=wait):
-            raise Occupied
-        try:
-            under_way = self._new_transaction(transaction, tid, status_byte)
-            with self._lock:  # the one before may not be through with this
-                self._begun = under_way
-        except BaseException:
-            # A tid that was refused, or not used, holds up no later one.
-            self._last_given = self._flusher.appended.tid
-            with self._lock:
-                self._begun = self._commit_lock.release()
-            raise
-
-    #: A wrapper's own `tpc_begin` has no such mark.
-    tpc_begin.need_not_wait = True  # type: ignore[attr-defined]
-
-    def _new_transaction(self, metadata, tid, status):
         self._refuse_when_stopped()
+        if tid is not None:
+            tid = TimeStamp(tid).raw()
+            self._refuse_unless_later(tid)
+        under_way = Transaction(
+            transaction, tid, status_byte, self._checksums, self._home,
+            self._stored_blobs(), self._file, self._flusher.pipeline.appended,
+            self._note_drop)
+        under_way.alone = tid is not None
+        self._unsealable += self._checksums and not under_way.sealed
+        self._begun[under_way.key] = under_way
+
+    def _stored_blobs(self):
+        if self.blob_dir:
+            return blobs.Stored(self.fshelper, self._durable_directories)
+        return None
+
+    def _refuse_unless_later(self, tid):
         last = self._flusher.appended.tid
-        if tid is None:
-            self._last_given = newTid(self._last_given)
-        else:
-            self._last_given = TimeStamp(tid).raw()
-        if self._last_given <= last:
+        if tid <= last:
             raise StorageTransactionError(
-                f'the transaction id {self._last_given.hex()} is not later'
+                f'the transaction id {tid.hex()} is not later'
                 f' than {last.hex()}, the last one. (Where the ids of a'
                 ' database do not rise, move its files, not its'
                 ' transactions)')
-        under_way = Transaction(
-            metadata, self._last_given, status, self._pos, self._checksums,
-            self._home)
-        self._unsealable += self._checksums and not under_way.sealed
-        if self.blob_dir:
-            under_way.blobs = self._no_blobs()
-        return under_way
 
     def _is_closed(self):
         return ValueError(f'{self._file_name} {self._closed_because}')
@@ -134,10 +165,10 @@ class Commits(Records):
             self._flusher.refuse_when_stopped()
 
     def _check_transaction(self, transaction, call):
-        under_way = self._begun
-        if under_way is None or transaction is not under_way.metadata:
+        under_way = self._begun.get(id(transaction))
+        if under_way is None or under_way.caller() is not transaction:
             raise StorageTransactionError(
-                f'{call} called with a transaction that is not the one in'
+                f'{call} called with a transaction that is not in'
                 ' progress (it was not begun, or is finished or aborted)')
         return under_way
 
@@ -146,30 +177,110 @@ class Commits(Records):
         """It may take its time under the locks of the storage."""
         return self._pack_is_in_progress
 
-    def _no_blobs(self, **options):
-        return blobs.Placed(
-            self.fshelper, self._durable_directories, **options)
+    # Vote
 
-    def tpc_vote(self, transaction):
-        """Write the transaction behind the end of the file, unfinished.
+    def tpc_vote(self, transaction, wait=True):
+        """All that can fail; `wait`: for its turn.  Else, if it is not at
+        once, Occupied.
 
-        Only the holder of the commit lock writes there, and nobody else reads
-        there: this needs no other lock, however long it takes.
+        Return the oids whose conflicts were resolved.
         """
         under_way = self._check_transaction(transaction, 'tpc_vote')
+        if under_way.voted:
+            raise StorageTransactionError(
+                'tpc_vote called twice for the same transaction')
         self._refuse_when_stopped()
         try:
-            under_way.write(self._file, self._flusher.durable.end)
+            if (under_way.alone or under_way.is_large
+                    or not self._reserve.is_real):
+                self._vote_alone(under_way, wait)
+            else:
+                self._vote_for_its_objects(under_way, wait)
+            under_way.voted = True
         except BaseException:
-            self._cut_back(under_way)
+            self._let_go(under_way)
             raise
         return under_way.resolved
 
-    # What was begun can be taken back
+    #: A wrapper's own `tpc_vote` has no such mark.
+    tpc_vote.need_not_wait = True  # type: ignore[attr-defined]
 
-    def _cut_back(self, under_way):
-        """Leave nothing behind the end of the file."""
-        under_way.end = 0
+    def _vote_for_its_objects(self, under_way, wait):
+        at_once = self._turns.ask(under_way, under_way.last, under_way.read)
+        if not at_once:
+            self._refuse_to_wait(wait)
+            self._check_again(under_way)  # it may be known to lose
+            self._wait_for_its_turn(under_way)
+        self._check_again(under_way)
+        self._reserve_room(under_way)
+        if under_way.blobs:
+            self._prepare_blobs(under_way)
+
+    def _vote_alone(self, under_way, wait):
+        if not self._turns.ask_alone(under_way):
+            self._refuse_to_wait(wait)
+            self._wait_for_its_turn(under_way)
+        self._bring_up_to_date(under_way)
+        under_way.keeps_file = self._commit_lock.acquire(blocking=wait)
+        self._refuse_to_wait(under_way.keeps_file)
+        self._refuse_when_stopped()
+        self._bring_up_to_date(under_way)  # a pack may have come between
+        self._leave_no_tail()
+        tid = self._new_tid(under_way)
+        self._reserve_room(under_way)
+        self._write(under_way, tid, counts=False)
+
+    def _bring_up_to_date(self, under_way):
+        self._work_out_again(under_way)
+        self._check_again(under_way)
+        if under_way.blobs:
+            self._prepare_blobs(under_way)
+
+    @staticmethod
+    def _refuse_to_wait(wait):
+        if not wait:
+            raise Occupied
+
+    def _wait_for_its_turn(self, under_way):
+        if not self._turns.wait(under_way):
+            self._refuse_when_stopped()
+            raise StorageTransactionError(
+                'the transaction was aborted while its vote waited')
+
+    def _reserve_room(self, under_way):
+        length = under_way.length
+        self._reserve.promise(under_way, length)
+        if (self._quota is not None and under_way.records
+                and under_way.records[-1].origin is None):
+            # Its own bytes are among those that were promised.
+            self._refuse_beyond_quota(
+                under_way, self._reserve.total - length)
+
+    def _prepare_blobs(self, under_way):
+        under_way.blobs.prepare(self.durability.policy.name != 'none')
+
+    # The file; the append lock is held
+
+    def _new_tid(self, under_way):
+        tid = under_way.given_tid or newTid(self._last_given)
+        self._refuse_unless_later(tid)
+        self._last_given = tid
+        return tid
+
+    def _write(self, under_way, tid, counts):
+        """At the end of the file."""
+        file = self._file
+        if under_way.keeps_file or under_way.file is not file:
+            for record in under_way.records:
+                record.previous = self._index.get(record.oid, 0)
+        self._has_tail = True
+        under_way.write(
+            file, tid, self._pos, self._flusher.durable.end, counts)
+
+    def _leave_no_tail(self):
+        """What was written and not appended is cut off again."""
+        if not self._has_tail or self._closed:
+            return
         self._cut_back_to = self._pos
         try:
             self._file.truncate(self._pos)
@@ -177,24 +288,58 @@ class Commits(Records):
             # What stays there could be taken for a transaction.
             self._flusher.stop_writing(
                 f'the file could not be cut back to {self._pos} ({error})')
+        else:
+            self._reserve.renew()
+        self._has_tail = False
+
+    # Abort
 
     def tpc_abort(self, transaction):
-        with self._lock:
-            under_way = self._begun
-            if under_way is None or transaction is not under_way.metadata:
-                return
-            try:
-                # Whatever goes wrong, the lock must not be freed twice.
-                self._begun = None
-                if under_way.end and not self._closed:
-                    self._cut_back(under_way)
-                if under_way.blobs is not None:
-                    under_way.blobs.take_back()
-            finally:
-                self._commit_lock.release()
-        under_way.close()  # it may take its time, and be interrupted
+        under_way = self._begun.get(id(transaction))
+        if under_way is not None and under_way.caller() is transaction:
+            self._end(under_way)
 
-    # From append to acknowledgement
+    def _end(self, under_way):
+        """It has nothing any more; of one that was not appended, nothing
+        remains.  May be called again when interrupted."""
+        try:
+            if under_way.blobs is not None:
+                under_way.blobs.take_back()
+        finally:
+            self._let_go(under_way)
+            under_way.close()
+            if self._begun.get(under_way.key) is under_way:
+                del self._begun[under_way.key]
+
+    def _let_go(self, under_way):
+        """Of its objects and its room, and of the append lock."""
+        if under_way.keeps_file:
+            self._leave_no_tail()
+            under_way.keeps_file = self._commit_lock.release()
+        self._reserve.let_go(under_way)
+        self._turns.let_go(under_way)
+
+    def _note_drop(self, caller):
+        """Nobody has the caller's object any more.
+
+        In any thread, at any line: so somebody else ends the transaction.
+        """
+        self._dropped.append(caller)
+        self._flusher.wake()
+
+    def _end_dropped(self):
+        while self._dropped:
+            with contextlib.suppress(IndexError):  # another thread was quicker
+                caller = self._dropped.popleft()
+                for under_way in list(self._begun.values()):
+                    if under_way.caller is caller:
+                        logger.warning(
+                            '%s: a transaction was dropped, neither finished'
+                            ' nor aborted; what it held is free now',
+                            self._file_name)
+                        self._end(under_way)
+
+    # Finish: from append to acknowledgement
 
     def tpc_finish(self, transaction, f=None):
         """Append; then return when the policy says so.
@@ -202,37 +347,67 @@ class Commits(Records):
         With an AsyncFinish for `f`, return at once.
         """
         under_way = self._check_transaction(transaction, 'tpc_finish')
-        if not under_way.end:
+        if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
-        commit = self._commit(under_way, f)
         try:
             try:
-                self._append(under_way, commit)
-                if not commit.promised:
-                    # Before the next committer may contend for the locks.
-                    self._publisher.offer(self._flusher, tell=False)
+                if under_way.keeps_file:
+                    self._append_voted(under_way, f)
+                else:
+                    self._append_once(under_way, f)
             finally:
-                self._leave(under_way)
-            if self._flusher.untold:
-                self._publisher.tell(self._flusher)
-            if commit.on_done is None:
+                self._end(under_way)
+            commit = under_way.commit
+            if not commit.promised and not commit.settled:
+                self._publisher.offer(self._flusher)
+            if commit.on_done is None and not commit.settled:
                 self._flusher.wait(commit)
         except BaseException:
-            self._flusher.abandon(commit)
+            if under_way.commit is not None:
+                self._flusher.abandon(under_way.commit)
             raise
         if commit.error is not None and commit.on_done is None:
             raise commit.error
         return commit.tid
 
+    def _append_once(self, under_way, f):
+        """Give it its place, and write all of it."""
+        with self._commit_lock:
+            try:
+                self._refuse_when_stopped()
+                if self._has_tail:
+                    self._leave_no_tail()
+                tid = self._new_tid(under_way)
+                commit = self._commit(under_way, tid, self._pos, f)
+                if under_way.blobs:
+                    self._name_blobs(under_way, commit)
+                counts = under_way.sealed and not commit.status_last
+                self._write(under_way, tid, counts)
+                if not counts and not commit.status_last:
+                    self._write_status(commit)
+                self._append(under_way, commit)
+            except BaseException:
+                self._leave_no_tail()
+                raise
+
+    def _append_voted(self, under_way, f):
+        """It is in its place, and lacks its status; we have the lock."""
+        self._refuse_when_stopped()
+        commit = self._commit(under_way, under_way.tid, under_way.start, f)
+        if under_way.blobs:
+            self._name_blobs(under_way, commit)
+        if not commit.status_last:
+            self._write_status(commit)
+        self._append(under_way, commit)
+
+    def _name_blobs(self, under_way, commit):
+        with self._lock:  # a pack removes empty directories under it
+            keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
+        if commit.blobs is not None:
+            commit.blobs.add(keys)
+
     def _append(self, under_way, commit):
         """The transaction becomes part of the file."""
-        try:
-            self._refuse_when_stopped()
-            if not commit.status_last:
-                self._write_status(commit)
-        except BaseException:
-            self.tpc_abort(under_way.metadata)  # cuts it off again
-            raise
         try:
             self._advance(under_way, commit)
         except WritingStopped as error:
@@ -243,29 +418,24 @@ class Commits(Records):
             self._advance(under_way, commit)
             raise
 
-    def _leave(self, under_way):
-        """Free the commit lock, if that was not done."""
-        with self._lock:  # the next one sets what is cleared here
-            if self._begun is under_way:
-                # In one line: whoever sees the one sees the other.
-                self._begun = self._commit_lock.release()
-        under_way.close()  # it may take its time, and be interrupted
-
-    def _commit(self, under_way, f):
+    def _commit(self, under_way, tid, start, f):
         """What the pipeline needs to know of the transaction."""
         policy = self.durability.policy
-        commit = Commit(under_way.tid, under_way.start, under_way.end,
-                        under_way.status, policy.promises)
+        commit = under_way.commit = Commit(
+            tid, start, start + under_way.length, under_way.status,
+            policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
             commit.orphan = True
         else:
             commit.on_publish = f
         if under_way.blobs and policy.name != 'none':
-            commit.blobs = under_way.blobs
+            commit.blobs = blobs.Placed(
+                self.fshelper, self._durable_directories, names_only=True)
         sealed = under_way.sealed
         sound = sealed and self._cut_back_to < 0  # nearly always
-        if commit.blobs or not sound and self._may_look_whole(sealed):
+        if (commit.blobs is not None
+                or not sound and self._may_look_whole(sealed)):
             # Its status is written when all of it is durable, and whatever
             # the policy, it is acknowledged only then.
             commit.promised = commit.status_last = True
@@ -297,9 +467,10 @@ class Commits(Records):
                 self._checkpoints.snapshot.about_to_change(under_way.places)
             self._index.update(under_way.places)
             self._pos = commit.end
+            self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`
-                self._unsynced_blobs.add(under_way.blobs)
-            under_way.blobs = None  # an abort would take them back
+                self._unsynced_blobs.add(under_way.blob_keys)
+            under_way.blobs = None  # `_end` would take them back
             self._flusher.append(commit)
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()

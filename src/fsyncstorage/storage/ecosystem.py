@@ -41,8 +41,9 @@ class Ecosystem:
     @property
     def _transaction(self):
         """For BaseStorage.tpc_transaction, and servers that know no other."""
-        under_way = self._begun
-        return None if under_way is None else under_way.metadata
+        for under_way in reversed(list(self._begun.values())):
+            return under_way.metadata  # of the last one
+        return None
 
     # For upstream's tests, which save and read the index in between, and
     # count how often it was saved.

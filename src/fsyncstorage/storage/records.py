@@ -1,7 +1,9 @@
 """What a transaction stores, deletes, restores and undoes.
 
-Each record is checked against what is *appended* (I6), and goes into the
-transaction that is under way; nothing is written to the file yet.
+Each record is checked against what is *appended* (I6), and goes into its
+transaction.  No lock is held for that, so that others may append meanwhile:
+the vote, which holds the objects, checks once more what has changed since
+(`_check_again`).  A conflict that is there already is told at once.
 
 A transaction that conflicts with one that is not published yet is aborted, and
 hears of it when that is published: see `_give_way`.
@@ -12,6 +14,8 @@ unpickled to resolve a conflict (conflicts).
 """
 
 import contextlib
+import itertools
+import operator
 import shutil
 from base64 import decodebytes
 
@@ -37,6 +41,7 @@ from ..reading import check_oid
 from ..reading import pread_cached
 from ..reading import read_header
 from . import undo
+from .transaction import Record
 
 # New oids are counted on from the highest one that was stored: behind this one
 # 2**56 are left.
@@ -47,8 +52,22 @@ LONGEST_OF_A_BLOB = 256
 
 NO_BLOBS = (
     'this storage has no blob-dir, and keeps no blobs. (A BlobStorage, or'
-    ' <blobstorage>, cannot wrap it: it assumes that the commit lock is held'
-    ' until a commit is synced. Use the blob-dir of the storage itself)')
+    ' <blobstorage>, cannot wrap it: it assumes that one commit is under way'
+    ' at a time. Use the blob-dir of the storage itself)')
+
+
+class Undo:
+    """Of the transaction with that tid: where records come from."""
+
+    def __init__(self, tid):
+        self.tid = tid
+
+
+class Restored:
+    """The data are those of the transaction with that tid, if not None."""
+
+    def __init__(self, tid):
+        self.tid = tid
 
 
 class Records:
@@ -60,16 +79,19 @@ class Records:
 
     @property
     def _appended(self):
-        """What the commit machinery sees (I6); the commit lock is held."""
+        """What the commit machinery sees (I6)."""
         if self._flusher is None:  # only read
             return self._view
-        return View(self._file, self._index, self._pos,
-                    self._flusher.appended.tid)
+        with self._lock:  # a pack replaces all of it
+            return View(self._file, self._index, self._pos,
+                        self._flusher.appended.tid)
 
     def _under_way(self, transaction):
         """The Transaction of the caller, who must have begun it."""
-        under_way = self._begun
-        if under_way is None or transaction is not under_way.metadata:
+        if self._closed:
+            raise self._is_closed()
+        under_way = self._begun.get(id(transaction))
+        if under_way is None or under_way.caller() is not transaction:
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
@@ -103,19 +125,28 @@ class Records:
             self._refuse_blob(data)
         if oid > self._oid:
             self.set_max_oid(oid)
-        previous = self._index.get(oid, 0)
+        view = self._view
+        previous = view.index.get(oid, 0)
+        committed = original = None
         if previous:
-            committed = read_header(self._file, previous, oid)[1]
+            committed = read_header(view.file, previous, oid)[1]
             if committed != oldserial:
-                try:
-                    data = self.tryToResolveConflict(
-                        oid, committed, oldserial, data)
-                except ConflictError:
-                    self._give_way(transaction, committed)
-                    raise
-                under_way.resolved.append(oid)
-        place = under_way.add(oid, under_way.tid, previous, data)
-        self._refuse_beyond_quota(place)
+                original, data = data, self._merged(
+                    under_way, oid, committed, oldserial, data)
+        under_way.add(Record(
+            oid, data, previous, committed, oldserial, original))
+        if self._quota is not None:
+            self._refuse_beyond_quota(under_way, self._reserve.total)
+
+    def _merged(self, under_way, oid, committed, oldserial, data):
+        """The data that come of a conflict."""
+        try:
+            data = self.tryToResolveConflict(oid, committed, oldserial, data)
+        except ConflictError:
+            self._give_way(under_way, committed)
+            raise
+        under_way.resolved.append(oid)
+        return data
 
     def _refuse_blob(self, data):
         """It comes from a BlobStorage that was put around this storage.
@@ -128,17 +159,20 @@ class Records:
         if blobrecord.is_of_blob(data):
             raise Unsupported(NO_BLOBS)
 
-    def _refuse_beyond_quota(self, place):
-        if self._quota is not None and place > self._quota:
+    def _refuse_beyond_quota(self, under_way, others):
+        """`others`: so many bytes were promised to other transactions."""
+        place = self._pos + others + under_way.offset_of_last_record
+        if place > self._quota:
             raise FileStorageQuotaError('The storage quota has been exceeded.')
 
     def store_is_plain(self, oid, serial):
         """Would its store neither conflict nor wait for the disk?
 
-        Whoever has the commit lock may know better.
+        The vote may know better.
         """
-        position = self._index.get(oid, 0)
-        descriptor = self._file.descriptor
+        view = self._view
+        position = view.index.get(oid, 0)
+        descriptor = view.file.descriptor
         try:
             return not position or pread_cached(
                 descriptor.number, DATA_HDR_LEN, position
@@ -149,17 +183,23 @@ class Records:
     def deleteObject(self, oid, oldserial, transaction):
         under_way = self._under_way(transaction)
         self._refuse_oid(oid)
-        previous = self._index.get(oid, 0)
+        view = self._view
+        previous = view.index.get(oid, 0)
+        self._refuse_deletion(under_way, oid, oldserial, view, previous)
+        under_way.add(Record(
+            oid, b'', previous, oldserial, oldserial))
+        if self._quota is not None:
+            self._refuse_beyond_quota(under_way, self._reserve.total)
+
+    def _refuse_deletion(self, under_way, oid, oldserial, view, previous):
         if not previous:
             # Deleted, perhaps by what is not published.
-            self._give_way(transaction, self._flusher.appended.tid)
+            self._give_way(under_way, self._flusher.appended.tid)
             raise POSKeyError(oid)
-        committed = read_header(self._file, previous, oid)[1]
+        committed = read_header(view.file, previous, oid)[1]
         if committed != oldserial:
-            self._give_way(transaction, committed)
+            self._give_way(under_way, committed)
             raise ConflictError(oid=oid, serials=(committed, oldserial))
-        place = under_way.add(oid, under_way.tid, previous, b'')
-        self._refuse_beyond_quota(place)
 
     def restore(self, oid, serial, data, version, prev_txn, transaction):
         """What was committed in another storage, without questions.
@@ -175,9 +215,11 @@ class Records:
             self._refuse_data(data)
         if oid > self._oid:
             self.set_max_oid(oid)
+        under_way.alone = True
         back = self._place_of_same(prev_txn, oid, data)
-        under_way.add(oid, serial, self._index.get(oid, 0),
-                      b'' if back or data is None else data, back)
+        under_way.add(Record(
+            oid, data or b'', serial=serial, back=back,
+            origin=Restored(prev_txn)))
 
     def _place_of_same(self, tid, oid, data):
         """The record of the object in that transaction, if it has these data;
@@ -190,20 +232,64 @@ class Records:
             data)
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
-        self._check_transaction(transaction, 'checkCurrentSerial')
-        position = self._index.get(oid, 0)
+        under_way = self._check_transaction(transaction, 'checkCurrentSerial')
+        if under_way.voted:
+            raise StorageTransactionError(
+                'a transaction that was voted checks no more serials')
+        check_oid(oid)
+        self._refuse_unless_current(under_way, oid, serial)
+        under_way.read[oid] = serial
+
+    def _refuse_unless_current(self, under_way, oid, serial):
+        view = self._view
+        position = view.index.get(oid, 0)
         if position:
-            _, tid, _, _, _, length = read_header(self._file, position, oid)
+            _, tid, _, _, _, length = read_header(view.file, position, oid)
             if tid == serial and length:
                 return  # mostly
         try:
             committed = self._appended.get_tid(oid)
         except POSKeyError:  # deleted, perhaps by what is not published
-            self._give_way(transaction, self._flusher.appended.tid)
+            self._give_way(under_way, self._flusher.appended.tid)
             raise
         if committed != serial:
-            self._give_way(transaction, committed)
+            self._give_way(under_way, committed)
             raise ReadConflictError(oid=oid, serials=(committed, serial))
+
+    # Once more, at the vote
+
+    def _check_again(self, under_way):
+        """Has any of its objects changed since it was stored or read?"""
+        appended = self._flusher.pipeline.appended
+        if under_way.known_to is appended:
+            return  # nothing was appended since
+        view = self._view
+        for record in under_way.records:
+            position = view.index.get(record.oid, 0)
+            if record.origin is None and (
+                    position != record.previous
+                    or under_way.file is not view.file):
+                self._check_record_again(under_way, record, view, position)
+        under_way.file = view.file
+        for oid, serial in under_way.read.items():
+            self._refuse_unless_current(under_way, oid, serial)
+        under_way.known_to = appended
+
+    def _check_record_again(self, under_way, record, view, position):
+        oid, oldserial = record.oid, record.oldserial
+        if not record.length:
+            self._refuse_deletion(under_way, oid, oldserial, view, position)
+        elif position:
+            committed = read_header(view.file, position, oid)[1]
+            if committed not in (record.base, oldserial):
+                changed = record.data
+                if record.original is not None:
+                    changed = record.original
+                under_way.resolved_again(record, self._merged(
+                    under_way, oid, committed, oldserial,
+                    under_way.read_data(changed)))
+                record.base = committed
+        record.previous = position
 
     # Blobs
 
@@ -211,49 +297,76 @@ class Records:
                   transaction):
         assert not version, "Versions aren't supported."
         self.store(oid, oldserial, data, '', transaction)
-        under_way = self._under_way(transaction)
-        self._place_blob(under_way, oid, under_way.tid, blobfilename)
+        self._take_blob(self._under_way(transaction), oid, None, blobfilename)
 
     def restoreBlob(self, oid, serial, data, blobfilename, prev_txn,
                     transaction):
         self.restore(oid, serial, data, '', prev_txn, transaction)
         under_way = self._under_way(transaction)
-        self._place_blob(under_way, oid, serial, blobfilename)
+        self._take_blob(under_way, oid, serial, blobfilename)
         return under_way.tid
 
-    def _place_blob(self, under_way, oid, serial, path):
+    def _take_blob(self, under_way, oid, serial, path):
         if under_way.blobs is None:
             raise Unsupported(NO_BLOBS)
-        with self._lock:  # a pack removes empty directories under it
-            under_way.blobs.put(path, oid, serial)
+        under_way.blobs.take(path, oid, serial)
 
     # Undo
 
     def undo(self, transaction_id, transaction):
-        self._refuse_undo_in_a_pack()
+        """Return the tid, which is not known yet, and the oids.
+
+        What comes of it is worked out now, and again by the vote, if anything
+        was appended meanwhile.
+        """
         under_way = self._under_way(transaction)
-        try:
-            records = self._undone(
-                decodebytes(transaction_id + b'\n'), under_way)
-        except (UndoError, ConflictError):
-            self._give_way(transaction, self._flusher.appended.tid)
-            raise
-        for record in records:
-            under_way.add(record.oid, under_way.tid, record.previous,
-                          record.data, record.back)
+        under_way.alone = True
+        records = self._undo(
+            under_way, Undo(decodebytes(transaction_id + b'\n')))
         return under_way.tid, list(dict.fromkeys(
             record.oid for record in records))
 
-    def _undone(self, tid, under_way):
-        """The records; with their blobs in place."""
+    def _undo(self, under_way, origin):
+        self._refuse_undo_in_a_pack()
         view = self._appended
-        records = undo.records(
-            view, under_way, undo.find_transaction(view, tid, True),
-            self.tryToResolveConflict)
+        try:
+            records = undo.records(
+                view, under_way,
+                undo.find_transaction(view, origin.tid, True),
+                self.tryToResolveConflict)
+            for record in records:
+                if record.back:
+                    self._copy_blob(view, under_way, record)
+        except (UndoError, ConflictError):
+            self._give_way(under_way, self._flusher.appended.tid)
+            raise
         for record in records:
-            if record.back:
-                self._copy_blob(view, under_way, record)
+            under_way.add(Record(
+                record.oid, record.data, back=record.back, origin=origin))
         return records
+
+    def _work_out_again(self, under_way):
+        """Undo and restore once more, unless nothing was appended since.
+
+        It is alone: nobody else appends.
+        """
+        if under_way.known_to is not self._flusher.pipeline.appended:
+            for origin, records in itertools.groupby(
+                    under_way.start_over(),
+                    operator.attrgetter('origin')):
+                if isinstance(origin, Undo):
+                    self._undo(under_way, origin)
+                    continue
+                for record in records:
+                    under_way.add_again(record, 0 if origin is None else
+                                        self._place_again(under_way, record))
+        elif any(isinstance(record.origin, Undo)
+                 for record in under_way.records):
+            self._refuse_undo_in_a_pack()
+
+    def _place_again(self, under_way, record):
+        data = under_way.read_data(record.data) if record.stored else None
+        return self._place_of_same(record.origin.tid, record.oid, data)
 
     def _copy_blob(self, view, under_way, record):
         """If the record points back to one of a blob: for each record of a
@@ -269,7 +382,7 @@ class Records:
             path = mktemp(dir=self.fshelper.temp_dir)
             try:
                 shutil.copyfile(source, path)
-                self._place_blob(under_way, record.oid, under_way.tid, path)
+                self._take_blob(under_way, record.oid, None, path)
             except BaseException:
                 datafile.remove_if_there(path)
                 raise
@@ -313,16 +426,16 @@ class Records:
             conflicts.check(self._crs_untransform_record_data(
                 self.loadSerial(oid, old_serial)))
 
-    def _give_way(self, transaction, tid):
+    def _give_way(self, under_way, tid):
         """We conflict with the transaction of that tid (I6).
 
         If it is not published, a retry would not see it, and conflict again.
-        So wait for it; but first give up the commit lock: a transaction that
-        is doomed holds up nobody.  An event loop that owns the publishing does
+        So wait for it; but first let go of everything: a transaction that is
+        doomed holds up nobody.  An event loop that owns the publishing does
         not wait.
         """
         if tid > self._view.tid:
-            self.tpc_abort(transaction)
+            self._end(under_way)
             if self._publisher.owned:
                 raise Unpublished(tid)
             self._flusher.wait_for(tid)

@@ -14,9 +14,11 @@ What is used of stock's inside was read from ZODB 6.4;
 tests/test_stock_hooks.py fails when it moves.
 """
 
+import collections
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable
 
 import zc.lockfile
@@ -35,12 +37,15 @@ from ZODB.POSException import POSKeyError
 from zope.interface import alsoProvides
 from zope.interface import implementer
 
+from .. import blobs
 from .. import datafile
 from .. import durability as policies
 from .. import forks
 from .. import leftovers
 from .. import packing
 from ..checkpoints import Checkpoints
+from ..commit.reserve import Reserve
+from ..commit.turns import Turns
 from ..errors import WritingStopped
 from ..flusher import Flusher
 from ..pipeline import Point
@@ -52,6 +57,7 @@ from ..unsynced import Mark
 from . import opening
 from .commits import Commits
 from .ecosystem import Ecosystem
+from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +143,11 @@ class FsyncStorage(
         self.pack_keep_old = pack_keep_old
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
+        #: The transactions that were begun, by the id of the caller's object.
+        self._begun: dict[int, Transaction] = {}
+        #: Of callers whose objects are gone.
+        self._dropped: collections.deque[weakref.ref] = collections.deque()
+        self._turns = Turns()
         self._swapping = threading.Lock()
         try:
             opening.prepare(file_name, create, read_only, blob_dir)
@@ -187,6 +198,7 @@ class FsyncStorage(
         self.may_have_lost = self._unsynced.found
         if self._is_read_only:
             return
+        self._reserve = Reserve(self._file, lambda: self._pos)
         self._file.sync()
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
@@ -194,7 +206,8 @@ class FsyncStorage(
         if self.blob_dir:
             #: Of transactions that were acknowledged without them (`none`):
             #: they are synced before the next sync of the data.
-            self._unsynced_blobs = self._no_blobs(removable=True)
+            self._unsynced_blobs = blobs.Placed(
+                self.fshelper, self._durable_directories, removable=True)
             if self._unsynced.found:  # the data were synced just now
                 opening.sync_unsynced_blobs(
                     self._unsynced_blobs, self._view, self._index_position,
@@ -204,7 +217,7 @@ class FsyncStorage(
         self._checkpoints = Checkpoints(self, index_checkpoint)
         self._flusher = Flusher(
             self._file_name, opened, self.durability,
-            self._sync_batch, self._publisher.offer)
+            self._sync_batch, self._publisher.offer, self._end_dropped)
         if self._index_position == FIRST:
             self._checkpoints.write_or_warn()
         self._checkpoints.start(self._index_position)
@@ -216,6 +229,7 @@ class FsyncStorage(
             if self._closed:
                 return
             self._closed = True
+        self._turns.end()
         try:
             if self._flusher is not None:
                 self._publisher.owned_by(None)
@@ -224,6 +238,10 @@ class FsyncStorage(
                 self._flusher.sync_to(self._pos)
                 self._unsynced.remove(self._flusher.appended.tid)
                 self._checkpoints.write_or_warn()
+                if self._commit_lock.acquire(blocking=False):
+                    # Nobody writes; else the next opening does it.
+                    self._reserve.give_back()
+                    self._commit_lock.release()
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
@@ -238,8 +256,8 @@ class FsyncStorage(
             self._flusher.close()
         if self._spare is not None:
             self._spare.close()
-        if self._begun is not None:
-            self._begun.close()
+        for under_way in list(self._begun.values()):
+            under_way.close()
         for resource in self._file, self._lock_file:
             if resource is not None:
                 resource.close()
@@ -259,9 +277,9 @@ class FsyncStorage(
         self._commit_lock = threading.Lock()
         self._publisher = Publisher(self._show)
         self._flusher = self._checkpoints = self._spare = None
-        if self._begun is not None:
-            self._begun.abandon()
-            self._begun = None  # to abort it would remove its blobs
+        for under_way in self._begun.values():
+            under_way.abandon()
+        self._begun = {}  # to abort them would remove their blobs
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
@@ -349,7 +367,11 @@ class FsyncStorage(
         return packing.copy_what_is_needed(storage, referencesf, stop, gc)
 
     def hold_still(self):
-        """Take the commit lock, with nothing under way (for a pack)."""
+        """Take the append lock, with nothing on its way to the disk (for a
+        pack).
+
+        What is voted by then knows no place in the file; who is alone, and
+        does, has the lock."""
         self._commit_lock.acquire()
         try:
             self._flusher.drain()
@@ -360,10 +382,11 @@ class FsyncStorage(
     def replace_file(self, file, index, end):
         """Serve from another file with the same current state.
 
-        The commit lock is held, and everything is drained and synced.
+        The append lock is held, and everything is drained and synced.
         Readers that are under way go on with the old file; with the last of
         them it is closed.
         """
+        self._reserve.give_back()
         with self._lock:
             self._file = file
             self._index = index
@@ -372,6 +395,7 @@ class FsyncStorage(
             point = Point(end, self._view.tid)
             self._flusher.rebase(point)
             self._show(point)
+        self._reserve.move(file)
 
     def sync_home(self):
         """Make the names beside the data file durable."""

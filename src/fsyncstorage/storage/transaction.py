@@ -1,27 +1,33 @@
 """One transaction, from its begin until it is appended.
 
 All that belongs to a transaction is in here: what it is called, its records,
-the blob files that it has put in place, and where it will be written.  The
-storage has nothing of it but the object, and drops that at the end.
+the objects that it has read, its blob files, and, from the moment that it is
+written, its place in the file.  The storage knows it by the caller's object
+(`metadata`), and has nothing else of it.
 
 Its states::
 
-    begun     records are added; they are spooled in memory, and from a size
-              on in a file that has no name
-    voted     `end` is set: it is in the file, with status 'c'
+    begun     records are added; their data are kept in memory, and from a
+              size on in a file that has no name
+    voted     `voted` is set: it takes no more.  It holds its objects
+    written   `tid`, `start` and `places` are set: it is in the file
 
-Whoever holds the commit lock owns it.  The records know their places, so it
-cannot be moved: nothing else may be written at `start` before it.
+Before it is written, nothing in it depends on where it will be: tid, positions
+and checksum are made in `write`.  What a record replaces or points back to is
+a position in a file that a pack may replace (`file`); whoever votes and
+finishes it sees to that (commits).
+
+Whoever makes the call with its metadata owns it: one thread at a time.
 
 Left to others: which records are allowed (records), who has the turn and what
 becomes of it (commits).
 """
 
 import contextlib
-import io
 import os
 import struct
 import tempfile
+import weakref
 import zlib
 
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -37,9 +43,13 @@ from ZODB.utils import p64
 from .. import forks
 from .. import seal
 
-# A transaction up to this size is kept in memory until its vote.
+# The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
+# A transaction with more than these is not written under the append lock, for
+# the time that it takes: see `is_large`.
+MOST_BYTES_AT_ONCE = 16 << 20
+MOST_RECORDS_AT_ONCE = 10_000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
@@ -48,24 +58,76 @@ _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
 
 
+class Record:
+    """A new revision of an object."""
+
+    __slots__ = ('oid', 'serial', 'oldserial', 'base', 'previous', 'data',
+                 'stored', 'length', 'size', 'back', 'original', 'origin',
+                 'place')
+
+    def __init__(self, oid, data, previous=0, base=None, oldserial=None,
+                 original=None, serial=None, back=0, origin=None):
+        self.oid = oid
+        #: Bytes; or where they are in the spool of the transaction.
+        self.data = data = bytes(data)
+        #: How long these are.
+        self.stored = len(data)
+        self.points_to(back)
+        #: Where the revision is that it replaces, and the serial of that.
+        self.previous, self.base = previous, base
+        #: What the caller has changed: to resolve a conflict once more.
+        self.oldserial, self.original = oldserial, original
+        #: Its own; None: that of the transaction.
+        self.serial = serial
+        #: The undo or restore that it comes from.
+        self.origin = origin
+        #: Where it is in the file, once it is written.
+        self.place = 0
+
+    def points_to(self, back):
+        #: Where the data are that it points back to; 0 if there are none.
+        self.back = back
+        #: Of the data in the file, and with all that belongs to them.
+        self.length = 0 if back else self.stored
+        self.size = DATA_HDR_LEN + (self.length or 8)
+
+
 class Transaction:
 
-    #: Where the next one begins; 0 before the vote.
-    end = 0
-    #: What it has put in place (blobs.Placed); None without a blob directory.
-    blobs = None
+    voted = False
+    #: It was asked for what only one can do at a time.
+    alone = False
+    #: The append lock is held for it, from its vote on.
+    keeps_file = None
+    #: What it has in the file: its tid, and where it begins.
+    tid = None
+    start = 0
+    #: What the pipeline has of it; and the keys of its blobs.
+    commit = blob_keys = None
 
-    def __init__(self, metadata, tid, status, start, sealed, directory):
-        """`sealed`: with a checksum, if there is room for one."""
-        #: The caller's object, by which it is known from outside.
-        self.metadata = metadata
-        self.tid = tid
+    def __init__(self, metadata, tid, status, sealed, directory, blobs,
+                 file, known_to, on_drop):
+        """`tid`: None, or the one that it must have.
+
+        `file` is where its positions are, and `known_to` is what was appended
+        when it began, or was last checked (pipeline.Point).
+        `sealed`: with a checksum, if there is room for one.  `on_drop` is
+        called when nobody has the metadata any more, in any thread.
+        """
+        self.caller = weakref.ref(metadata, on_drop)
+        #: The key by which the storage knows it.
+        self.key = id(metadata)
+        self.given_tid = tid
         #: The byte that makes it count.
         self.status = status
-        #: Where it will be written.
-        self.start = start
-        #: oid -> the place that its last record will have.
-        self.places = {}
+        #: Its blob files (blobs.Stored); None without a blob directory.
+        self.blobs = blobs
+        self.file, self.known_to = file, known_to
+        self.records = []
+        #: oid -> its last record.
+        self.last = {}
+        #: oid -> (serial, position) of what must still be current.
+        self.read = {}
         #: Oids whose conflicts were resolved.
         self.resolved = []
         self._user = as_bytes(metadata.user)
@@ -74,17 +136,20 @@ class Transaction:
         if self._extension:
             # Without the seal of another file, if it is a copy.
             self._extension = seal.strip(self._extension)
-        self._refuse_long_fields()
+        if max(len(self._user), len(self._description),
+               len(self._extension)) > LONGEST_FIELD:
+            self._refuse_long_fields()
         room = seal.room(self._extension) if sealed else 0
         self.sealed = bool(room)
-        # Records are placed behind the seal, so it needs its room now.
         self._header_length = (
             TRANS_HDR_LEN + len(self._user) + len(self._description)
             + len(self._extension) + room)
-        self._size = 0   # of the records
+        self._size = 0   # of the records in the file
+        self._kept = 0   # bytes of data that are kept
         self._directory = directory
-        self._spool = io.BytesIO()
-        self._in_memory = True
+        self._spool = None
+        #: oid -> the place of its last record in the file.
+        self.places = {}
 
     def _refuse_long_fields(self):
         for field, what in ((self._user, 'user name too long'),
@@ -93,87 +158,138 @@ class Transaction:
             if len(field) > LONGEST_FIELD:
                 raise FileStorageError(what)
 
+    @property
+    def metadata(self):
+        """The caller's object; None when nobody has it any more."""
+        return self.caller()
+
     # Records
 
-    def add(self, oid, tid, previous, data, back=0):
-        """A record; without data, one that points back to other data.
-
-        Return the place that it will have in the file.
-        """
-        if self.end:
+    def add(self, record):
+        if self.voted:
             raise StorageTransactionError(
                 'a transaction that was voted takes no more records')
-        place = self.start + self._header_length + self._size
-        length = len(data)
-        header = _record_header.pack(
-            oid, tid, previous, self.start, 0, length)
-        if self._spool.tell() != self._size:
-            # What was read, or a record or a vote that failed.
-            self._spool.seek(self._size)
-        self._spool.write(header)
-        self._spool.write(data or p64(back))
-        self._size += DATA_HDR_LEN + (length or 8)
-        self.places[oid] = place
-        if self._in_memory and self._size > SPOOL_IN_MEMORY:
-            self._spill()
-        return place
+        record.data = self._kept_data(record.data)
+        if record.original is not None:
+            record.original = self._kept_data(record.original)
+        self._add(record)
 
-    def _spill(self):
-        """A large transaction goes on in a file."""
-        file = tempfile.TemporaryFile(dir=self._directory)
-        file.write(self._spool.getbuffer())
-        self._spool = file
-        self._in_memory = False
+    def _add(self, record):
+        self.records.append(record)
+        self._size += record.size
+        self.last[record.oid] = record
 
-    def record(self, place):
-        """tid, data or b'', back pointer of a record of this transaction."""
-        spool = self._spool
-        spool.seek(place - self.start - self._header_length)
-        _, tid, _, _, _, length = _record_header.unpack(
-            spool.read(DATA_HDR_LEN))
-        content = spool.read(length or 8)
-        if length:
-            return tid, content, 0
-        return tid, b'', int.from_bytes(content, 'big')
+    def _kept_data(self, data):
+        """Bytes; or the place and the length in the spool."""
+        self._kept += len(data)
+        if self._kept <= SPOOL_IN_MEMORY:
+            return data
+        if self._spool is None:
+            self._spool = tempfile.TemporaryFile(dir=self._directory)
+            for record in self.records:
+                record.data = self._spooled(record.data)
+                if record.original is not None:
+                    record.original = self._spooled(record.original)
+        return self._spooled(data)
 
-    # The vote
+    def _spooled(self, data):
+        place = self._spool.seek(0, os.SEEK_END)
+        self._spool.write(data)
+        return place, len(data)
 
-    def write(self, file, durable):
-        """Write it into its place, with status 'c'.
-
-        `durable`: where that ends of the file which is known to be on disk.
-        """
-        length = self._header_length + self._size
-        trailer = p64(length)
-        if self._spool.seek(0, os.SEEK_END) < self._size:
+    def read_data(self, kept):
+        """Of a record, or its original."""
+        if kept.__class__ is not tuple:
+            return kept
+        place, length = kept
+        self._spool.seek(place)
+        data = self._spool.read(length)
+        if len(data) != length:
             raise StorageError('records of the transaction are lost: the file'
                                ' that they were spooled in is too short')
-        self._spool.seek(0)
-        if self._size <= COPY_CHUNK:  # one write for all
-            body = self._spool.read(self._size) + trailer
-            file.write_at(
-                self._header(length, zlib.crc32(body), durable) + body,
-                self.start)
-        else:
-            position = self.start + self._header_length
-            crc = 0
-            for chunk in self._chunks(trailer):
+        return data
+
+    def resolved_again(self, record, data):
+        """The record has other data now."""
+        if record.original is None:
+            record.original = record.data
+        kept = self._kept_data(data)
+        self._size -= record.size
+        record.data, record.stored = kept, len(data)
+        record.points_to(0)
+        self._size += record.size
+
+    def start_over(self):
+        """Return its records; it has none any more."""
+        records, self.records = self.records, []
+        self.last.clear()
+        self._size = 0
+        return records
+
+    def add_again(self, record, back=0):
+        """One that it has had, and whose data it keeps."""
+        record.points_to(back)
+        self._add(record)
+
+    # In the file
+
+    @property
+    def length(self):
+        """How many bytes of the file it will take."""
+        return self._header_length + self._size + 8
+
+    @property
+    def offset_of_last_record(self):
+        last = self.records[-1].size if self.records else 0
+        return self._header_length + self._size - last
+
+    @property
+    def is_large(self):
+        """To write it takes longer than others may be held up."""
+        return (self._size > MOST_BYTES_AT_ONCE
+                or len(self.records) > MOST_RECORDS_AT_ONCE)
+
+    def write(self, file, tid, start, durable, counts):
+        """Write it, at `start`.
+
+        `durable`: where that ends of the file which is known to be on disk.
+        `counts`: with its status; else with status 'c', for now.
+        """
+        self.tid, self.start = tid, start
+        length = self._header_length + self._size
+        status = self.status if counts else b'c'
+        body, pending, crc = [], 0, 0
+        position = start + self._header_length
+        places, at = {}, position
+        for record in self.records:
+            record.place = places[record.oid] = at
+            content = (self.read_data(record.data) if record.length
+                       else p64(record.back))
+            body.append(_record_header.pack(
+                record.oid, record.serial or tid, record.previous, start, 0,
+                record.length))
+            body.append(content)
+            size = record.size
+            at += size
+            pending += size
+            if pending > COPY_CHUNK:
+                chunk = b''.join(body)
                 file.write_at(chunk, position)
-                position += len(chunk)
                 crc = zlib.crc32(chunk, crc)
-            file.write_at(self._header(length, crc, durable), self.start)
-        self.end = self.start + length + len(trailer)
+                position += pending
+                body, pending = [], 0
+        self.places = places
+        body.append(p64(length))
+        rest = b''.join(body)
+        header = self._header(status, length, zlib.crc32(rest, crc), durable)
+        if position == start + self._header_length:  # one write for all
+            file.write_at(header + rest, start)
+        else:
+            file.write_at(rest, position)
+            file.write_at(header, start)
 
-    def _chunks(self, trailer):
-        left = self._size
-        while left:
-            chunk = self._spool.read(min(left, COPY_CHUNK))
-            left -= len(chunk)
-            yield chunk
-        yield trailer
-
-    def _header(self, length, records_crc, durable):
-        """The header with status 'c'; its seal knows the final one."""
+    def _header(self, status, length, records_crc, durable):
+        """The seal in it knows the final status."""
         user, description, field = (
             self._user, self._description, self._extension)
         front = _header.pack(
@@ -183,16 +299,21 @@ class Transaction:
         if self.sealed:
             field = seal.make(front, field, self.status, self.start, length,
                               durable, records_crc)
-        return b''.join((front[:STATUS_OFFSET], b'c',
+        if status == self.status:
+            return front + field
+        return b''.join((front[:STATUS_OFFSET], status,
                          front[STATUS_OFFSET + 1:], field))
 
     # The end
 
     def close(self):
         """Its records are not needed any more."""
-        with contextlib.suppress(OSError):  # of what it did not write yet
-            self._spool.close()
+        self.records = []
+        if self._spool is not None:
+            with contextlib.suppress(OSError):  # of what it did not write yet
+                self._spool.close()
 
     def abandon(self):
         """We are in the child of a fork: its file is the parent's."""
-        forks.silence(self._spool)
+        if self._spool is not None:
+            forks.silence(self._spool)

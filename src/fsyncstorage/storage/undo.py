@@ -24,6 +24,7 @@ from ZODB.POSException import MultipleUndoErrors
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import UndoError
 from ZODB.utils import u64
+from ZODB.utils import z64
 
 from ..reading import read_header
 from ..scan import FIRST
@@ -74,8 +75,8 @@ def records(view, under_way, position, resolve):
 
 def _undone(view, under_way, oid, position, tid, previous, resolve):
     """The data or the back pointer that undo the record at that position."""
-    current = under_way.places.get(oid, 0) or view.index.get(oid, 0)
-    if current != position:
+    current = view.index.get(oid, 0)
+    if oid in under_way.last or current != position:
         current_tid, data, same = _current(view, under_way, oid, current,
                                            position)
         if not same:
@@ -91,8 +92,11 @@ def _undone(view, under_way, oid, position, tid, previous, resolve):
 def _current(view, under_way, oid, current, position):
     """tid and data of the current record, and whether it has the same data as
     the one at that position."""
-    if current == under_way.places.get(oid):
-        tid, data, back = under_way.record(current)
+    own = under_way.last.get(oid)
+    if own is not None:
+        # Its tid is not known yet, and means nothing to whoever resolves.
+        tid, back = z64, own.back
+        data = under_way.read_data(own.data) if own.length else b''
     else:
         tid, data, back = view.record(oid, current)
     if back == position and not data:

@@ -1,0 +1,96 @@
+"""Waiting for objects, in threads: the locks of `locks`, behind a mutex.
+
+Whoever asks gets its objects at once, or waits until it is woken for them.
+The mutex is a leaf: nothing is called, waited for, read or written while it is
+held.
+
+An interrupt (KeyboardInterrupt) may come between any two lines of a change.
+Then what was changed is put right from who holds and who waits, and everybody
+who waits looks again (I10); the one that was interrupted lets go once more.
+"""
+
+import threading
+from collections.abc import Iterable
+
+from .locks import Locks
+from .locks import Owner
+
+
+class Turns:
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._locks = Locks()
+        # Locks to release, one for each thread that waits.
+        self._waiters: dict[Owner, threading.Lock] = {}
+        self._ended = False
+
+    def __len__(self) -> int:
+        """How many hold something, or wait."""
+        return len(self._locks)
+
+    def ask(self, owner: Owner, written: Iterable[bytes],
+            read: Iterable[bytes]) -> bool:
+        """Does it have all of its objects now?  Else it should `wait`."""
+        with self._mutex:
+            try:
+                return self._locks.ask(owner, written, read)
+            except BaseException:
+                self._repair()
+                raise
+
+    def ask_alone(self, owner: Owner) -> bool:
+        """Is it alone now?  Else it should `wait`."""
+        with self._mutex:
+            try:
+                return self._locks.ask_alone(owner)
+            except BaseException:
+                self._repair()
+                raise
+
+    def wait(self, owner: Owner) -> bool:
+        """Return when it is served; false if it never will be.
+
+        Its objects were let go meanwhile, by an abort in another thread; or
+        the storage is closed.
+        """
+        while True:
+            with self._mutex:
+                if self._ended or not self._locks.knows(owner):
+                    return False
+                if self._locks.holds(owner):
+                    return True
+                waiter = self._waiters[owner] = threading.Lock()
+                waiter.acquire()
+            waiter.acquire()
+
+    def let_go(self, owner: Owner) -> None:
+        """Of what it has or waits for, if anything; may be called again."""
+        with self._mutex:
+            try:
+                if self._locks.knows(owner):
+                    for served in self._locks.let_go(owner):
+                        self._wake(served)
+                if self._waiters:
+                    self._wake(owner)  # if another thread waits for it
+            except BaseException:
+                self._repair()
+                raise
+
+    def end(self) -> None:
+        """Nobody is served any more."""
+        with self._mutex:
+            self._ended = True
+            self._wake_all()
+
+    def _repair(self) -> None:
+        self._locks.repair()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for owner in list(self._waiters):
+            self._wake(owner)
+
+    def _wake(self, owner: Owner) -> None:
+        if owner in self._waiters:
+            self._waiters.pop(owner).release()
