@@ -9,6 +9,7 @@ The rest is here.  Each has its reason, and a test in tests/test_ecosystem.py.
 
 from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import Unsupported
 
 from .. import datafile
 from . import opening
@@ -74,12 +75,11 @@ class Ecosystem:
     def _data_find(self, position, oid, data):
         return undo.find_data(self._appended, position, oid, data)
 
-    # For programs that put blob files in place by BlobStorageMixin's hook:
-    # its own would neither sync them nor take them back.
+    # BlobStorageMixin's own hook would put a blob file in place that is neither
+    # synced nor taken back by an abort.
 
     def _blob_storeblob(self, oid, serial, path):
-        under_way = self._under_way(self._transaction)
-        self._place_blob(under_way, oid, serial, path)
+        raise Unsupported('a blob file is given to storeBlob or restoreBlob')
 
     # For an external packer of before ZODB 3.10 (zc.FileStorage), there are
     # `_lock_acquire` and the like, which BaseStorage makes.
