@@ -75,8 +75,8 @@ class Ecosystem:
     def _data_find(self, position, oid, data):
         return undo.find_data(self._appended, position, oid, data)
 
-    # BlobStorageMixin's own hook would put a blob file in place that is neither
-    # synced nor taken back by an abort.
+    # BlobStorageMixin's own hook would put a blob file in place that is
+    # neither synced nor taken back by an abort.
 
     def _blob_storeblob(self, oid, serial, path):
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
