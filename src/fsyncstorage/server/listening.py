@@ -29,8 +29,8 @@ from .door import Full
 logger = quiet.get_logger(__name__)
 
 # Connections that may wait to be accepted.  A flood is held back by a full
-# queue: with four times as many, an honest client waited ten times as long, and
-# was sent away by those behind it.
+# queue: with four times as many, honest clients waited ten times as long, and
+# were sent away by those behind them.
 BACKLOG = 1024
 # Connections that are accepted before others have their turn.
 AT_ONCE = 32
