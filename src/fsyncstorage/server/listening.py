@@ -2,10 +2,9 @@
 
 A newcomer is a socket, and no more: it is sent the server's announcement, and
 becomes a connection with its first byte (with TLS, when it has shaken hands).
-So connections that come and say nothing cost the server less than they cost
-their maker, and the queue of those to be accepted stays short.  That matters
-to honest clients: where the queue is full, their system tries again a second
-later.
+So connections that come and say nothing cost the server little, and the queue
+of those to be accepted is emptied soon.  That matters to honest clients: where
+the queue is full, their system tries again a second later.
 
 The event loop accepts nobody by itself; so when the server closes, it knows
 of everybody who came.

@@ -165,8 +165,8 @@ class Commits(Records):
             self._flusher.refuse_when_stopped()
 
     def _check_transaction(self, transaction, call):
-        under_way = self._begun.get(id(transaction))
-        if under_way is None or under_way.caller() is not transaction:
+        under_way = self._find(transaction)
+        if under_way is None:
             raise StorageTransactionError(
                 f'{call} called with a transaction that is not in'
                 ' progress (it was not begun, or is finished or aborted)')
@@ -295,8 +295,8 @@ class Commits(Records):
     # Abort
 
     def tpc_abort(self, transaction):
-        under_way = self._begun.get(id(transaction))
-        if under_way is not None and under_way.caller() is transaction:
+        under_way = self._find(transaction)
+        if under_way is not None:
             self._end(under_way)
 
     def _end(self, under_way):

@@ -86,12 +86,19 @@ class Records:
             return View(self._file, self._index, self._pos,
                         self._flusher.appended.tid)
 
+    def _find(self, transaction):
+        """The Transaction that was begun with this object, or None."""
+        under_way = self._begun.get(id(transaction))
+        if under_way is not None and under_way.caller() is transaction:
+            return under_way
+        return None
+
     def _under_way(self, transaction):
         """The Transaction of the caller, who must have begun it."""
         if self._closed:
             raise self._is_closed()
-        under_way = self._begun.get(id(transaction))
-        if under_way is None or under_way.caller() is not transaction:
+        under_way = self._find(transaction)
+        if under_way is None:
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
