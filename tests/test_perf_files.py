@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -43,6 +42,7 @@ from .support import PATIENCE
 from .support import until
 from .test_timing import Scratch
 from .test_timing_blobs import WithoutSync
+from .test_timing_faults import DriverCase
 from .test_timing_faults import processes_of
 
 SITE = {'loop': 'asyncio'}
@@ -353,21 +353,12 @@ class ContestantTests(WithoutSync):
 
 
 @needs_proc
-class InterruptTests(Scratch):
+class InterruptTests(DriverCase):
 
     level = 2
 
     def start(self, name):
-        self.driver = subprocess.Popen(
-            [sys.executable, '-c', DRIVER, name, self.scratch],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True)
-        self.addCleanup(self.end)
-
-    def end(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.driver.pid, signal.SIGKILL)
-        self.driver.communicate()
+        self.run_driver([sys.executable, '-c', DRIVER, name, self.scratch])
 
     def with_sign(self, sign):
         return [number

@@ -101,16 +101,18 @@ class Storages(ReserveCase):
         self.assertEqual(storage.load(oid(1)), (data, tid))
         self.assertLess(storage._reserve._kept_to, self.disk.limit)
 
+    def fail_to_finish(self, storage, transaction):
+        """Its one write fails, and is cut back."""
+        failing = mock.Mock(side_effect=OSError(5, 'as if'))
+        with mock.patch.object(self.disk, 'write', failing):
+            with self.assertRaisesRegex(OSError, 'as if'):
+                storage.tpc_finish(transaction)
+
     def test_after_a_cut_back_it_is_renewed(self):
         """Any truncate frees all of it."""
         storage = self.open()
         held = vote(storage, {1: bytes(100_000)})
-        failing = vote(storage, {2: b'x'})
-        write = self.disk.write
-        self.disk.write = mock.Mock(side_effect=OSError(5, 'as if'))
-        with self.assertRaisesRegex(OSError, 'as if'):
-            storage.tpc_finish(failing)
-        self.disk.write = write
+        self.fail_to_finish(storage, vote(storage, {2: b'x'}))
         self.assertGreaterEqual(self.blocks(storage), 100_000)
         storage.tpc_finish(held)
         self.assertEqual(storage._reserve.total, 0)
@@ -119,14 +121,10 @@ class Storages(ReserveCase):
         storage = self.open()
         held = vote(storage, {1: bytes(100_000)})
         failing = vote(storage, {2: b'x'})
-        write = self.disk.write
-        self.disk.write = mock.Mock(side_effect=OSError(5, 'as if'))
         self.disk.limit = 0
         with self.assertLogs('fsyncstorage', 'ERROR') as logs:
-            with self.assertRaisesRegex(OSError, 'as if'):
-                storage.tpc_finish(failing)
+            self.fail_to_finish(storage, failing)
         self.assertIn('could not be reserved again', logs.output[0])
-        self.disk.write = write
         storage.tpc_finish(held)  # there was room, after all
 
     def test_a_pack_takes_it_along(self):

@@ -68,11 +68,7 @@ class OwnVote(FsyncStorage):
 class Wrappers(Served):
 
     def test_one_that_votes_in_its_own_way(self):
-        server = self.serve(OwnVote(self.path()))
-        peer = self.connect(server)
-        tid = peer.commit({1: b'data'})
-        self.assertEqual(peer.load(1), (b'data', tid))
-        self.assertFalse(server.services['1'].commits_in_loop)
+        self.check_one_that_may_wait(OwnVote(self.path()))
 
     def test_one_whose_vote_looks_like_ours(self):
         """A decorator copies what is noted on the function, too."""
@@ -82,7 +78,10 @@ class Wrappers(Served):
             def tpc_vote(self, transaction):
                 return super().tpc_vote(transaction)
 
-        server = self.serve(Decorated(self.path()))
+        self.check_one_that_may_wait(Decorated(self.path()))
+
+    def check_one_that_may_wait(self, storage):
+        server = self.serve(storage)
         peer = self.connect(server)
         tid = peer.commit({1: b'data'})
         self.assertEqual(peer.load(1), (b'data', tid))

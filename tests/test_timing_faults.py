@@ -100,19 +100,12 @@ class SignalTests(unittest.TestCase):
         self.assertEqual(self.log, ['whole'])
 
 
-@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class FaultTests(Scratch):
+class DriverCase(Scratch):
+    """A driver in a session of its own, which ends with the test."""
 
-    def setUp(self):
-        super().setUp()
-        self.results = self.enterContext(tempfile.TemporaryDirectory())
-        self.json = os.path.join(self.results, 'result.json')
-
-    def start(self, *arguments, within=()):
+    def run_driver(self, command):
         self.driver = subprocess.Popen(
-            [*within, sys.executable, '-m', 'fsyncstorage.timing.main',
-             *arguments, '--directory', self.scratch, '--json', self.json],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(self.end)
 
@@ -120,6 +113,20 @@ class FaultTests(Scratch):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.driver.pid, signal.SIGKILL)
         self.driver.communicate()
+
+
+@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
+class FaultTests(DriverCase):
+
+    def setUp(self):
+        super().setUp()
+        self.results = self.enterContext(tempfile.TemporaryDirectory())
+        self.json = os.path.join(self.results, 'result.json')
+
+    def start(self, *arguments, within=()):
+        self.run_driver(
+            [*within, sys.executable, '-m', 'fsyncstorage.timing.main',
+             *arguments, '--directory', self.scratch, '--json', self.json])
 
     def wait_for_second_sample(self):
         seen = set()
