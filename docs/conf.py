@@ -7,11 +7,9 @@ release = version = installed('fsyncstorage')
 
 exclude_patterns = ['_build']
 nitpicky = True
-html_theme = 'alabaster'
-html_theme_options = {
-    'description': 'A FileStorage with a choice of durability',
-    # As much as the recorded tables need.
-    'page_width': '1160px',
-}
+html_theme = 'furo'
+html_title = 'fsyncstorage'
+html_static_path = ['_static']
+html_css_files = ['face.css']
 html_copy_source = False
 html_show_sourcelink = False

@@ -28,7 +28,7 @@ LOG_PAGE = ROOT / 'docs' / 'log.rst'
 _LOG_ENTRY = re.compile(r'^``(.*)``(?: \(.*\))?\n    ', re.MULTILINE)
 _OTHER_BLOCK = re.compile(r'^(?! *\.\. ).*::$', re.MULTILINE)
 _RECORDED_PICTURE = re.compile(
-    r'^ *\.\. image:: \.\./(perf/.*)$', re.MULTILINE)
+    r'^ *\.\. image:: (?:\.\./)*(perf/.*)$', re.MULTILINE)
 _PLACEHOLDER = re.compile(r'%[\d.]*\w')
 _LEVELS = {'info', 'warning', 'error', 'critical', 'exception', 'log'}
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import unittest
 
 import transaction
@@ -20,7 +21,9 @@ import ZEO
 from .commands import SCRIPTS
 from .commands import Commands
 from .commands import answers
+from .scratch import Scratch
 from .support import PATIENCE
+from .zopes import free_port
 
 EXAMPLES = pathlib.Path(__file__).parent.with_name('examples')
 UNIT = EXAMPLES / 'systemd' / 'fsyncstorage.service'
@@ -107,3 +110,47 @@ class Served(Commands):
             r'^COPY (.+) \S+$', CONTAINERFILE.read_text(), re.MULTILINE)
         for name in ' '.join(copied).split():
             self.assertTrue((checkout / name).exists(), name)
+
+
+class Run(Commands):
+    """What `make run` tells to type does what it says."""
+
+    COMMANDS = [os.path.join(os.path.dirname(sys.executable), name)
+                for name in ('fsync-check', 'fsync-time', 'fsync-runzeo')]
+
+    @unittest.skipUnless(
+        all(map(os.path.exists, COMMANDS)), 'the commands are not installed')
+    def test_what_it_says(self):
+        port = free_port()
+        server = self.start(
+            [sys.executable, str(EXAMPLES / 'zeo' / 'serve.py'),
+             '--port', str(port)],
+            lambda: answers(('127.0.0.1', port)))
+        notice = self.said().partition('\n\n\n')[0]
+        blocks = [textwrap.dedent(each) for each in re.findall(
+            r'^    .*\n(?:    .*\n)*', notice, re.MULTILINE)]
+        ours, stock, zope, commands = blocks
+        self.assertEqual(self.type(ours), '')
+        self.assertEqual(self.type(stock), 'hello\n')
+        scratch = Scratch()
+        self.addCleanup(scratch.close)
+        scratch.read_configuration(zope)
+        for line in commands.splitlines():
+            name = line.split()[0]
+            if name.startswith('docs/'):
+                self.assertTrue((EXAMPLES.parent / name).exists(), name)
+            elif not line.startswith(' '):
+                self.assertIn(name, self.COMMANDS)
+        checked = subprocess.run(
+            commands.splitlines()[0].split(), capture_output=True, text=True,
+            cwd=self.directory, timeout=PATIENCE)
+        self.assertIn('No damage found.', checked.stdout)
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(PATIENCE), 0, self.said())
+
+    def type(self, program):
+        done = subprocess.run(
+            [sys.executable, '-c', program], capture_output=True, text=True,
+            timeout=PATIENCE, env=self.options['env'])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout

@@ -13,31 +13,49 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HOST = '127.0.0.1'
 
 NOTICE = """\
-An example database is served over ZEO at {host}:{port}, this machine only.
-Its data are in {var}.
+An example database is served at {host}:{port}, to this machine only.
+Its data are in {var}.  Ctrl-C stops it.
 
-To connect from Python ({python}):
+From another terminal, with our client ({python}):
 
-    import ZEO, transaction
+    import ZODB
+    from fsyncstorage.client.storage import FsyncClient
+    db = ZODB.DB(FsyncClient(({host!r}, {port})))
+    with db.transaction() as connection:
+        connection.root.greeting = 'hello'
+    db.close()
+
+or with the client of ZEO, which the server serves as well:
+
+    import ZEO
     connection = ZEO.connection(({host!r}, {port}))
-    connection.root.greeting = 'hello'
-    transaction.commit()
+    print(connection.root.greeting)
     connection.close()
 
-as a URI of zodburi:
+In a zope.conf, our client:
 
-    zeo://{host}:{port}
-
-in a zope.conf:
-
+    %import fsyncstorage.client
     <zodb_db main>
       mount-point /
-      <zeoclient>
+      <fsyncclient>
         server {host}:{port}
-      </zeoclient>
+      </fsyncclient>
     </zodb_db>
 
-Ctrl-C stops it.
+For the client of ZEO, write <zeoclient> instead, without the %import; its URI
+for zodburi is zeo://{host}:{port}
+
+What to try next:
+
+    {check} var/Data.fs
+        looks for damage, also while the server runs
+    {time} disk . --quick
+        measures what a commit costs on this disk
+    docs/first-steps.rst
+        kills a server, and shows that nothing was lost
+    docs/moving.rst
+        moves a site of yours in, and back
+
 """
 
 
@@ -45,6 +63,11 @@ def port_number(text):
     if not (text.isdecimal() and 1 <= int(text) <= 65535):
         raise argparse.ArgumentTypeError(f'{text!r} is not from 1 to 65535')
     return int(text)
+
+
+def command(name):
+    """The path of one that was installed together with this Python."""
+    return os.path.join(os.path.dirname(sys.executable), name)
 
 
 def why_not(port):
@@ -71,10 +94,12 @@ def main():
                  f'Choose another port, for example: make run PORT={port + 1}')
 
     os.makedirs('var', exist_ok=True)
-    print(NOTICE.format(host=HOST, port=port, python=sys.executable,
-                        var=os.path.abspath('var')), flush=True)
+    print(NOTICE.format(
+        host=HOST, port=port, python=sys.executable,
+        var=os.path.abspath('var'), check=command('fsync-check'),
+        time=command('fsync-time')), flush=True)
 
-    runzeo = os.path.join(os.path.dirname(sys.executable), 'fsync-runzeo')
+    runzeo = command('fsync-runzeo')
     os.execv(runzeo, [runzeo,
                       '-C', os.path.join(HERE, 'zeo.conf'),
                       '-a', f'{HOST}:{port}'])
