@@ -63,7 +63,7 @@ class Invariants(unittest.TestCase):
         self.assertIn('12', cited)
         for number, name in cited.items():
             with self.subTest(f'I{number}, in {name}'):
-                self.assertIn(number, self.defined)
+                self.assertIn(number, set(self.defined))
 
     def test_each_has_tests_or_is_not_built(self):
         for number, text in self.defined.items():
@@ -76,7 +76,7 @@ class Invariants(unittest.TestCase):
             with self.subTest(f'{module}.{case}.{method}'):
                 path, = (ROOT / 'tests').rglob(f'{module}.py')
                 names = _classes(path)
-                self.assertIn(case, names)
+                self.assertIn(case, set(names))
                 if method:
                     self.assertIn(method, names[case])
 
