@@ -305,10 +305,10 @@ class FsyncStorage(
         return self._current().load(oid)
 
     def loadBefore(self, oid, tid):
-        view = self._view
-        if tid > view.next_tid:  # not as of something that is published
-            view = self._current()
-        return view.load_before(oid, tid)
+        if (self._sequencer.publishing
+                and not self._view.shows_all_before(tid)):
+            self._sequencer.pass_gate()
+        return self._view.load_before(oid, tid)
 
     def load_before_cached(self, oid, tid):
         """loadBefore of what is in the page cache; else BlockingIOError."""
