@@ -352,7 +352,7 @@ class WhileRunning(TestCase):
                     thread.result()
                 loaded = index.load(storage._file_name + '.index')
                 self.assertLessEqual(
-                    loaded.position, storage._flusher.durable.end)
+                    loaded.position, storage._sequencer.durable.end)
                 scanned = recovery._read_on(
                     recovery.Source(
                         lambda length, at: os.pread(
@@ -486,7 +486,7 @@ class WhileRunning(TestCase):
         storage = self.open()
         commit(storage, {0: b'a'})
         go_on, named, checkpoints = threading.Event(), [], []
-        append = storage._flusher.append
+        append = storage._sequencer.append
         give_name = storage._checkpoints._give_name
 
         def checkpoint_first(*args):
@@ -497,14 +497,14 @@ class WhileRunning(TestCase):
 
         def note(temporary):
             named.append((index.load(temporary).position,
-                          storage._flusher.durable.end))
+                          storage._sequencer.durable.end))
             give_name(temporary)
             go_on.set()
 
-        storage._flusher.append = checkpoint_first
+        storage._sequencer.append = checkpoint_first
         storage._checkpoints._give_name = note
         commit(storage, {1: b'b'})
-        storage._flusher.append = append
+        storage._sequencer.append = append
         checkpoints[0].result()
         for position, durable in named:
             self.assertLessEqual(position, durable)
@@ -551,7 +551,7 @@ class WhileRunning(TestCase):
         replace, seen = disk.replace, []
 
         def note(source, target):
-            seen.append(storage._flusher.durable.end)
+            seen.append(storage._sequencer.durable.end)
             replace(source, target)
 
         disk.replace = note

@@ -138,12 +138,12 @@ class FailedSync(TestCase):
     def test_without_a_promise_only_the_durable_is_read(self):
         storage = self.broken('interval')
         self.disk._errors.clear()
-        storage._flusher.sync_to(storage._pos)
+        storage._sequencer.sync_to(storage._pos)
         second = commit(storage, {1: b'second'}, {1: self.first})
         self.assertEqual(storage.lastTransaction(), second)
         self.disk.fail_sync(EIO)
         with self.assertRaises(WritingStopped):
-            storage._flusher.sync_to(storage._pos)
+            storage._sequencer.sync_to(storage._pos)
         self.assertEqual(storage.lastTransaction(), self.first)
         self.assertEqual(storage.load(oid(1)), (b'first', self.first))
 

@@ -87,7 +87,7 @@ class FailedFlush(OnAMachine):
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
         # The error knows the frames of the sync, and they the open file.
-        traceback.clear_frames(storage._flusher._broken.__traceback__)
+        traceback.clear_frames(storage._sequencer._broken.__traceback__)
 
     def go_on_and_lose_power(self, **options):
         storage = self.opened(**options)

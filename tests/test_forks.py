@@ -144,13 +144,14 @@ class Forks(TestCase):
         def hold():
             with contextlib.ExitStack() as stack:
                 for lock in (storage._lock, storage._commit_lock,
-                             storage._flusher.mutex, storage._publisher._lock,
-                             storage._flusher._one_sync):
+                             storage._sequencer.mutex,
+                             storage._sequencer._gate,
+                             storage._sequencer._one_sync):
                     stack.enter_context(lock)
-                storage._publisher.busy_thread = threading.get_ident()
+                storage._sequencer.publishing = True
                 held.set()
                 free.wait(30)
-            storage._publisher.busy_thread = None
+            storage._sequencer.publishing = False
 
         def child():
             answers = [refused(begin, storage),

@@ -160,13 +160,13 @@ class FailingSyncs(TestCase):
         storage = self.open()
         commit(storage, {1: b'x'})
         disk.fail_sync(EIO)
-        because = storage._flusher._because
+        because = storage._sequencer._because
 
         def interrupted(reason):
-            storage._flusher._because = because
+            storage._sequencer._because = because
             raise KeyboardInterrupt
 
-        storage._flusher._because = interrupted
+        storage._sequencer._because = interrupted
         with self.assertRaises(KeyboardInterrupt):
             commit(storage, {2: b'x'})
         until(lambda: storage.stats()['failed'], 'failed')
@@ -189,7 +189,7 @@ class FailingSyncs(TestCase):
         advance = storage._advance
 
         def stop_first(under_way, commit):
-            storage._flusher.stop_writing('of a test')
+            storage._sequencer.stop_writing('of a test')
             advance(under_way, commit)
 
         storage._advance = stop_first
@@ -203,7 +203,7 @@ class FailingSyncs(TestCase):
         def f(tid):
             disk.fail_sync(EIO)
             with self.assertRaises(WritingStopped):
-                storage._flusher.sync_to(storage._pos)
+                storage._sequencer.sync_to(storage._pos)
 
         tid = commit(storage, {1: b'x'}, f=f)
         self.assertTrue(tid)
@@ -293,7 +293,7 @@ class Publishing(TestCase):
                          vote(storage, {1: b'second'}, {1: first}), f)
         disk.wait_for_sync()
         conflicting = Thread(vote, storage, {1: b'third'}, {1: first})
-        draining = Thread(storage._flusher.drain)
+        draining = Thread(storage._sequencer.drain)
         disk.release_syncs()
         with self.assertRaisesRegex(RuntimeError, 'f of another'):
             another.result()
@@ -312,8 +312,8 @@ class Publishing(TestCase):
 
         finish(1)
         disk.wait_for_sync()
-        first, = storage._flusher.pipeline.queue
-        draining = Thread(storage._flusher.drain)
+        first, = storage._sequencer.pipeline.queue
+        draining = Thread(storage._sequencer.drain)
         until(lambda: first.waiters, 'waiting')
         finish(2)
         disk.let_one_sync_end()

@@ -27,7 +27,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage import durability
-from fsyncstorage import flusher
+from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
 
 from .support import TestCase
@@ -195,8 +195,8 @@ class I3_Acknowledgement(InvariantCase):
     def test_interval_makes_commits_wait_when_a_sync_is_overdue(self):
         storage = self.held('interval', sync_interval='1h')
         second = commit(storage, {2: b'a'})
-        storage._flusher._unsynced_since -= 2 * 3600  # as if it were so long
-        flusher._release(storage._flusher._wake)
+        storage._sequencer._exposure.since -= 2 * 3600  # as if it were so long
+        storage._sequencer.wake()
         self.disk.wait_for_sync()
         third = self.start({3: b'b'})
         self.assertTrue(third.is_alive())
@@ -793,9 +793,9 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
 
     def test_a_slow_sync_is_logged(self):
         storage = self.open()
-        with self.assertLogs(flusher.logger, 'WARNING') as logs:
-            storage._flusher._note(
-                    storage._flusher.appended, 1, 1.5, None)
+        with self.assertLogs(sequencer.logger, 'WARNING') as logs:
+            storage._sequencer._note(
+                    storage._sequencer.appended, 1, 1.5, None)
         self.assertIn('a sync took 1.5 s', logs.output[0])
 
 

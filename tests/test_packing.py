@@ -161,13 +161,13 @@ class Packing(TestCase):
         first = commit(storage, {0: b'a'})
         commit(storage, {0: b'b'}, {0: first})
         held = threading.Event()
-        drained = storage._flusher.drain
+        drained = storage._sequencer.drain
 
         def drain():
             held.set()
             drained()
 
-        storage._flusher.drain = drain
+        storage._sequencer.drain = drain
         disk.hold_syncs()
         thread = Thread(storage.tpc_finish, vote(storage, {1: b'x'}))
         disk.wait_for_sync()

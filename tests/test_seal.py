@@ -97,7 +97,7 @@ class Sealed(TestCase):
     """In a storage."""
 
     def read(self, storage):
-        storage._flusher.drain()
+        storage._sequencer.drain()
         return list(scan.transactions(
             Source.of_file(storage._file.fileno())))
 

@@ -8,7 +8,7 @@ written; an abort takes back its own files, and no others.  What a process that
 was killed has left, the next opening removes: the names begin as those of
 uploads (leftovers).
 
-`Placed` has the keys of blobs that have their names.  The flusher makes these
+`Placed` has the keys of blobs that have their names.  A leader makes these
 names durable before it writes the status of the transaction.  Where nothing is
 promised (`none`), the contents are made durable there, too.
 

@@ -87,11 +87,11 @@ class Checkpoints:
     def _write(self, snapshot, file):
         storage, position = self._storage, snapshot.position
         temporary = self.path + '.index_tmp'
-        storage._flusher.sync_to(position)
+        storage._sequencer.sync_to(position)
         index.save(temporary, position, snapshot.pieces(storage._lock),
                    index.fingerprint(file, position))
         with self._naming:
-            storage._flusher.refuse_when_stopped()
+            storage._sequencer.refuse_when_stopped()
             if snapshot is not self.snapshot:
                 datafile.remove_if_there(temporary)
                 return False

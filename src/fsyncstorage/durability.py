@@ -1,7 +1,7 @@
 """The policies: when a commit is acknowledged, and what a crash may take back.
 
 This module only knows rules and settings.  It reads no clock and touches no
-file: the pipeline asks it what to wait for, the flusher how to sync.
+file: the pipeline asks it what to wait for, the sequencer how to sync.
 
 A *crash* is a power cut or a dying kernel.  When only the process dies, the
 kernel still writes what was appended, whatever the policy.
@@ -114,7 +114,7 @@ def sync_interval(value: object) -> float:
 
 
 def group_commit_delay(value: object) -> float | None:
-    """Seconds to wait for company; None lets the flusher decide."""
+    """Seconds to wait for company; None: as long as it is worth it."""
     if value == 'auto':
         return None
     seconds = duration(value, 'group-commit-delay (or auto)')

@@ -62,7 +62,7 @@ def pack(storage, t, referencesf, gc):
         _let_undos_end(storage)
         # What a pack was asked for is durable after it, whatever the policy,
         # and whether or not there was something to free.
-        storage._flusher.sync_to(storage.getSize())
+        storage._sequencer.sync_to(storage.getSize())
         with _advice_on_room(storage._file_name):
             packed = _packed(storage, referencesf, stop, gc)
             if packed is None:
@@ -106,7 +106,7 @@ def _let_undos_end(storage):
     """
     with storage._commit_lock:
         pass
-    storage._flusher.drain()
+    storage._sequencer.drain()
 
 
 def _remove_what_was_packed_away(storage, blobs):
@@ -210,7 +210,7 @@ class _Packer(FileStoragePacker):
             self._tfile.raw.sync()
             self._synced_to = self._sealed_to
             # The old file, too: else `none` would sync all of it in the swap.
-            self._storage._flusher.sync_to(self._copied_to)
+            self._storage._sequencer.sync_to(self._copied_to)
             if self._storage.getSize() - self._copied_to < SMALL_REST:
                 break
 

@@ -1,7 +1,7 @@
 """A commit's way: appended -> durable -> published.
 
 A pure state machine: no file, no thread, no lock, no clock.  Whoever drives
-it (the flusher) holds one mutex around every call.  It promises:
+it (the sequencer) holds one mutex around every call.  It promises:
 
 - commits become durable and are published in the order of the file, which is
   the order of their tids (I1);
@@ -106,6 +106,16 @@ class Pipeline:
             if commit.tid == tid:
                 return commit
         return None
+
+    def stats(self) -> dict[str, object]:
+        return {
+            'last_appended': self.appended.tid,
+            'last_durable': self.durable.tid,
+            'last_published': self.published.tid,
+            'waiting': len(self.queue),
+            'failed': self.failed,
+            'writing_stopped': self.stopped,
+        }
 
     def refuse_when_stopped(self) -> None:
         if self.stopped is not None:

@@ -88,7 +88,7 @@ def _earlier(oid, target, position):
 
 class View:
 
-    __slots__ = ('file', 'index', 'end', 'tid', '_next_tid')
+    __slots__ = ('file', 'index', 'end', 'tid')
 
     pread = staticmethod(os.pread)
 
@@ -97,13 +97,9 @@ class View:
         self.index = index
         self.end = end      # transactions from here on are not shown
         self.tid = tid      # of the last one shown
-        self._next_tid = None
 
-    @property
-    def next_tid(self):
-        if self._next_tid is None:
-            self._next_tid = p64(min(u64(self.tid) + 1, (1 << 64) - 1))
-        return self._next_tid
+    def shows_all_before(self, tid):
+        return u64(tid) <= u64(self.tid) + 1
 
     # One record
 

@@ -124,8 +124,8 @@ class _Target(FsyncStorage):
 
     def make_durable(self):
         """Closing does that, too, and does not say when it fails."""
-        self._flusher.drain()
-        self._flusher.sync_to(self._pos)
+        self._sequencer.drain()
+        self._sequencer.sync_to(self._pos)
 
 
 class _Copy:

@@ -66,7 +66,7 @@ def swap(storage, end, new_index):
     with nobody_else_has_the_file(storage):
         path, file = storage._file_name, None
         try:
-            storage._flusher.sync_to(storage.getSize())
+            storage._sequencer.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
             file.sync()
             storage._reserve.prepare(file, end)
@@ -127,7 +127,7 @@ def _replace(storage, file, new_index, end, to_rename):
                 and os.path.lexists(path)):
             raise  # it was not renamed: but for the index, all is as before
         # Which file has the name now, and after a power cut?
-        storage._flusher.stop_writing(
+        storage._sequencer.stop_writing(
             f'a pack failed while it replaced the file ({error!r})')
         raise
 

@@ -23,7 +23,7 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
-from fsyncstorage import flusher
+from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.storage.commits import Commits
@@ -108,11 +108,13 @@ class Site(contextlib.ExitStack):
     def __enter__(self):
         super().__enter__()
         self.enter_context(mock.patch.object(datafile, 'disk', self.disk))
-        self.enter_context(mock.patch.object(flusher, 'time', self.clock))
-        # The thread of the flusher has no clock of its own: see `time_passed`.
-        self._until_background_sync = flusher.Flusher._until_background_sync
+        self.enter_context(mock.patch.object(sequencer, 'time', self.clock))
+        # The flusher has no clock of its own: see `time_passed`.
+        self._until_background_sync = (
+            sequencer.Sequencer._until_background_sync)
         self.enter_context(mock.patch.object(
-            flusher.Flusher, '_until_background_sync', lambda flusher: None))
+            sequencer.Sequencer, '_until_background_sync',
+            lambda sequencer: None))
         self.enter_context(past_seam.recorded(self.recorder))
         self.enter_context(self._attempts_get_their_tids())
         self.callback(self._release)
@@ -187,17 +189,17 @@ class Site(contextlib.ExitStack):
 
     def settle(self):
         """Return when nothing that was appended waits for a sync."""
-        while self.storage._flusher.pipeline.queue:
-            self.storage._flusher.drain()
+        while self.storage._sequencer.pipeline.queue:
+            self.storage._sequencer.drain()
 
     def _seconds_until_background_sync(self):
         """None: it is not due for now, or something is synced already."""
-        of_storage = getattr(self.storage, '_flusher', None)
+        of_storage = getattr(self.storage, '_sequencer', None)
         if of_storage is not None and not of_storage._one_sync.locked():
             return self._until_background_sync(of_storage)
 
     def _sync_in_the_background(self):
-        of_storage, me = self.storage._flusher, object()
+        of_storage, me = self.storage._sequencer, object()
         with of_storage.mutex:
             if of_storage._leader is not None:
                 return

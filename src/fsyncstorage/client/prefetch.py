@@ -8,8 +8,9 @@ stay where they are until the next prefetch or the end of the connection, at
 most `WINDOW`; who asks for more reads some first.
 
 There is one channel for it, opened by the first prefetch.  `_turn` is held by
-the thread that reads or writes there, and by whoever registers loads for it;
-it is taken before the lock of the cache.
+the thread that reads or writes there, and by one that registers loads for it;
+it is taken before the lock of the cache.  A finaliser can call in the middle
+of that, in the same thread: the channel is `_in_use` then, and left alone.
 """
 
 import contextlib
@@ -31,50 +32,56 @@ class Prefetches:
         self._cache = cache
         self._channels = channels
         self._channel = None
-        self._turn = threading.Lock()
-        self._holder = None    # the thread that has it
+        self._turn = threading.RLock()
+        self._in_use = False   # by the thread that has the turn
         self._waiting = {}  # number of a request -> Load
 
     def add(self, oids, tid, generation):
         """Ask for those that are not in the cache."""
-        if self.is_mine():
-            return  # a prefetch within a prefetch (of a finalizer, say)
         loads = []
-        with self._my_turn(loads):
-            self._cache.ask_for_missing(oids, tid, generation, self, loads)
-            while loads:
-                room = WINDOW - len(self._waiting)
-                if room < min(len(loads), WINDOW // 2):
-                    self._take_reply()
-                else:
-                    self._send(loads[:room])
-                    del loads[:room]
+        with self._turn:
+            if not self._in_use:
+                with self._used_for(loads):
+                    self._cache.ask_for_missing(
+                        oids, tid, generation, self, loads)
+                    self._ask(loads)
+
+    def _ask(self, loads):
+        while loads:
+            room = WINDOW - len(self._waiting)
+            if room < min(len(loads), WINDOW // 2):
+                self._take_reply()
+            else:
+                self._send(loads[:room])
+                del loads[:room]
 
     def wait_for(self, load):
-        """Read up to the reply to this load, or until there will be none."""
-        with self._my_turn([load]):
-            while not load.ended:
-                self._take_reply()
+        """Read up to the reply to this load, or until there will be none.
 
-    def is_mine(self):
-        """Is it this thread that reads, further up?"""
-        return self._holder == threading.get_ident()
+        Return False if this thread cannot: it is reading there, further up.
+        """
+        with self._turn:
+            if self._in_use:
+                return False
+            with self._used_for([load]):
+                while not load.ended:
+                    self._take_reply()
+            return True
 
     @contextlib.contextmanager
-    def _my_turn(self, loads):
+    def _used_for(self, loads):
         """If it ends badly, these are given up, with all that wait."""
-        with self._turn:
-            self._holder = threading.get_ident()
-            try:
-                yield
-            except Lost as error:
-                self._give_up(loads)
-                logger.info('a prefetch ended: %s', error)
-            except BaseException:
-                self._give_up(loads)
-                raise
-            finally:
-                self._holder = None
+        try:
+            self._in_use = True
+            yield
+        except Lost as error:
+            self._give_up(loads)
+            logger.info('a prefetch ended: %s', error)
+        except BaseException:
+            self._give_up(loads)
+            raise
+        finally:
+            self._in_use = False
 
     def _send(self, loads):
         if self._channel is None:
@@ -105,6 +112,7 @@ class Prefetches:
         self._channels.close()
         if self._turn.acquire(blocking=False):
             try:
-                self._give_up([])
+                if not self._in_use:
+                    self._give_up([])
             finally:
                 self._turn.release()

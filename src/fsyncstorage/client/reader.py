@@ -41,10 +41,8 @@ class Reader:
             if not load.done.wait(PATIENCE):
                 # Its thread may have been interrupted in the wrong place.
                 self._cache.forsake(load)
-        elif load.prefetches.is_mine():
+        elif not load.prefetches.wait_for(load):
             self._cache.forsake(load)  # it would wait for itself
-        else:
-            load.prefetches.wait_for(load)
 
     def _answer(self, load):
         try:

@@ -52,12 +52,12 @@ begin.
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
 code of users under it, I2); then `_lock` (what changes together: the index and
-the end).  The publisher's lock is taken with none of these held.  The mutexes
-of turns, reserve and flusher are leaves.
+the end).  The sequencer's gate is passed with none of these held.  The mutexes
+of turns, reserve and sequencer are leaves.
 
 Left to others: the transaction (transaction), its records (records), who has
-which object (commit.locks), the pipeline's states (pipeline), syncing
-(flusher), making visible (publisher), opening, closing and reading (storage).
+which object (commit.locks), the pipeline's states (pipeline), syncing and
+making visible (commit.sequencer), opening, closing and reading (storage).
 """
 
 import contextlib
@@ -135,8 +135,8 @@ class Commits(Records):
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
-            self._stored_blobs(), self._file, self._flusher.pipeline.appended,
-            self._note_drop)
+            self._stored_blobs(), self._file,
+            self._sequencer.pipeline.appended, self._note_drop)
         under_way.alone = tid is not None
         self._unsealable += self._checksums and not under_way.sealed
         self._begun[under_way.key] = under_way
@@ -147,7 +147,7 @@ class Commits(Records):
         return None
 
     def _refuse_unless_later(self, tid):
-        last = self._flusher.appended.tid
+        last = self._sequencer.appended.tid
         if tid <= last:
             raise StorageTransactionError(
                 f'the transaction id {tid.hex()} is not later'
@@ -161,8 +161,8 @@ class Commits(Records):
     def _refuse_when_stopped(self):
         if self._closed:
             raise self._is_closed()
-        if self._flusher is not None and self._flusher.pipeline.stopped:
-            self._flusher.refuse_when_stopped()
+        if self._sequencer.pipeline.stopped:
+            self._sequencer.refuse_when_stopped()
 
     def _check_transaction(self, transaction, call):
         under_way = self._find(transaction)
@@ -275,7 +275,7 @@ class Commits(Records):
                 record.previous = self._index.get(record.oid, 0)
         self._has_tail = True
         under_way.write(
-            file, tid, self._pos, self._flusher.durable.end, counts)
+            file, tid, self._pos, self._sequencer.durable.end, counts)
 
     def _leave_no_tail(self):
         """What was written and not appended is cut off again."""
@@ -286,7 +286,7 @@ class Commits(Records):
             self._file.truncate(self._pos)
         except OSError as error:
             # What stays there could be taken for a transaction.
-            self._flusher.stop_writing(
+            self._sequencer.stop_writing(
                 f'the file could not be cut back to {self._pos} ({error})')
         else:
             self._reserve.renew()
@@ -325,7 +325,7 @@ class Commits(Records):
         In any thread, at any line: so somebody else ends the transaction.
         """
         self._dropped.append(caller)
-        self._flusher.wake()
+        self._sequencer.wake()
 
     def _end_dropped(self):
         while self._dropped:
@@ -359,12 +359,12 @@ class Commits(Records):
                 self._end(under_way)
             commit = under_way.commit
             if not commit.promised and not commit.settled:
-                self._publisher.offer(self._flusher)
+                self._sequencer.offer()
             if commit.on_done is None and not commit.settled:
-                self._flusher.wait(commit)
+                self._sequencer.settle(commit)
         except BaseException:
             if under_way.commit is not None:
-                self._flusher.abandon(under_way.commit)
+                self._sequencer.abandon(under_way.commit)
             raise
         if commit.error is not None and commit.on_done is None:
             raise commit.error
@@ -450,7 +450,7 @@ class Commits(Records):
         transaction may show through: its seal beside our header looks like
         that of a transaction that stock has rewritten.
         """
-        if self._flusher.durable.end > self._cut_back_to:
+        if self._sequencer.durable.end > self._cut_back_to:
             self._cut_back_to = -1
         return self._checksums and (
             not sealed or self._cut_back_to >= 0)
@@ -471,7 +471,7 @@ class Commits(Records):
             if commit.blobs is None and under_way.blobs:  # `none`
                 self._unsynced_blobs.add(under_way.blob_keys)
             under_way.blobs = None  # `_end` would take them back
-            self._flusher.append(commit)
+            self._sequencer.append(commit)
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
 
@@ -479,7 +479,7 @@ class Commits(Records):
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
     def _sync_batch(self, batch):
-        """The flusher's sync: these commits, and all before them.
+        """The sequencer's sync: these commits, and all before them.
 
         What a sync has made durable has its blobs, whatever the policy.
         """
@@ -508,7 +508,7 @@ class Commits(Records):
         finish a transaction without AsyncFinish in that thread: it would wait
         for itself.  A conflict with what is not published raises Unpublished.
         """
-        self._publisher.owned_by(notify)
+        self._sequencer.owned_by(notify)
 
     def publish(self):
-        self._publisher.publish(self._flusher)
+        self._sequencer.publish()

@@ -80,11 +80,11 @@ class Records:
     @property
     def _appended(self):
         """What the commit machinery sees (I6)."""
-        if self._flusher is None:  # only read
+        if self._is_read_only:
             return self._view
         with self._lock:  # a pack replaces all of it
             return View(self._file, self._index, self._pos,
-                        self._flusher.appended.tid)
+                        self._sequencer.appended.tid)
 
     def _find(self, transaction):
         """The Transaction that was begun with this object, or None."""
@@ -201,7 +201,7 @@ class Records:
     def _refuse_deletion(self, under_way, oid, oldserial, view, previous):
         if not previous:
             # Deleted, perhaps by what is not published.
-            self._give_way(under_way, self._flusher.appended.tid)
+            self._give_way(under_way, self._sequencer.appended.tid)
             raise POSKeyError(oid)
         committed = read_header(view.file, previous, oid)[1]
         if committed != oldserial:
@@ -257,7 +257,7 @@ class Records:
         try:
             committed = self._appended.get_tid(oid)
         except POSKeyError:  # deleted, perhaps by what is not published
-            self._give_way(under_way, self._flusher.appended.tid)
+            self._give_way(under_way, self._sequencer.appended.tid)
             raise
         if committed != serial:
             self._give_way(under_way, committed)
@@ -267,7 +267,7 @@ class Records:
 
     def _check_again(self, under_way):
         """Has any of its objects changed since it was stored or read?"""
-        appended = self._flusher.pipeline.appended
+        appended = self._sequencer.pipeline.appended
         if under_way.known_to is appended:
             return  # nothing was appended since
         view = self._view
@@ -345,7 +345,7 @@ class Records:
                 if record.back:
                     self._copy_blob(view, under_way, record)
         except (UndoError, ConflictError):
-            self._give_way(under_way, self._flusher.appended.tid)
+            self._give_way(under_way, self._sequencer.appended.tid)
             raise
         for record in records:
             under_way.add(Record(
@@ -357,7 +357,7 @@ class Records:
 
         It is alone: nobody else appends.
         """
-        if under_way.known_to is not self._flusher.pipeline.appended:
+        if under_way.known_to is not self._sequencer.pipeline.appended:
             for origin, records in itertools.groupby(
                     under_way.start_over(),
                     operator.attrgetter('origin')):
@@ -443,6 +443,6 @@ class Records:
         """
         if tid > self._view.tid:
             self._end(under_way)
-            if self._publisher.owned:
+            if self._sequencer.owned:
                 raise Unpublished(tid)
-            self._flusher.wait_for(tid)
+            self._sequencer.wait_for(tid)

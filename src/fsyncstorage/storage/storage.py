@@ -45,11 +45,10 @@ from .. import leftovers
 from .. import packing
 from ..checkpoints import Checkpoints
 from ..commit.reserve import Reserve
+from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..errors import WritingStopped
-from ..flusher import Flusher
 from ..pipeline import Point
-from ..publisher import Publisher
 from ..reading import CachedView
 from ..scan import FIRST
 from ..spare import Spare
@@ -81,8 +80,9 @@ class FsyncStorage(
 
     _file = None  # not open yet
     _lock_file = None
+    _sequencer = None
     # A read-only storage has none of these.
-    _flusher = _checkpoints = _spare = None
+    _checkpoints = _spare = None
     _closed = False
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
@@ -192,7 +192,7 @@ class FsyncStorage(
     def _begin_service(self, index_checkpoint):
         """The file is read: make it durable, then serve."""
         opened = Point(self._pos, self._last_given)
-        self._publisher = Publisher(self._show)
+        self._sequencer = self._new_sequencer(opened)
         self._show(opened)
         self._unsynced = Mark(self._file_name, opened.tid)
         self.may_have_lost = self._unsynced.found
@@ -215,13 +215,16 @@ class FsyncStorage(
         if not self.durability.policy.promises:
             self._unsynced.make()
         self._checkpoints = Checkpoints(self, index_checkpoint)
-        self._flusher = Flusher(
-            self._file_name, opened, self.durability,
-            self._sync_batch, self._publisher.offer, self._end_dropped)
+        self._sequencer.start()
         if self._index_position == FIRST:
             self._checkpoints.write_or_warn()
         self._checkpoints.start(self._index_position)
         forks.give_up_in_a_fork(self)
+
+    def _new_sequencer(self, start):
+        return Sequencer(
+            self._file_name, start, self.durability,
+            self._sync_batch, self._show, self._end_dropped)
 
     def close(self):
         """Drain, sync, save the index, release everything."""
@@ -231,12 +234,12 @@ class FsyncStorage(
             self._closed = True
         self._turns.end()
         try:
-            if self._flusher is not None:
-                self._publisher.owned_by(None)
-                self._publisher.offer(self._flusher)
-                self._flusher.drain()
-                self._flusher.sync_to(self._pos)
-                self._unsynced.remove(self._flusher.appended.tid)
+            if not self._is_read_only:
+                self._sequencer.owned_by(None)
+                self._sequencer.offer()
+                self._sequencer.drain()
+                self._sequencer.sync_to(self._pos)
+                self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
                 if self._commit_lock.acquire(blocking=False):
                     # Nobody writes; else the next opening does it.
@@ -252,8 +255,8 @@ class FsyncStorage(
         """Leave no thread, file or lock behind, however far we came."""
         if self._checkpoints is not None:
             self._checkpoints.close()
-        if self._flusher is not None:
-            self._flusher.close()
+        if self._sequencer is not None:
+            self._sequencer.close()
         if self._spare is not None:
             self._spare.close()
         for under_way in list(self._begun.values()):
@@ -275,8 +278,8 @@ class FsyncStorage(
             ' one, and only when that one has closed it')
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
-        self._publisher = Publisher(self._show)
-        self._flusher = self._checkpoints = self._spare = None
+        self._sequencer = self._new_sequencer(self._sequencer.appended)
+        self._checkpoints = self._spare = None
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # to abort them would remove their blobs
@@ -287,8 +290,8 @@ class FsyncStorage(
 
     def _current(self):
         """The view for a caller that asks for the current state."""
-        if self._publisher.busy_thread is not None:
-            self._publisher.pass_gate()
+        if self._sequencer.publishing:
+            self._sequencer.pass_gate()
         return self._view
 
     def lastTransaction(self):
@@ -302,10 +305,10 @@ class FsyncStorage(
         return self._current().load(oid)
 
     def loadBefore(self, oid, tid):
-        view = self._view
-        if tid > view.next_tid:  # not as of something that is published
-            view = self._current()
-        return view.load_before(oid, tid)
+        if (self._sequencer.publishing
+                and not self._view.shows_all_before(tid)):
+            self._sequencer.pass_gate()
+        return self._view.load_before(oid, tid)
 
     def load_before_cached(self, oid, tid):
         """loadBefore of what is in the page cache; else BlockingIOError."""
@@ -374,7 +377,7 @@ class FsyncStorage(
         does, has the lock."""
         self._commit_lock.acquire()
         try:
-            self._flusher.drain()
+            self._sequencer.drain()
         except BaseException:
             self._commit_lock.release()
             raise
@@ -393,7 +396,7 @@ class FsyncStorage(
             self._pos = end
             self._cut_back_to = -1  # that was in the old file
             point = Point(end, self._view.tid)
-            self._flusher.rebase(point)
+            self._sequencer.rebase(point)
             self._show(point)
         self._reserve.move(file)
 
@@ -407,7 +410,7 @@ class FsyncStorage(
             'durability': self.durability.policy.name,
             'read_only': self._is_read_only,
             'unsealable': self._unsealable,
-            **(self._flusher.stats() if self._flusher is not None else {}),
+            **({} if self._is_read_only else self._sequencer.stats()),
         }
 
     # What its bases do not know

@@ -1,0 +1,47 @@
+"""A thread for the work that has no thread of its own.
+
+It works when it is woken, and when `seconds()` are over.  To wake it takes no
+lock: a finaliser or an interrupt may do it, at any line.
+"""
+
+import logging
+import threading
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+
+    def __init__(self, name, work, seconds):
+        self._name = name
+        self._work = work
+        self._seconds = seconds  # None: until it is woken
+        self._wake = threading.Lock()  # released to wake the thread
+        self._wake.acquire()
+        self._closing = False
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name=f'flusher of {name}')
+
+    def start(self):
+        self._thread.start()
+
+    def _run(self):
+        while not self._closing:
+            seconds = self._seconds()
+            self._wake.acquire(timeout=-1 if seconds is None else seconds)
+            try:
+                self._work()
+            except BaseException:  # nobody to tell: keep serving the others
+                logger.exception('%s: flusher', self._name)
+
+    def wake(self):
+        try:
+            self._wake.release()
+        except RuntimeError:  # it was woken before
+            pass
+
+    def close(self):
+        self._closing = True
+        self.wake()
+        if self._thread.ident not in (None, threading.get_ident()):
+            self._thread.join()

@@ -1,0 +1,501 @@
+"""The sequencer: appended -> durable -> published -> told, in this order.
+
+Committers `append` and then `settle`, which has the recipe of a group commit;
+its steps follow it.  One *leader* at a time syncs, for all that wait:
+
+- A thread that waits for its commit leads when nobody does.  A lone committer
+  therefore syncs for itself, without a hand-over (I9).
+- A leader that has synced hands on to one of those that still wait, and then
+  publishes: the next sync runs meanwhile.
+- The sequencer's own thread, the flusher, leads when a commit has no thread of
+  its own: an asynchronous finish, a committer that was interrupted, or the
+  background sync of `interval`.
+
+*Publishing* calls the `f(tid)` of each commit, in tid order, and after each
+lets readers see it (I5).  Meanwhile the *gate* is closed: a reader that asks
+for the current state waits until publishing is over; one that reads as of a
+tid does not ask here at all.  Whichever thread finds something to publish does
+it, also for others.  An event loop that must do it itself takes it over
+(`owned_by`): then it is only notified, and calls `publish` in its own thread.
+
+`f` is called once, except when an interrupt (KeyboardInterrupt) breaks it off:
+then it is called again.  A second invalidation is harmless, a missing one is
+not.
+
+State and its owner: the pipeline, the leadership and the waiters belong to
+`mutex`.  It is a leaf: nothing is called, waited for, read or written while it
+is held.  `_one_sync` is held around a sync and the note of its outcome: of two
+syncs at once, only one would be told that the disk failed.  `_gate` is held
+while `f` runs; no other lock of the storage is held by those that wait for it.
+So `f` may read, and must not finish another transaction of the same storage:
+it would wait for itself.
+
+An interrupt may come between any two lines.  What it leaves is such that it
+can be done again: a waiter that is woken for nothing waits again, and the
+flusher takes over what was left undone (I10).
+
+Left to others: what a sync does (`sync`), how readers come to see a
+transaction (`show`).
+"""
+
+import collections
+import contextlib
+import logging
+import threading
+import time
+
+from ..durability import Company
+from ..errors import OutcomeUnknown
+from ..pipeline import Commit
+from ..pipeline import Pipeline
+from ..stats import Histogram
+from .exposure import Exposure
+from .flusher import Flusher
+
+logger = logging.getLogger(__name__)
+
+SLOW_SYNC = 1.0
+
+# Who leads, when it is no committer.
+FLUSHER = object()
+
+
+class Sequencer:
+
+    def __init__(self, name, start, durability, sync, show, tidy):
+        self._name = name
+        self._policy = durability.policy
+        self._sync = sync    # called with a batch of commits
+        self._show = show    # lets readers see up to a point of the file
+        self._tidy = tidy    # called by the flusher after each wake
+        self.mutex = threading.Lock()
+        self.pipeline = Pipeline(start)
+        self.latency = Histogram()
+        self.commits = self.syncs = 0
+
+        self._leader = None        # a waiter's lock, or FLUSHER
+        self._company = Company(durability.group_commit_delay)
+        self._gathering = None     # a lock: the leader waits for company
+        self._one_sync = threading.Lock()
+        self._broken = None        # the error of a sync
+        self._exposure = Exposure(durability.sync_interval)
+
+        self._gate = threading.RLock()  # `f` may ask for the current state
+        #: Is the gate closed?
+        self.publishing = False
+        self._notify = None
+        # Settled; `on_done` is not called.
+        self._untold: collections.deque[Commit] = collections.deque()
+
+        self._abandoned = False    # somebody went away in the middle
+        self._flusher = Flusher(
+            name, self._work_of_flusher, self._until_background_sync)
+
+    def start(self):
+        """Where nothing is written, nobody needs the flusher."""
+        self._flusher.start()
+
+    # Appended
+
+    def append(self, commit):
+        """The transaction is in the file: put it into the pipeline."""
+        with self.mutex:
+            if self._policy.background:
+                self._note_age(commit)
+            self.pipeline.append(commit)
+            self.commits += 1
+            if commit.orphan and commit.promised and self._leader is None:
+                self._elect()
+            if self._gathering is not None:
+                self._welcome()
+
+    def _note_age(self, commit):
+        if self._exposure.since is None:
+            self._flusher.wake()
+        if self._exposure.appended(time.monotonic()):
+            commit.promised = True
+
+    # The recipe
+
+    def settle(self, commit):
+        """Return when the commit, which was appended, is settled.
+
+        1. Wait: it is settled by others, or nobody leads, and we do.
+        2. Wait for company, when that is worth it.
+        3. Sync what is appended by now, for all.
+        4. Note the outcome; hand the leadership on.
+        5. Publish what is durable: call each `f`, and show it to readers.
+        6. Wake the threads that wait for it, and tell those that asked.
+
+        Any number of threads may wait for one commit.
+        """
+        me = _taken_lock()
+        try:
+            while not commit.settled and self._wait_to_lead(commit, me):
+                self._lead_a_batch(me)
+        except BaseException:
+            self.abandon(commit, me)
+            raise
+
+    def _lead_a_batch(self, me):
+        if self._policy.gathers:
+            self._gather()
+        self._sync_a_batch(self._policy.alone, me)
+        self.offer()
+
+    # 1. Wait
+
+    def _wait_to_lead(self, commit, me):
+        """Wait until it is our turn to lead (true) or all is over (false).
+
+        Nobody is elected for a commit that is settled: to see that, and that
+        we were not elected before, needs no mutex.
+        """
+        while True:
+            with self.mutex:
+                if commit.settled:
+                    if self._leader is me:  # elected too late to be of use
+                        self._elect()
+                    return False
+                if self._leader is None and commit.needs_sync:
+                    self._leader = me
+                if self._leader is me:
+                    return True
+                commit.waiters.append(me)
+            me.acquire()
+            if commit.settled and self._leader is not me:
+                return False
+
+    def abandon(self, commit, me=None):
+        """The committer goes away: the flusher takes over all it leaves."""
+        with self.mutex:
+            with contextlib.suppress(ValueError):
+                commit.waiters.remove(me)
+            if self._leader is me:
+                self._leader = None
+            commit.orphan = True
+            self._abandoned = True
+            if self._leader is None:
+                self._elect()
+        self._flusher.wake()
+
+    # 2. Wait for company
+
+    def _gather(self):
+        patience = self._company.patience(self.pipeline.needing_sync)
+        if not patience:
+            return
+        gathering = _taken_lock()
+        with self.mutex:
+            self._gathering = gathering
+            self._welcome()  # if they came by now
+        gathering.acquire(timeout=patience)
+        with self.mutex:
+            self._gathering = None
+
+    def _welcome(self):
+        """Somebody joined: let a gathering leader go on if all are there."""
+        if self._company.complete(self.pipeline.needing_sync):
+            _release(self._gathering)
+            self._gathering = None
+
+    # 3. Sync
+
+    def _sync_a_batch(self, alone, leader=None):
+        """Sync what is there, note the outcome, and hand on."""
+        with self._one_sync:
+            if self._broken is None:
+                point, batch, uncovered_since = self._next_batch(alone)
+                begun = time.monotonic()
+                try:
+                    self._sync(batch)
+                except Exception as error:
+                    # Nothing may come before this: a failed sync that nobody
+                    # noted would be tried again, and succeed (I7).
+                    # (Its traceback would keep the file open.)
+                    self._broken = error.with_traceback(None)
+                except BaseException:
+                    self._exposure.sync_broken_off(uncovered_since)
+                    raise
+                else:
+                    self._note(
+                        point, len(batch), time.monotonic() - begun, leader)
+            if self._broken is not None:
+                self._fail(self._broken)
+                self._step_down(leader)
+
+    def _next_batch(self, alone):
+        with self.mutex:
+            point, batch = self.pipeline.next_batch(
+                alone, data_first=self._policy.background)
+            return point, batch, self._exposure.sync_begins(
+                point == self.pipeline.appended)
+
+    # 4. Note the outcome, hand on
+
+    def _note(self, point, served, seconds, leader):
+        with self.mutex:
+            self.pipeline.synced(point)
+            self._exposure.synced(not self.pipeline.unsynced)
+            self.syncs += 1
+            self.latency.add(seconds)
+            self._company.synced(served, self.pipeline.needing_sync, seconds)
+            if self._leader is leader is not None:
+                self._elect()
+        if seconds >= SLOW_SYNC:
+            logger.warning(
+                '%s: a sync took %.1f s; the disk is slow or overloaded',
+                self._name, seconds)
+
+    def _fail(self, error):
+        """A sync failed: final for everything that is not durable (I7)."""
+        reason = self._because(f'a sync failed ({error})')
+        first = not self.pipeline.failed
+        with self.mutex:
+            for commit in self.pipeline.queue:
+                self._wake_waiters(commit)
+            lost = self.pipeline.fail(reason, lambda: OutcomeUnknown(
+                f'{self._name}: a sync failed ({error}): whether this'
+                ' transaction was kept is known when the storage is opened'
+                ' again'))
+            self._untold += [each for each in lost if each.on_done is not None]
+        if first:
+            logger.critical(reason)
+
+    def _because(self, reason):
+        return (f'{self._name}: writing stopped because {reason}; check the'
+                ' disk, then open the storage again')
+
+    def _elect(self):
+        """Give the leadership to somebody who needs a sync.  Mutex held."""
+        self._leader = None
+        if self.pipeline.needing_sync:
+            self._elect_one_of(
+                [each for each in self.pipeline.queue if each.needs_sync])
+        if self._leader is None and self._policy.background:
+            self._flusher.wake()  # it may have waited for its turn
+
+    def _elect_one_of(self, commits):
+        for commit in commits:
+            if commit.waiters:
+                self._leader = commit.waiters.pop(0)
+                _release(self._leader)
+                return
+        if any(commit.orphan for commit in commits):
+            self._leader = FLUSHER
+            self._flusher.wake()
+
+    def _step_down(self, leader):
+        with self.mutex:
+            if self._leader is leader is not None:
+                self._elect()
+
+    # 5. Publish
+
+    def owned_by(self, notify):
+        """From now on `notify()` is called, and its owner publishes."""
+        self._notify = notify
+
+    @property
+    def owned(self):
+        return self._notify is not None
+
+    def offer(self):
+        """Something may be publishable, or a sync failed."""
+        notify = self._notify
+        if notify is None:
+            self.publish()
+        else:
+            notify()
+
+    def publish(self):
+        """Publish all that may be published, and tell those that asked."""
+        try:
+            with self._gate:
+                if not self.publishing:  # else we are called by an `f`
+                    try:
+                        self._publish_all()
+                    finally:  # once more: it may have been interrupted there
+                        self.publishing = False
+        finally:
+            if self._untold and not self.publishing:
+                self._tell_all()
+
+    def _publish_all(self):
+        try:
+            self.publishing = True
+            with self.mutex:
+                commit = self.pipeline.next_to_publish()
+            while commit is not None:
+                if commit.on_publish is not None:
+                    self._announce(commit)
+                self._show(commit)
+                commit = self._published(commit)
+            if self.pipeline.failed:
+                # From now on, only what is durable; that stays as it is.
+                self._show(self.pipeline.visible)
+        finally:
+            self.publishing = False
+
+    def _announce(self, commit):
+        try:
+            commit.on_publish(commit.tid)
+        except Exception as error:
+            # It is durable: too late to fail.  Its committer is told.
+            commit.error = error
+        commit.on_publish = None
+
+    def pass_gate(self):
+        """Wait while another thread is publishing something."""
+        with self._gate:
+            pass
+
+    # 6. Wake and tell
+
+    def _published(self, commit):
+        """It is published; return the next one."""
+        with self.mutex:
+            if commit.waiters:
+                self._wake_waiters(commit)
+            self.pipeline.publish(commit)
+            if commit.on_done is not None:
+                self._untold.append(commit)
+            return self.pipeline.next_to_publish()
+
+    def _wake_waiters(self, commit):
+        """Mutex held: they look at the commit when we are done with it."""
+        while commit.waiters:
+            _release(commit.waiters[-1])
+            commit.waiters.pop()
+
+    def _tell_all(self):
+        """Call what is to be called of settled commits; no lock is held."""
+        while self._untold:
+            with contextlib.suppress(IndexError):  # another thread was quicker
+                self._tell(self._untold.popleft())
+
+    def _tell(self, commit):
+        try:
+            commit.on_done(commit.tid, commit.error)
+        except Exception:
+            logger.exception('%s: a finished transaction could not be'
+                             ' reported', self._name)
+
+    # Others that wait
+
+    def drain(self):
+        """Return when every commit that was appended by now is settled."""
+        with self.mutex:
+            queue = self.pipeline.queue
+            last = queue[-1] if queue else None
+        if last is not None:  # they are settled in order
+            self.settle(last)
+
+    def wait_for(self, tid):
+        """Return when the transaction of that tid is settled."""
+        with self.mutex:
+            commit = self.pipeline.find(tid)
+        if commit is not None:
+            self.settle(commit)
+
+    def sync_to(self, position):
+        """Make everything before the position durable, whatever the policy.
+
+        Others go on.  Raises WritingStopped when it cannot be.
+        """
+        position = min(position, self.appended.end)
+        while True:
+            with self.mutex:
+                if self.pipeline.durable.end >= position:
+                    return
+                self.pipeline.refuse_when_stopped()
+            self._sync_a_batch(alone=False)
+            self.offer()
+
+    # The flusher
+
+    def _work_of_flusher(self):
+        try:
+            self._tidy()
+            if self._is_flushers_turn():
+                self._lead_a_batch(FLUSHER)
+            if self._abandoned:
+                self._abandoned = False
+                self.offer()
+        finally:
+            self._step_down(FLUSHER)
+
+    def _until_background_sync(self):
+        """Seconds until the background sync; None: until somebody calls."""
+        with self.mutex:
+            if not self._policy.background or self.pipeline.failed:
+                return None
+            due = self._exposure.due
+            if due is None or self._leader is not None:
+                return None
+        return max(0.0, due - time.monotonic())
+
+    def _is_flushers_turn(self):
+        due = self._until_background_sync()
+        with self.mutex:
+            if due == 0.0 and self._leader is None:
+                self._leader = FLUSHER
+            return self._leader is FLUSHER
+
+    def wake(self):
+        """Let the flusher tidy up; from anywhere, even from a finaliser."""
+        self._flusher.wake()
+
+    def close(self):
+        """Stop the flusher.  Drain first."""
+        self._flusher.close()
+
+    # The state, for those that do not wait
+
+    def stop_writing(self, reason):
+        """Append nothing any more; what was appended goes on."""
+        reason = self._because(reason)
+        with self.mutex:
+            self.pipeline.stop(reason)
+        logger.critical(reason)
+
+    def refuse_when_stopped(self):
+        self.pipeline.refuse_when_stopped()
+
+    @property
+    def appended(self):
+        return self.pipeline.appended
+
+    @property
+    def durable(self):
+        return self.pipeline.durable
+
+    def rebase(self, point):
+        """A pack replaced the file; nothing is under way."""
+        with self._one_sync, self.mutex:
+            self.pipeline.rebase(point)
+
+    def stats(self):
+        with self.mutex:
+            return {
+                'commits': self.commits,
+                'syncs': self.syncs,
+                'commits_per_sync':
+                    self.commits / self.syncs if self.syncs else 0.0,
+                'sync_latency': self.latency.summary(),
+                **self.pipeline.stats(),
+            }
+
+
+def _taken_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def _release(lock):
+    """Wake the thread that waits for it; harmless if it was woken before."""
+    try:
+        lock.release()
+    except RuntimeError:
+        pass
