@@ -4,8 +4,8 @@ A room is a directory of the package, or a module that lies beside them.  A
 move is a call into another room; a return is none.  Traced live, once each,
 after the same thing was done some times: the finish of a storage, the server's
 half of a finish, the two halves of a cold read, the client's half of a cold
-blob.  With ``--calls`` each move is listed; with ``--modules`` each module is a
-room of its own.
+blob.  With ``--calls`` each move is listed; with ``--modules`` each module is
+a room of its own.
 """
 
 import argparse
