@@ -11,6 +11,7 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
 from ZODB.utils import p64
 from ZODB.utils import u64
 
@@ -379,6 +380,37 @@ class Misuse(TestCase):
                 # Its objects are free already.
                 commit(storage, {1: b'y'})
                 storage.tpc_abort(transaction)
+
+    def test_a_vote_after_one_that_failed(self):
+        """It is refused: what was worked out again may be a part of it."""
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        commit(storage, {2: b'x'})
+        storage._pack_is_in_progress = True
+        with self.assertRaisesRegex(UndoError, 'packed'):
+            storage.tpc_vote(undoing)
+        storage._pack_is_in_progress = False
+        with self.assertRaisesRegex(StorageTransactionError, 'failed'):
+            storage.tpc_vote(undoing)
+        storage.tpc_abort(undoing)
+        self.assertEqual(storage.load(oid(1))[0], b'one')
+
+    def test_a_given_tid_that_is_aborted(self):
+        """Later ones are not of the future because of it."""
+        for is_voted in False, True:
+            with self.subTest(is_voted=is_voted):
+                storage = self.open(f'voted {is_voted}')
+                tid = commit(storage, {1: b'x'})
+                transaction = TransactionMetaData()
+                future = p64(u64(tid) + (1 << 45))
+                storage.tpc_begin(transaction, future)
+                if is_voted:
+                    storage.tpc_vote(transaction)
+                storage.tpc_abort(transaction)
+                self.assertLess(commit(storage, {2: b'x'}), future)
 
     def test_a_spool_that_cannot_be_flushed(self):
         storage = self.open()

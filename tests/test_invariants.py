@@ -968,7 +968,10 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         with self.assertRaisesRegex(UndoError, 'packed'):
             storage.tpc_vote(undoing)
         self.assertFalse(storage._commit_lock.locked())
+        storage.tpc_abort(undoing)
         storage._pack_is_in_progress = False
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         storage.tpc_vote(undoing)
         tid = storage.tpc_finish(undoing)
         self.assertEqual(storage.load(oid(1)), (b'zero', tid))

@@ -189,6 +189,10 @@ class Commits(Records):
         if under_way.voted:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
+        if under_way.failed:
+            raise StorageTransactionError(
+                'tpc_vote called again, after it failed: the transaction can'
+                ' only be aborted')
         self._refuse_when_stopped()
         try:
             if (under_way.alone or under_way.is_large
@@ -197,7 +201,8 @@ class Commits(Records):
             else:
                 self._vote_for_its_objects(under_way, wait)
             under_way.voted = True
-        except BaseException:
+        except BaseException as error:
+            under_way.failed = not isinstance(error, Occupied)
             self._let_go(under_way)
             raise
         return under_way.resolved

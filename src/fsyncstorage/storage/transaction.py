@@ -10,6 +10,8 @@ Its states::
     begun     records are added; their data are kept in memory, and from a
               size on in a file that has no name
     voted     `voted` is set: it takes no more.  It holds its objects
+    failed    `failed` is set: its vote failed, perhaps half way.  All that is
+              left for it is an abort
     written   `tid`, `start` and `places` are set: it is in the file
 
 Before it is written, nothing in it depends on where it will be: tid, positions
@@ -94,7 +96,7 @@ class Record:
 
 class Transaction:
 
-    voted = False
+    voted = failed = False
     #: It was asked for what only one can do at a time.
     alone = False
     #: The append lock is held for it, from its vote on.
