@@ -1043,6 +1043,9 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         for call in (
             lambda: storage.store(oid(2), z64, b'x', '', transaction),
             lambda: storage.deleteObject(oid(1), z64, transaction),
+            lambda: storage.restore(
+                oid(2), z64, b'x', '', None, transaction),
+            lambda: storage.undo(z64, transaction),
             lambda: storage.checkCurrentSerialInTransaction(
                 oid(1), z64, transaction),
             lambda: storage.tpc_vote(transaction),

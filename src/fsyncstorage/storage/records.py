@@ -102,6 +102,9 @@ class Records:
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
+        if under_way.voted:
+            raise StorageTransactionError(
+                'a transaction that was voted takes no more records')
         return under_way
 
     def _refuse_oid(self, oid):

@@ -38,7 +38,6 @@ from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import StorageError
-from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
 from ZODB.utils import p64
 
@@ -168,9 +167,6 @@ class Transaction:
     # Records
 
     def add(self, record):
-        if self.voted:
-            raise StorageTransactionError(
-                'a transaction that was voted takes no more records')
         record.data = self._kept_data(record.data)
         if record.original is not None:
             record.original = self._kept_data(record.original)
