@@ -193,6 +193,7 @@ class Transaction:
     def _spooled(self, data):
         place = self._spool.seek(0, os.SEEK_END)
         self._spool.write(data)
+        self._spool.flush()  # for what has no room fails now, and not later
         return place, len(data)
 
     def read_data(self, kept):
