@@ -1003,6 +1003,87 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.close()
         self.assertEqual(self.open().load(oid(1)), (b'4', later))
 
+    def test_a_vote_in_the_middle_of_a_swap(self):
+        """What it replaces was looked up in the old file."""
+        for step in 'before', 'behind':
+            with self.subTest(step):
+                self.voted_in_a_swap(self.open(step), step)
+
+    def voted_in_a_swap(self, storage, step):
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        voted = []
+        rebase = storage._flusher.rebase
+
+        def vote_and_rebase(point):
+            if step == 'behind':
+                rebase(point)
+            voted.append(vote(storage, {1: b'last'}, {1: tid}))
+            if step == 'before':
+                rebase(point)
+
+        storage._flusher.rebase = vote_and_rebase
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        last = storage.tpc_finish(voted[0])
+        self.assertEqual(
+            [each['tid'] for each in storage.history(oid(1), 9)],
+            [last, tid])
+
+    def test_a_pack_in_the_middle_of_an_exclusive_vote(self):
+        """What was worked out before it is worked out again."""
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        transaction = begin(storage)
+        storage.restore(oid(1), p64(u64(tid) + 1), b'4', '', tid, transaction)
+        work_out = storage._work_out_again
+
+        def pack_then(under_way):
+            work_out(under_way)
+            del storage._work_out_again
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+        storage._work_out_again = pack_then
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'4')
+
+    def test_after_a_pack_no_code_of_users_runs_under_the_append_lock(self):
+        storage = self.open()
+        for serial in z64, commit(storage, {2: b'old'}):
+            past = commit(storage, {2: b'to be packed'}, {
+                2: storage.getTid(oid(2)) if len(storage) else serial})
+        pack_time = time.time()
+        until(lambda: time.time() > pack_time + 0.01, 'later')
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undone = storage.undoLog(0, 1)[0]['id']
+        commit(storage, {1: b'two'}, {1: one})
+        locked = []
+
+        def resolve(*args):
+            locked.append(storage._commit_lock.locked())
+            return b'merged'
+
+        storage.tryToResolveConflict = resolve
+        undoing = begin(storage)
+        storage.undo(undone, undoing)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def pack_then(under_way):
+            bring_up_to_date(under_way)
+            del storage._bring_up_to_date
+            storage.pack(pack_time, lambda data: [], gc=False)
+            self.assertRaises(KeyError, storage.loadSerial, oid(2), past)
+
+        storage._bring_up_to_date = pack_then
+        storage.tpc_vote(undoing)
+        self.assertEqual(locked, [False, False])
+        storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1))[0], b'merged')
+
     def test_no_code_of_users_and_no_sync_of_one_that_is_alone(self):
         """Neither under the append lock."""
         disk = self.controlled_disk()

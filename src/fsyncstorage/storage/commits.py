@@ -135,8 +135,8 @@ class Commits(Records):
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
-            self._stored_blobs(), self._file, self._flusher.pipeline.appended,
-            self._note_drop)
+            self._stored_blobs(), self._view.file,
+            self._flusher.pipeline.appended, self._note_drop)
         under_way.alone = tid is not None
         self._unsealable += self._checksums and not under_way.sealed
         self._begun[under_way.key] = under_way

@@ -143,8 +143,14 @@ class Records:
             if committed != oldserial:
                 original, data = data, self._merged(
                     under_way, oid, committed, oldserial, data)
-        under_way.add(Record(
+        self._add(under_way, view, Record(
             oid, data, previous, committed, oldserial, original))
+
+    def _add(self, under_way, view, record):
+        """What it replaces is at a place in the file of the view."""
+        if under_way.file is not view.file:
+            under_way.file = None  # a pack came: of more than one file
+        under_way.add(record)
         if self._quota is not None:
             self._refuse_beyond_quota(under_way, self._reserve.total)
 
@@ -196,10 +202,8 @@ class Records:
         view = self._view
         previous = view.index.get(oid, 0)
         self._refuse_deletion(under_way, oid, oldserial, view, previous)
-        under_way.add(Record(
+        self._add(under_way, view, Record(
             oid, b'', previous, oldserial, oldserial))
-        if self._quota is not None:
-            self._refuse_beyond_quota(under_way, self._reserve.total)
 
     def _refuse_deletion(self, under_way, oid, oldserial, view, previous):
         if not previous:
