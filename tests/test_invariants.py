@@ -759,6 +759,55 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         storage.close()
         self.assertEqual(disk.log[0], 'sync')
 
+    def test_closing_waits_for_what_is_being_written(self):
+        """The next one that opens the file would write there, too."""
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                self.closed_while_it_writes(is_real)
+
+    def closed_while_it_writes(self, is_real):
+        disk = self.controlled_disk()
+        storage = self.open(f'reserves {is_real}')
+        storage._reserve.is_real = is_real
+        first = commit(storage, {1: b'first'})
+        events, writing, closing = [], threading.Event(), threading.Event()
+        lock, release = storage._writing, storage._release
+
+        class Seen:
+            """The lock; tells when the close is about to wait for it."""
+
+            def __enter__(self):
+                if storage._closed:
+                    closing.set()
+                lock.acquire()
+
+            def __exit__(self, *ignored):
+                lock.release()
+
+        def block(data, position):
+            writing.set()
+            closing.wait(30)
+            events.append('written')
+
+        def released():
+            closing.set()
+            events.append('released')
+            release()
+
+        storage._writing, storage._release = Seen(), released
+        disk.before_write = block
+        committer = Thread(commit, storage, {2: b'second'})
+        self.assertTrue(writing.wait(30))
+        disk.before_write = lambda data, position: None
+        storage.close()
+        self.assertEqual(events, ['written', 'released'])
+        try:
+            tid = committer.result()
+        except ValueError:  # its vote has written, and it came too late
+            tid = first
+        self.assertEqual(
+            self.open(f'reserves {is_real}').lastTransaction(), tid)
+
     def test_closing_refuses_what_comes_too_late(self):
         storage = self.open()
         commit(storage, {1: b'x'})

@@ -51,8 +51,8 @@ begin.
 
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
-code of users under it, I2); then `_lock` (what changes together: the index and
-the end).  The publisher's lock is taken with none of these held.  The mutexes
+code of users under it, I2); `_writing` (a close waits for it); then `_lock`
+(what changes together: the index and the end).  The publisher's lock is taken with none of these held.  The mutexes
 of turns, reserve and flusher are leaves.
 
 Left to others: the transaction (transaction), its records (records), who has
@@ -230,10 +230,12 @@ class Commits(Records):
         self._refuse_to_wait(under_way.keeps_file)
         self._refuse_when_stopped()
         self._bring_up_to_date(under_way)  # a pack may have come between
-        self._leave_no_tail()
-        tid = self._new_tid(under_way)
-        self._reserve_room(under_way)
-        self._write(under_way, tid, counts=False)
+        with self._writing:
+            self._refuse_when_stopped()
+            self._leave_no_tail()
+            tid = self._new_tid(under_way)
+            self._reserve_room(under_way)
+            self._write(under_way, tid, counts=False)
 
     def _bring_up_to_date(self, under_way):
         self._work_out_again(under_way)
@@ -319,7 +321,8 @@ class Commits(Records):
     def _let_go(self, under_way):
         """Of its objects and its room, and of the append lock."""
         if under_way.keeps_file:
-            self._leave_no_tail()
+            with self._writing:
+                self._leave_no_tail()
             under_way.keeps_file = self._commit_lock.release()
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
@@ -377,7 +380,7 @@ class Commits(Records):
 
     def _append_once(self, under_way, f):
         """Give it its place, and write all of it."""
-        with self._commit_lock:
+        with self._commit_lock, self._writing:
             try:
                 self._refuse_when_stopped()
                 if self._has_tail:
@@ -397,13 +400,15 @@ class Commits(Records):
 
     def _append_voted(self, under_way, f):
         """It is in its place, and lacks its status; we have the lock."""
-        self._refuse_when_stopped()
-        commit = self._commit(under_way, under_way.tid, under_way.start, f)
-        if under_way.blobs:
-            self._name_blobs(under_way, commit)
-        if not commit.status_last:
-            self._write_status(commit)
-        self._append(under_way, commit)
+        with self._writing:
+            self._refuse_when_stopped()
+            commit = self._commit(
+                under_way, under_way.tid, under_way.start, f)
+            if under_way.blobs:
+                self._name_blobs(under_way, commit)
+            if not commit.status_last:
+                self._write_status(commit)
+            self._append(under_way, commit)
 
     def _name_blobs(self, under_way, commit):
         with self._lock:  # a pack removes empty directories under it

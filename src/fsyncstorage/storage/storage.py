@@ -149,6 +149,9 @@ class FsyncStorage(
         self._dropped: collections.deque[weakref.ref] = collections.deque()
         self._turns = Turns()
         self._swapping = threading.Lock()
+        #: Held while the data file is written to or cut, or checked to be open
+        #: for that.
+        self._writing = threading.RLock()
         try:
             opening.prepare(file_name, create, read_only, blob_dir)
             self._open(file_name, create, stop, blob_dir)
@@ -230,6 +233,8 @@ class FsyncStorage(
                 return
             self._closed = True
         self._turns.end()
+        with self._writing:
+            pass  # nobody writes any more: who comes later finds it closed
         try:
             if self._flusher is not None:
                 self._publisher.owned_by(None)
