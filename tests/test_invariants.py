@@ -7,9 +7,11 @@ transaction holds between vote and finish.  I7 (failing disks) is in
 test_failures.py, I11 (blobs) in test_blobs.py.
 """
 
+import logging
 import os
 import threading
 import time
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
@@ -38,6 +40,7 @@ from .support import oid
 from .support import under_way
 from .support import until
 from .support import vote
+from .test_interrupts import Interrupter
 
 PROMISING = 'group-commit', 'per-commit', 'two-sync'
 FOREVER = b'\x7f' + b'\xff' * 7
@@ -993,6 +996,74 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                     storage.tpc_finish(waiting.result())
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn('was dropped', logs.output[0])
+
+    def test_an_interrupt_while_a_dropped_one_is_ended(self):
+        """At each line: the next begin does it."""
+        storage = self.open()
+        storage._flusher.wake = lambda: None  # not in its thread
+        at = 0
+        while True:
+            at += 1
+            with self.assertLogs('fsyncstorage', 'WARNING'):
+                dropped = vote(storage, {1: b'x'})
+                del dropped
+                interrupter = Interrupter(at)
+                transaction = TransactionMetaData()
+                try:
+                    with interrupter:
+                        storage.tpc_begin(transaction)
+                except KeyboardInterrupt:
+                    pass
+                storage.tpc_abort(transaction)
+                storage.tpc_abort(begin(storage))
+                logging.getLogger('fsyncstorage').warning('at least one')
+            self.assertEqual(storage._begun, {})
+            self.assertEqual(len(storage._turns), 0)
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 20)
+
+    def test_a_begin_with_the_id_of_one_that_is_being_ended(self):
+        """The memory of a dropped object is used again, and so its id."""
+        storage = self.open()
+        storage._flusher.wake = lambda: None  # not in its thread
+        dropped = vote(storage, {1: b'x'})
+        ended = under_way(storage)
+        transaction = TransactionMetaData()
+        del storage._begun[ended.key]
+        ended.key = id(transaction)
+        storage._begun[ended.key] = ended
+        ending, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        end = storage._end
+
+        def slow_end(under_way):
+            ending.set()
+            go_on.wait(30)
+            end(under_way)
+
+        storage._end = slow_end
+        del dropped
+        one = Thread(begin, storage)
+        self.assertTrue(ending.wait(30))
+        other = Thread(storage.tpc_begin, transaction)
+        go_on.set()
+        storage.tpc_abort(one.result())
+        other.result()
+        storage.tpc_abort(transaction)
+        self.assertEqual(len(storage._turns), 0)
+
+    def test_one_dropped_that_cannot_be_ended_well(self):
+        """The other one is, and the innocent who begins hears nothing."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        storage._flusher.wake = lambda: None  # not in its thread
+        dropped = [vote(storage, {number: b'x'}) for number in (1, 2)]
+        for each in storage._begun.values():
+            each.blobs.take_back = mock.Mock(side_effect=OSError(5, 'as if'))
+        del dropped[:]
+        storage.tpc_abort(begin(storage))
+        self.assertEqual(storage._begun, {})
+        self.assertEqual(len(storage._turns), 0)
 
     def test_a_pack_between_vote_and_finish(self):
         storage = self.open()

@@ -333,19 +333,28 @@ class Commits(Records):
         In any thread, at any line: so somebody else ends the transaction.
         """
         self._dropped.append(caller)
-        self._flusher.wake()
+        if self._flusher is not None:  # we are not in the child of a fork
+            self._flusher.wake()
 
     def _end_dropped(self):
-        while self._dropped:
-            with contextlib.suppress(IndexError):  # another thread was quicker
-                caller = self._dropped.popleft()
-                for under_way in list(self._begun.values()):
-                    if under_way.caller is caller:
-                        logger.warning(
-                            '%s: a transaction was dropped, neither finished'
-                            ' nor aborted; what it held is free now',
-                            self._file_name)
+        """What was noted stays noted until it is done, so that an interrupt
+        leaves it to the next one; and who begins a transaction waits for that:
+        the same id may be that of a new object."""
+        ended = 0
+        with self._ending_dropped:
+            noted = list(self._dropped)
+            for under_way in list(self._begun.values()):
+                if under_way.metadata is None:
+                    with contextlib.suppress(OSError):
+                        # (A file of a blob stays: the next opening removes it)
                         self._end(under_way)
+                    ended += 1
+            for caller in noted:
+                self._dropped.remove(caller)
+        for _ in range(ended):
+            logger.warning(
+                '%s: a transaction was dropped, neither finished nor aborted;'
+                ' what it held is free now', self._file_name)
 
     # Finish: from append to acknowledgement
 

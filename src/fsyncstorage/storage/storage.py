@@ -147,6 +147,7 @@ class FsyncStorage(
         self._begun: dict[int, Transaction] = {}
         #: Of callers whose objects are gone.
         self._dropped: collections.deque[weakref.ref] = collections.deque()
+        self._ending_dropped = threading.Lock()
         self._turns = Turns()
         self._swapping = threading.Lock()
         #: Held while the data file is written to or cut, or checked to be open
