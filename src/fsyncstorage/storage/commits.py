@@ -32,7 +32,8 @@ reserved on the disk (`_vote_alone`, `_append_voted`):
 
 1. vote: wait until nobody else is voted;
 2. check, or work out again, what changed since;
-3. make the contents of its blobs durable; take the append lock;
+3. make the contents of its blobs durable; take the append lock (if a pack came
+   between, let go of it, and go back to 2);
 4. give the tid; write it behind the end of the file, with status 'c'.  It is
    voted, and keeps the lock;
 5. finish: give the blobs their names; write the status that counts;
@@ -225,11 +226,8 @@ class Commits(Records):
         if not self._turns.ask_alone(under_way):
             self._refuse_to_wait(wait)
             self._wait_for_its_turn(under_way)
-        self._bring_up_to_date(under_way)
-        under_way.keeps_file = self._commit_lock.acquire(blocking=wait)
-        self._refuse_to_wait(under_way.keeps_file)
-        self._refuse_when_stopped()
-        self._bring_up_to_date(under_way)  # a pack may have come between
+        while not self._has_file_up_to_date(under_way, wait):
+            pass  # a pack came between
         with self._writing:
             self._refuse_when_stopped()
             self._leave_no_tail()
@@ -237,9 +235,23 @@ class Commits(Records):
             self._reserve_room(under_way)
             self._write(under_way, tid, counts=False)
 
+    def _has_file_up_to_date(self, under_way, wait):
+        """Take the append lock when all is worked out: no code of users runs
+        under it, and nothing is synced."""
+        self._bring_up_to_date(under_way)
+        under_way.keeps_file = self._commit_lock.acquire(blocking=wait)
+        self._refuse_to_wait(under_way.keeps_file)
+        if under_way.known_to is not self._flusher.pipeline.appended:
+            under_way.keeps_file = self._commit_lock.release()
+            return False
+        self._work_out_again(under_way)  # refuses what a pack has begun
+        return True
+
     def _bring_up_to_date(self, under_way):
+        appended = self._flusher.pipeline.appended
         self._work_out_again(under_way)
         self._check_again(under_way)
+        under_way.known_to = appended  # what came since is worked out, too
         if under_way.blobs:
             self._prepare_blobs(under_way)
 
