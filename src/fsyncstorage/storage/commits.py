@@ -281,9 +281,10 @@ class Commits(Records):
     # The file; the append lock is held
 
     def _new_tid(self, under_way):
-        tid = under_way.given_tid or newTid(self._last_given)
+        tid = under_way.given_tid
+        if tid is None:
+            tid = self._last_given = newTid(self._last_given)
         self._refuse_unless_later(tid)
-        self._last_given = tid
         return tid
 
     def _write(self, under_way, tid, counts):
@@ -498,6 +499,7 @@ class Commits(Records):
                 self._checkpoints.snapshot.about_to_change(under_way.places)
             self._index.update(under_way.places)
             self._pos = commit.end
+            self._last_given = commit.tid  # it may be of the future
             self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`
                 self._unsynced_blobs.add(under_way.blob_keys)
