@@ -557,6 +557,20 @@ class I6_Conflicts(InvariantCase):
 
         self.assertIsInstance(self.doomed(undo), UndoError)
 
+    def test_a_record_that_was_restored_with_a_later_tid(self):
+        """It is published, though no transaction of its tid ever is."""
+        storage = self.open()
+        first = commit(storage, {1: b'first'})
+        transaction = begin(storage)
+        storage.restore(oid(1), FOREVER, b'x', '', None, transaction)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        storage.own_publishing(lambda: None)
+        transaction = begin(storage)
+        with self.assertRaises(ConflictError):
+            storage.store(oid(1), first, b'y', '', transaction)
+        storage.tpc_abort(transaction)
+
     def test_a_conflict_with_what_is_published_does_not_wait(self):
         self.held()
         self.disk.release_syncs()

@@ -448,6 +448,8 @@ class Records:
         doomed holds up nobody.  An event loop that owns the publishing does
         not wait.
         """
+        # A record that was restored may have any tid.
+        tid = min(tid, self._flusher.appended.tid)
         if tid > self._view.tid:
             self._end(under_way)
             if self._publisher.owned:
