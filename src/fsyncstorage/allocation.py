@@ -5,7 +5,9 @@ stand behind the data.  fallocate(2) can leave the size as it is.
 """
 
 import ctypes
+import errno
 import os
+import sys
 
 _KEEP_SIZE = 1
 # File systems that later write to the blocks that they allocate: ext2 to ext4,
@@ -37,6 +39,16 @@ def is_in_place(fd: int) -> bool:
     if _fstatfs(ctypes.c_int(fd), status):
         return False
     return ctypes.c_long.from_buffer(status).value in _IN_PLACE
+
+
+def free(fd: int) -> int:
+    """How many bytes can be allocated on its file system."""
+    status = os.fstatvfs(fd)
+    if not status.f_blocks:  # tmpfs without a limit
+        return sys.maxsize
+    # The last ones may be for root alone.
+    blocks = status.f_bavail if os.geteuid() else status.f_bfree
+    return blocks * status.f_frsize
 
 
 def allocate(fd: int, position: int, length: int) -> None:
