@@ -53,7 +53,8 @@ def free(fd: int) -> int:
 
 def allocate(fd: int, position: int, length: int) -> None:
     """Blocks for so many bytes; the file keeps its size."""
-    if _fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE),
-                  ctypes.c_int64(position), ctypes.c_int64(length)):
+    while _fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE),
+                     ctypes.c_int64(position), ctypes.c_int64(length)):
         error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        if error != errno.EINTR:  # a signal came
+            raise OSError(error, os.strerror(error))
