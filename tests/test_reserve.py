@@ -106,7 +106,7 @@ class Storages(ReserveCase):
         """Of an allocation that fails half way, the first half would stay."""
         storage = self.open()
         large = begin(storage)
-        storage.store(oid(1), z64, bytes(module.AHEAD), '', large)
+        storage.store(oid(1), z64, bytes(2 * module.AHEAD), '', large)
         del self.disk.reserved[:]
         with mock.patch.object(allocation, 'free', lambda fd: 1000):
             with self.assertRaisesRegex(OSError, 'No space left'):

@@ -53,8 +53,8 @@ begin.
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
 code of users under it, I2); `_writing` (a close waits for it); then `_lock`
-(what changes together: the index and the end).  The publisher's lock is taken with none of these held.  The mutexes
-of turns, reserve and flusher are leaves.
+(what changes together: the index and the end).  The publisher's lock is taken
+with none of these held.  The mutexes of turns, reserve and flusher are leaves.
 
 Left to others: the transaction (transaction), its records (records), who has
 which object (commit.locks), the pipeline's states (pipeline), syncing
