@@ -125,6 +125,67 @@ class EveryLine(TestCase):
         self.assertEqual(found, in_file)
 
 
+class BusyLock:
+    """A signal is noticed whenever a lock was taken or freed by a call.
+
+    Not in a `with`, where it comes before, or behind.
+    """
+
+    def __init__(self, lock):
+        self._lock = lock
+        self.locked = lock.locked
+        self.interrupts = 1
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *ignored):
+        self._lock.release()
+        self._interrupt()
+
+    def acquire(self, *args, **kw):
+        result = self._lock.acquire(*args, **kw)
+        self._interrupt()
+        return result
+
+    def release(self):
+        self._lock.release()
+        self._interrupt()
+
+    def _interrupt(self):
+        self.interrupts -= 1
+        if not self.interrupts:
+            raise KeyboardInterrupt
+
+
+class TheAppendLock(TestCase):
+    """Of who is alone: an interrupt just when it is taken or freed."""
+
+    def test_it_is_freed_once(self):
+        for end in 'tpc_abort', 'tpc_finish':
+            for at in 1, 2:
+                with self.subTest(end, at=at):
+                    self.interrupted(self.open(f'{end} {at}'), end, at)
+
+    def interrupted(self, storage, end, at):
+        storage._reserve.is_real = False  # so it is alone
+        lock = storage._commit_lock
+        storage._commit_lock = busy = BusyLock(lock)
+        busy.interrupts = at
+        transaction = begin(storage)
+        storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
+        with self.assertRaises(KeyboardInterrupt):
+            storage.tpc_vote(transaction)
+            getattr(storage, end)(transaction)
+            raise KeyboardInterrupt  # with fewer calls there were fewer
+        storage._commit_lock = lock
+        storage.tpc_abort(transaction)
+        storage.tpc_abort(transaction)
+        self.assertFalse(lock.locked())
+        self.assertEqual(len(storage._turns), 0)
+        commit(storage, {2: b'y'})
+
+
 class Blobs(TestCase):
 
     def test_an_abort_after_the_append_takes_nothing_back(self):

@@ -239,13 +239,28 @@ class Commits(Records):
         """Take the append lock when all is worked out: no code of users runs
         under it, and nothing is synced."""
         self._bring_up_to_date(under_way)
-        under_way.keeps_file = self._commit_lock.acquire(blocking=wait)
-        self._refuse_to_wait(under_way.keeps_file)
+        self._refuse_to_wait(wait or not self._commit_lock.locked())
+        under_way.keeps_file = self._kept_file()
+        next(under_way.keeps_file)
         if under_way.known_to is not self._flusher.pipeline.appended:
-            under_way.keeps_file = self._commit_lock.release()
+            under_way.keeps_file.close()
             return False
         self._work_out_again(under_way)  # refuses what a pack has begun
         return True
+
+    def _kept_file(self):
+        """Has the append lock from `next` to `close`, once; nothing stays
+        behind the end then.
+
+        A generator, for only `with` takes and frees a lock such that no
+        interrupt can come between that and the note of it.
+        """
+        with self._commit_lock:
+            try:
+                yield
+            finally:
+                with self._writing:
+                    self._leave_no_tail()
 
     def _bring_up_to_date(self, under_way):
         appended = self._flusher.pipeline.appended
@@ -333,10 +348,8 @@ class Commits(Records):
 
     def _let_go(self, under_way):
         """Of its objects and its room, and of the append lock."""
-        if under_way.keeps_file:
-            with self._writing:
-                self._leave_no_tail()
-            under_way.keeps_file = self._commit_lock.release()
+        if under_way.keeps_file is not None:
+            under_way.keeps_file.close()
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
 

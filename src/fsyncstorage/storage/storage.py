@@ -281,6 +281,7 @@ class FsyncStorage(
             ' one, and only when that one has closed it')
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
+        self._writing = threading.RLock()
         self._publisher = Publisher(self._show)
         self._flusher = self._checkpoints = self._spare = None
         for under_way in self._begun.values():

@@ -98,7 +98,7 @@ class Transaction:
     voted = failed = False
     #: It was asked for what only one can do at a time.
     alone = False
-    #: The append lock is held for it, from its vote on.
+    #: Holds the append lock for it, from its vote on.
     keeps_file = None
     #: What it has in the file: its tid, and where it begins.
     tid = None
