@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import shutil
 import threading
 import time
@@ -11,6 +12,7 @@ from unittest import mock
 import ZODB
 from ZODB.blob import Blob
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import Unsupported
 
 from fsyncstorage import blobs
@@ -55,6 +57,37 @@ class Blobs(TestCase):
         transaction = self.store(*args)
         self.storage.tpc_vote(transaction)
         return transaction
+
+    def test_an_undo_after_the_vote_leaves_its_blob(self):
+        """It is refused before it puts another in the place of it."""
+        storage = self.opened('group-commit')
+        record, serial = pickle.dumps(Blob, 3), b'\0' * 8
+        for content in b'one', b'two', b'three':
+            transaction = begin(storage)
+            with open(self.path('upload'), 'wb') as file:
+                file.write(content)
+            storage.storeBlob(oid(1), serial, record, self.path('upload'), '',
+                              transaction)
+            storage.tpc_vote(transaction)
+            if content == b'three':
+                with self.assertRaises(StorageTransactionError):
+                    storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
+            serial = storage.tpc_finish(transaction)
+        with open(storage.loadBlob(oid(1), serial), 'rb') as file:
+            self.assertEqual(file.read(), b'three')
+
+    def test_a_failed_sync_of_the_vote_is_not_tried_again(self):
+        """I7: the second one would succeed, and prove nothing."""
+        storage = self.opened('group-commit')
+        transaction = self.store(1)
+        self.disk.fail_sync(OSError(errno.EIO, 'Input/output error'))
+        with self.assertRaisesRegex(OSError, 'Input/output'):
+            storage.tpc_vote(transaction)
+        syncs = self.disk.syncs
+        with self.assertRaisesRegex(StorageTransactionError, 'failed'):
+            storage.tpc_vote(transaction)
+        self.assertEqual(self.disk.syncs, syncs)
+        storage.tpc_abort(transaction)
 
     def trace(self):
         """What happens to which file, from now on."""

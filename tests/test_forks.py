@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
 import traceback
@@ -96,6 +97,20 @@ class Forks(TestCase):
         said = in_a_child(refused, commit, self.storage, {2: b'child'})
         self.assertEqual(self.content(), before)
         self.assertIn('fork', said)
+        self.goes_on()
+
+    def test_what_is_dropped_in_the_child(self):
+        """It was the parent's, and nothing comes of it."""
+        held = [vote(self.storage, {3: b'x'})]
+        said = []
+
+        def child():
+            sys.unraisablehook = lambda error: said.append(str(error))
+            del held[:]
+            return said
+
+        self.assertEqual(in_a_child(child), [])
+        self.storage.tpc_finish(held.pop())
         self.goes_on()
 
     def test_a_close_in_the_child(self):

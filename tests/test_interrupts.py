@@ -11,6 +11,7 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
 from ZODB.utils import p64
 from ZODB.utils import u64
 
@@ -122,6 +123,67 @@ class EveryLine(TestCase):
         except POSKeyError:
             found = False
         self.assertEqual(found, in_file)
+
+
+class BusyLock:
+    """A signal is noticed whenever a lock was taken or freed by a call.
+
+    Not in a `with`, where it comes before, or behind.
+    """
+
+    def __init__(self, lock):
+        self._lock = lock
+        self.locked = lock.locked
+        self.interrupts = 1
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *ignored):
+        self._lock.release()
+        self._interrupt()
+
+    def acquire(self, *args, **kw):
+        result = self._lock.acquire(*args, **kw)
+        self._interrupt()
+        return result
+
+    def release(self):
+        self._lock.release()
+        self._interrupt()
+
+    def _interrupt(self):
+        self.interrupts -= 1
+        if not self.interrupts:
+            raise KeyboardInterrupt
+
+
+class TheAppendLock(TestCase):
+    """Of who is alone: an interrupt just when it is taken or freed."""
+
+    def test_it_is_freed_once(self):
+        for end in 'tpc_abort', 'tpc_finish':
+            for at in 1, 2:
+                with self.subTest(end, at=at):
+                    self.interrupted(self.open(f'{end} {at}'), end, at)
+
+    def interrupted(self, storage, end, at):
+        storage._reserve.is_real = False  # so it is alone
+        lock = storage._commit_lock
+        storage._commit_lock = busy = BusyLock(lock)
+        busy.interrupts = at
+        transaction = begin(storage)
+        storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
+        with self.assertRaises(KeyboardInterrupt):
+            storage.tpc_vote(transaction)
+            getattr(storage, end)(transaction)
+            raise KeyboardInterrupt  # with fewer calls there were fewer
+        storage._commit_lock = lock
+        storage.tpc_abort(transaction)
+        storage.tpc_abort(transaction)
+        self.assertFalse(lock.locked())
+        self.assertEqual(len(storage._turns), 0)
+        commit(storage, {2: b'y'})
 
 
 class Blobs(TestCase):
@@ -379,6 +441,37 @@ class Misuse(TestCase):
                 # Its objects are free already.
                 commit(storage, {1: b'y'})
                 storage.tpc_abort(transaction)
+
+    def test_a_vote_after_one_that_failed(self):
+        """It is refused: what was worked out again may be a part of it."""
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        commit(storage, {2: b'x'})
+        storage._pack_is_in_progress = True
+        with self.assertRaisesRegex(UndoError, 'packed'):
+            storage.tpc_vote(undoing)
+        storage._pack_is_in_progress = False
+        with self.assertRaisesRegex(StorageTransactionError, 'failed'):
+            storage.tpc_vote(undoing)
+        storage.tpc_abort(undoing)
+        self.assertEqual(storage.load(oid(1))[0], b'one')
+
+    def test_a_given_tid_that_is_aborted(self):
+        """Later ones are not of the future because of it."""
+        for is_voted in False, True:
+            with self.subTest(is_voted=is_voted):
+                storage = self.open(f'voted {is_voted}')
+                tid = commit(storage, {1: b'x'})
+                transaction = TransactionMetaData()
+                future = p64(u64(tid) + (1 << 45))
+                storage.tpc_begin(transaction, future)
+                if is_voted:
+                    storage.tpc_vote(transaction)
+                storage.tpc_abort(transaction)
+                self.assertLess(commit(storage, {2: b'x'}), future)
 
     def test_a_spool_that_cannot_be_flushed(self):
         storage = self.open()

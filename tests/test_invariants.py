@@ -7,9 +7,11 @@ transaction holds between vote and finish.  I7 (failing disks) is in
 test_failures.py, I11 (blobs) in test_blobs.py.
 """
 
+import logging
 import os
 import threading
 import time
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
@@ -38,6 +40,7 @@ from .support import oid
 from .support import under_way
 from .support import until
 from .support import vote
+from .test_interrupts import Interrupter
 
 PROMISING = 'group-commit', 'per-commit', 'two-sync'
 FOREVER = b'\x7f' + b'\xff' * 7
@@ -554,6 +557,20 @@ class I6_Conflicts(InvariantCase):
 
         self.assertIsInstance(self.doomed(undo), UndoError)
 
+    def test_a_record_that_was_restored_with_a_later_tid(self):
+        """It is published, though no transaction of its tid ever is."""
+        storage = self.open()
+        first = commit(storage, {1: b'first'})
+        transaction = begin(storage)
+        storage.restore(oid(1), FOREVER, b'x', '', None, transaction)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        storage.own_publishing(lambda: None)
+        transaction = begin(storage)
+        with self.assertRaises(ConflictError):
+            storage.store(oid(1), first, b'y', '', transaction)
+        storage.tpc_abort(transaction)
+
     def test_a_conflict_with_what_is_published_does_not_wait(self):
         self.held()
         self.disk.release_syncs()
@@ -759,6 +776,55 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         storage.close()
         self.assertEqual(disk.log[0], 'sync')
 
+    def test_closing_waits_for_what_is_being_written(self):
+        """The next one that opens the file would write there, too."""
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                self.closed_while_it_writes(is_real)
+
+    def closed_while_it_writes(self, is_real):
+        disk = self.controlled_disk()
+        storage = self.open(f'reserves {is_real}')
+        storage._reserve.is_real = is_real
+        first = commit(storage, {1: b'first'})
+        events, writing, closing = [], threading.Event(), threading.Event()
+        lock, release = storage._writing, storage._release
+
+        class Seen:
+            """The lock; tells when the close is about to wait for it."""
+
+            def __enter__(self):
+                if storage._closed:
+                    closing.set()
+                lock.acquire()
+
+            def __exit__(self, *ignored):
+                lock.release()
+
+        def block(data, position):
+            writing.set()
+            closing.wait(30)
+            events.append('written')
+
+        def released():
+            closing.set()
+            events.append('released')
+            release()
+
+        storage._writing, storage._release = Seen(), released
+        disk.before_write = block
+        committer = Thread(commit, storage, {2: b'second'})
+        self.assertTrue(writing.wait(30))
+        disk.before_write = lambda data, position: None
+        storage.close()
+        self.assertEqual(events, ['written', 'released'])
+        try:
+            tid = committer.result()
+        except ValueError:  # its vote has written, and it came too late
+            tid = first
+        self.assertEqual(
+            self.open(f'reserves {is_real}').lastTransaction(), tid)
+
     def test_closing_refuses_what_comes_too_late(self):
         storage = self.open()
         commit(storage, {1: b'x'})
@@ -945,6 +1011,74 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn('was dropped', logs.output[0])
 
+    def test_an_interrupt_while_a_dropped_one_is_ended(self):
+        """At each line: the next begin does it."""
+        storage = self.open()
+        storage._sequencer.wake = lambda: None  # not in its thread
+        at = 0
+        while True:
+            at += 1
+            with self.assertLogs('fsyncstorage', 'WARNING'):
+                dropped = vote(storage, {1: b'x'})
+                del dropped
+                interrupter = Interrupter(at)
+                transaction = TransactionMetaData()
+                try:
+                    with interrupter:
+                        storage.tpc_begin(transaction)
+                except KeyboardInterrupt:
+                    pass
+                storage.tpc_abort(transaction)
+                storage.tpc_abort(begin(storage))
+                logging.getLogger('fsyncstorage').warning('at least one')
+            self.assertEqual(storage._begun, {})
+            self.assertEqual(len(storage._turns), 0)
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 20)
+
+    def test_a_begin_with_the_id_of_one_that_is_being_ended(self):
+        """The memory of a dropped object is used again, and so its id."""
+        storage = self.open()
+        storage._sequencer.wake = lambda: None  # not in its thread
+        dropped = vote(storage, {1: b'x'})
+        ended = under_way(storage)
+        transaction = TransactionMetaData()
+        del storage._begun[ended.key]
+        ended.key = id(transaction)
+        storage._begun[ended.key] = ended
+        ending, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        end = storage._end
+
+        def slow_end(under_way):
+            ending.set()
+            go_on.wait(30)
+            end(under_way)
+
+        storage._end = slow_end
+        del dropped
+        one = Thread(begin, storage)
+        self.assertTrue(ending.wait(30))
+        other = Thread(storage.tpc_begin, transaction)
+        go_on.set()
+        storage.tpc_abort(one.result())
+        other.result()
+        storage.tpc_abort(transaction)
+        self.assertEqual(len(storage._turns), 0)
+
+    def test_one_dropped_that_cannot_be_ended_well(self):
+        """The other one is, and the innocent who begins hears nothing."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        storage._sequencer.wake = lambda: None  # not in its thread
+        dropped = [vote(storage, {number: b'x'}) for number in (1, 2)]
+        for each in storage._begun.values():
+            each.blobs.take_back = mock.Mock(side_effect=OSError(5, 'as if'))
+        del dropped[:]
+        storage.tpc_abort(begin(storage))
+        self.assertEqual(storage._begun, {})
+        self.assertEqual(len(storage._turns), 0)
+
     def test_a_pack_between_vote_and_finish(self):
         storage = self.open()
         tid = z64
@@ -968,7 +1102,10 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         with self.assertRaisesRegex(UndoError, 'packed'):
             storage.tpc_vote(undoing)
         self.assertFalse(storage._commit_lock.locked())
+        storage.tpc_abort(undoing)
         storage._pack_is_in_progress = False
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         storage.tpc_vote(undoing)
         tid = storage.tpc_finish(undoing)
         self.assertEqual(storage.load(oid(1)), (b'zero', tid))
@@ -999,6 +1136,87 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         self.assertEqual(storage.load(oid(1)), (b'4', later))
         storage.close()
         self.assertEqual(self.open().load(oid(1)), (b'4', later))
+
+    def test_a_vote_in_the_middle_of_a_swap(self):
+        """What it replaces was looked up in the old file."""
+        for step in 'before', 'behind':
+            with self.subTest(step):
+                self.voted_in_a_swap(self.open(step), step)
+
+    def voted_in_a_swap(self, storage, step):
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        voted = []
+        rebase = storage._sequencer.rebase
+
+        def vote_and_rebase(point):
+            if step == 'behind':
+                rebase(point)
+            voted.append(vote(storage, {1: b'last'}, {1: tid}))
+            if step == 'before':
+                rebase(point)
+
+        storage._sequencer.rebase = vote_and_rebase
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        last = storage.tpc_finish(voted[0])
+        self.assertEqual(
+            [each['tid'] for each in storage.history(oid(1), 9)],
+            [last, tid])
+
+    def test_a_pack_in_the_middle_of_an_exclusive_vote(self):
+        """What was worked out before it is worked out again."""
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        transaction = begin(storage)
+        storage.restore(oid(1), p64(u64(tid) + 1), b'4', '', tid, transaction)
+        work_out = storage._work_out_again
+
+        def pack_then(under_way):
+            work_out(under_way)
+            del storage._work_out_again
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+        storage._work_out_again = pack_then
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'4')
+
+    def test_after_a_pack_no_code_of_users_runs_under_the_append_lock(self):
+        storage = self.open()
+        packed = commit(storage, {2: b'packed away'})
+        commit(storage, {2: b'kept'}, {2: packed})
+        pack_time = time.time()
+        until(lambda: time.time() > pack_time + 0.01, 'later')
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undone = storage.undoLog(0, 1)[0]['id']
+        commit(storage, {1: b'two'}, {1: one})
+        locked = []
+
+        def resolve(*args):
+            locked.append(storage._commit_lock.locked())
+            return b'merged'
+
+        storage.tryToResolveConflict = resolve
+        undoing = begin(storage)
+        storage.undo(undone, undoing)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def pack_then(under_way):
+            bring_up_to_date(under_way)
+            del storage._bring_up_to_date
+            storage.pack(pack_time, lambda data: [], gc=False)
+            with self.assertRaises(POSKeyError):
+                storage.loadSerial(oid(2), packed)
+
+        storage._bring_up_to_date = pack_then
+        storage.tpc_vote(undoing)
+        self.assertEqual(locked, [False, False])
+        storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1))[0], b'merged')
 
     def test_no_code_of_users_and_no_sync_of_one_that_is_alone(self):
         """Neither under the append lock."""
@@ -1040,6 +1258,9 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         for call in (
             lambda: storage.store(oid(2), z64, b'x', '', transaction),
             lambda: storage.deleteObject(oid(1), z64, transaction),
+            lambda: storage.restore(
+                oid(2), z64, b'x', '', None, transaction),
+            lambda: storage.undo(z64, transaction),
             lambda: storage.checkCurrentSerialInTransaction(
                 oid(1), z64, transaction),
             lambda: storage.tpc_vote(transaction),

@@ -154,6 +154,36 @@ class LocksTests(unittest.TestCase):
                 self.locks.let_go(number)
         self.assertLess(looks, 4 * crowd)
 
+    def looks(self, name):
+        """Calls of a method, counted from now on."""
+        patch = mock.patch.object(
+            Locks, name, autospec=True, side_effect=getattr(Locks, name))
+        self.addCleanup(patch.stop)
+        return patch.start()
+
+    def test_many_objects_let_go_at_once_cost_little(self):
+        """Who waits for all of them is not looked at once for each."""
+        many = range(300)
+        self.locks.ask('slow', 'z')
+        self.locks.ask('holder', many)
+        for name in 'one', 'other':
+            self.locks.ask(name, [*many, 'z'])
+        looks = self.looks('_is_taken')
+        self.assertEqual(self.locks.let_go('holder'), [])
+        self.assertLess(looks.call_count, 8 * len(many))
+
+    def test_a_crowd_that_waits_for_something_else_costs_little(self):
+        self.locks.ask('slow', 'z')
+        crowd = 300
+        for number in range(crowd):
+            self.locks.ask(number, 'abz')
+        self.locks.ask('passes', 'ab')
+        excludes = locks._Wish.excludes
+        with mock.patch.object(locks._Wish, 'excludes', autospec=True,
+                               side_effect=excludes) as looks:
+            self.assertEqual(self.locks.let_go('passes'), [])
+        self.assertLess(looks.call_count, 8 * crowd)
+
 
 _OIDS = strategies.frozensets(strategies.sampled_from('abcd'))
 #: Objects to write, objects to read, and whether to be alone.

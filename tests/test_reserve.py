@@ -1,5 +1,6 @@
 """Room for what was voted: none of it is missing at the finish."""
 
+import ctypes
 import errno
 import os
 import time
@@ -100,6 +101,42 @@ class Storages(ReserveCase):
         tid = commit(storage, {1: data})
         self.assertEqual(storage.load(oid(1)), (data, tid))
         self.assertLess(storage._reserve._kept_to, self.disk.limit)
+
+    def test_what_there_is_no_room_for_takes_none(self):
+        """Of an allocation that fails half way, the first half would stay."""
+        storage = self.open()
+        large = begin(storage)
+        storage.store(oid(1), z64, bytes(2 * module.AHEAD), '', large)
+        del self.disk.reserved[:]
+        with mock.patch.object(allocation, 'free', lambda fd: 1000):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                storage.tpc_vote(large)
+        self.assertEqual(self.disk.reserved, [])
+        storage.tpc_abort(large)
+        commit(storage, {2: b'there is room for this'})
+
+    def test_what_is_free(self):
+        with open(self.path('file'), 'wb') as file:
+            self.assertGreater(allocation.free(file.fileno()), 0)
+            status = mock.Mock(f_blocks=0)
+            with mock.patch.object(os, 'fstatvfs', lambda fd: status):
+                self.assertGreater(allocation.free(file.fileno()), 1 << 60)
+            status = mock.Mock(f_blocks=9, f_bfree=5, f_bavail=3, f_frsize=10)
+            with mock.patch.object(os, 'fstatvfs', lambda fd: status):
+                for user, free in (0, 50), (1, 30):
+                    with mock.patch.object(os, 'geteuid', lambda: user):
+                        self.assertEqual(allocation.free(file.fileno()), free)
+
+    def test_a_signal_during_an_allocation(self):
+        results = [errno.EINTR, 0]
+
+        def interrupted(*args):
+            ctypes.set_errno(results[0])
+            return -1 if results.pop(0) else 0
+
+        with mock.patch.object(allocation, '_fallocate', interrupted):
+            allocation.allocate(0, 0, 1)
+        self.assertEqual(results, [])
 
     def fail_to_finish(self, storage, transaction):
         """Its one write fails, and is cut back."""

@@ -88,6 +88,37 @@ class Waiting(TestCase):
                         break
                 self.assertGreater(at, 5)
 
+    def test_an_interrupt_at_each_line_of_a_wait(self):
+        """It is not felt by the one that serves the one that waits."""
+        at = 0
+        while True:
+            at += 1
+            interrupter = Interrupter(at)
+            with self.subTest(at=at):
+                self.interrupted_while_it_waits(interrupter)
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 5)
+
+    def interrupted_while_it_waits(self, interrupter):
+        turns = Turns()
+        turns.ask(1, 'a', ())
+        turns.ask(2, 'a', ())
+
+        def wait():
+            with interrupter:
+                return turns.wait(2)
+
+        waiting = Thread(wait)
+        until(lambda: not waiting.is_alive() or 2 in turns._waiters, 'waits')
+        turns.let_go(1)
+        try:
+            self.assertTrue(waiting.result())
+        except KeyboardInterrupt:
+            pass
+        turns.let_go(2)
+        self.assertEqual(len(turns), 0)
+
     def interrupted(self, interrupter, change, many):
         turns = self.turns = Turns()
         turns.ask(1, 'ab', ())

@@ -5,7 +5,9 @@ stand behind the data.  fallocate(2) can leave the size as it is.
 """
 
 import ctypes
+import errno
 import os
+import sys
 
 _KEEP_SIZE = 1
 # File systems that later write to the blocks that they allocate: ext2 to ext4,
@@ -39,9 +41,20 @@ def is_in_place(fd: int) -> bool:
     return ctypes.c_long.from_buffer(status).value in _IN_PLACE
 
 
+def free(fd: int) -> int:
+    """How many bytes can be allocated on its file system."""
+    status = os.fstatvfs(fd)
+    if not status.f_blocks:  # tmpfs without a limit
+        return sys.maxsize
+    # The last ones may be for root alone.
+    blocks = status.f_bavail if os.geteuid() else status.f_bfree
+    return blocks * status.f_frsize
+
+
 def allocate(fd: int, position: int, length: int) -> None:
     """Blocks for so many bytes; the file keeps its size."""
-    if _fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE),
-                  ctypes.c_int64(position), ctypes.c_int64(length)):
+    while _fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE),
+                     ctypes.c_int64(position), ctypes.c_int64(length)):
         error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        if error != errno.EINTR:  # a signal came
+            raise OSError(error, os.strerror(error))

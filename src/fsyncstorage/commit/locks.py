@@ -146,13 +146,17 @@ class Locks:
     def _serve_those_at(self, oids: Iterable[bytes]) -> list[Owner]:
         """Somebody let go of these objects, or does not wait for them any
         more."""
-        served = []
+        served, in_vain = [], set()
         for oid in oids:
             for wish in list(self._queues.get(oid, ())):
+                if wish in in_vain:
+                    continue  # since then, nobody has let go of anything
                 if self._is_taken(oid, wish):
                     break  # when its holder lets go, this is done again
                 if self._serve(wish):
                     served.append(wish.owner)
+                else:
+                    in_vain.add(wish)
         if self._alone is not None and self._serve_alone():
             served.append(self._alone.owner)
         return served
@@ -168,10 +172,11 @@ class Locks:
         return served
 
     def _serve(self, wish: _Wish) -> bool:
-        passed = set()
         for oid in wish.oids:
             if self._is_taken(oid, wish):
-                return False
+                return False  # mostly; queues take longer to look at
+        passed = set()
+        for oid in wish.oids:
             for other in self._before(oid, wish):
                 if other.passed >= MOST_PASSED:
                     return False

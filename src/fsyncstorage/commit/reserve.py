@@ -110,6 +110,10 @@ class Reserve:
     def _allocate_up_to(self, position):
         descriptor = self._file.descriptor
         end = self._end()
+        # What an allocation got before it failed would be kept.
+        if (position - max(end, self._kept_to)
+                > allocation.free(descriptor.number)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         datafile.disk.reserve(descriptor.number, end, position - end)
         self._kept_to = position
 

@@ -60,8 +60,9 @@ class Turns:
                     return False
                 if self._locks.holds(owner):
                     return True
-                waiter = self._waiters[owner] = threading.Lock()
-                waiter.acquire()
+                waiter = threading.Lock()
+                waiter.acquire()  # before others know it: they release it
+                self._waiters[owner] = waiter
             waiter.acquire()
 
     def let_go(self, owner: Owner) -> None:

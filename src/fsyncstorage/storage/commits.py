@@ -32,7 +32,8 @@ reserved on the disk (`_vote_alone`, `_append_voted`):
 
 1. vote: wait until nobody else is voted;
 2. check, or work out again, what changed since;
-3. make the contents of its blobs durable; take the append lock;
+3. make the contents of its blobs durable; take the append lock (if a pack came
+   between, let go of it, and go back to 2);
 4. give the tid; write it behind the end of the file, with status 'c'.  It is
    voted, and keeps the lock;
 5. finish: give the blobs their names; write the status that counts;
@@ -51,9 +52,10 @@ begin.
 
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
-code of users under it, I2); then `_lock` (what changes together: the index and
-the end).  The sequencer's gate is passed with none of these held.  The mutexes
-of turns, reserve and sequencer are leaves.
+code of users under it, I2); `_writing` (a close waits for it); then `_lock`
+(what changes together: the index and the end).  The sequencer's gate is passed
+with none of these held.  The mutexes of turns, reserve and sequencer are
+leaves.
 
 Left to others: the transaction (transaction), its records (records), who has
 which object (commit.locks), the pipeline's states (pipeline), syncing and
@@ -135,7 +137,7 @@ class Commits(Records):
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
-            self._stored_blobs(), self._file,
+            self._stored_blobs(), self._view.file,
             self._sequencer.pipeline.appended, self._note_drop)
         under_way.alone = tid is not None
         self._unsealable += self._checksums and not under_way.sealed
@@ -189,6 +191,10 @@ class Commits(Records):
         if under_way.voted:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
+        if under_way.failed:
+            raise StorageTransactionError(
+                'tpc_vote called again, after it failed: the transaction can'
+                ' only be aborted')
         self._refuse_when_stopped()
         try:
             if (under_way.alone or under_way.is_large
@@ -197,7 +203,8 @@ class Commits(Records):
             else:
                 self._vote_for_its_objects(under_way, wait)
             under_way.voted = True
-        except BaseException:
+        except BaseException as error:
+            under_way.failed = not isinstance(error, Occupied)
             self._let_go(under_way)
             raise
         return under_way.resolved
@@ -220,19 +227,47 @@ class Commits(Records):
         if not self._turns.ask_alone(under_way):
             self._refuse_to_wait(wait)
             self._wait_for_its_turn(under_way)
+        while not self._has_file_up_to_date(under_way, wait):
+            pass  # a pack came between
+        with self._writing:
+            self._refuse_when_stopped()
+            self._leave_no_tail()
+            tid = self._new_tid(under_way)
+            self._reserve_room(under_way)
+            self._write(under_way, tid, counts=False)
+
+    def _has_file_up_to_date(self, under_way, wait):
+        """Take the append lock when all is worked out: no code of users runs
+        under it, and nothing is synced."""
         self._bring_up_to_date(under_way)
-        under_way.keeps_file = self._commit_lock.acquire(blocking=wait)
-        self._refuse_to_wait(under_way.keeps_file)
-        self._refuse_when_stopped()
-        self._bring_up_to_date(under_way)  # a pack may have come between
-        self._leave_no_tail()
-        tid = self._new_tid(under_way)
-        self._reserve_room(under_way)
-        self._write(under_way, tid, counts=False)
+        self._refuse_to_wait(wait or not self._commit_lock.locked())
+        under_way.keeps_file = self._kept_file()
+        next(under_way.keeps_file)
+        if under_way.known_to is not self._sequencer.pipeline.appended:
+            under_way.keeps_file.close()
+            return False
+        self._work_out_again(under_way)  # refuses what a pack has begun
+        return True
+
+    def _kept_file(self):
+        """Has the append lock from `next` to `close`, once; nothing stays
+        behind the end then.
+
+        A generator, for only `with` takes and frees a lock such that no
+        interrupt can come between that and the note of it.
+        """
+        with self._commit_lock:
+            try:
+                yield
+            finally:
+                with self._writing:
+                    self._leave_no_tail()
 
     def _bring_up_to_date(self, under_way):
+        appended = self._sequencer.pipeline.appended
         self._work_out_again(under_way)
         self._check_again(under_way)
+        under_way.known_to = appended  # what came since is worked out, too
         if under_way.blobs:
             self._prepare_blobs(under_way)
 
@@ -262,9 +297,10 @@ class Commits(Records):
     # The file; the append lock is held
 
     def _new_tid(self, under_way):
-        tid = under_way.given_tid or newTid(self._last_given)
+        tid = under_way.given_tid
+        if tid is None:
+            tid = self._last_given = newTid(self._last_given)
         self._refuse_unless_later(tid)
-        self._last_given = tid
         return tid
 
     def _write(self, under_way, tid, counts):
@@ -313,9 +349,8 @@ class Commits(Records):
 
     def _let_go(self, under_way):
         """Of its objects and its room, and of the append lock."""
-        if under_way.keeps_file:
-            self._leave_no_tail()
-            under_way.keeps_file = self._commit_lock.release()
+        if under_way.keeps_file is not None:
+            under_way.keeps_file.close()
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
@@ -328,16 +363,24 @@ class Commits(Records):
         self._sequencer.wake()
 
     def _end_dropped(self):
-        while self._dropped:
-            with contextlib.suppress(IndexError):  # another thread was quicker
-                caller = self._dropped.popleft()
-                for under_way in list(self._begun.values()):
-                    if under_way.caller is caller:
-                        logger.warning(
-                            '%s: a transaction was dropped, neither finished'
-                            ' nor aborted; what it held is free now',
-                            self._file_name)
+        """What was noted stays noted until it is done, so that an interrupt
+        leaves it to the next one; and who begins a transaction waits for that:
+        the same id may be that of a new object."""
+        ended = 0
+        with self._ending_dropped:
+            noted = list(self._dropped)
+            for under_way in list(self._begun.values()):
+                if under_way.metadata is None:
+                    with contextlib.suppress(OSError):
+                        # (A file of a blob stays: the next opening removes it)
                         self._end(under_way)
+                    ended += 1
+            for caller in noted:
+                self._dropped.remove(caller)
+        for _ in range(ended):
+            logger.warning(
+                '%s: a transaction was dropped, neither finished nor aborted;'
+                ' what it held is free now', self._file_name)
 
     # Finish: from append to acknowledgement
 
@@ -372,7 +415,7 @@ class Commits(Records):
 
     def _append_once(self, under_way, f):
         """Give it its place, and write all of it."""
-        with self._commit_lock:
+        with self._commit_lock, self._writing:
             try:
                 self._refuse_when_stopped()
                 if self._has_tail:
@@ -392,13 +435,15 @@ class Commits(Records):
 
     def _append_voted(self, under_way, f):
         """It is in its place, and lacks its status; we have the lock."""
-        self._refuse_when_stopped()
-        commit = self._commit(under_way, under_way.tid, under_way.start, f)
-        if under_way.blobs:
-            self._name_blobs(under_way, commit)
-        if not commit.status_last:
-            self._write_status(commit)
-        self._append(under_way, commit)
+        with self._writing:
+            self._refuse_when_stopped()
+            commit = self._commit(
+                under_way, under_way.tid, under_way.start, f)
+            if under_way.blobs:
+                self._name_blobs(under_way, commit)
+            if not commit.status_last:
+                self._write_status(commit)
+            self._append(under_way, commit)
 
     def _name_blobs(self, under_way, commit):
         with self._lock:  # a pack removes empty directories under it
@@ -467,6 +512,7 @@ class Commits(Records):
                 self._checkpoints.snapshot.about_to_change(under_way.places)
             self._index.update(under_way.places)
             self._pos = commit.end
+            self._last_given = commit.tid  # it may be of the future
             self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`
                 self._unsynced_blobs.add(under_way.blob_keys)

@@ -102,6 +102,9 @@ class Records:
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
+        if under_way.voted:
+            raise StorageTransactionError(
+                'a transaction that was voted takes no more records')
         return under_way
 
     def _refuse_oid(self, oid):
@@ -140,8 +143,14 @@ class Records:
             if committed != oldserial:
                 original, data = data, self._merged(
                     under_way, oid, committed, oldserial, data)
-        under_way.add(Record(
+        self._add(under_way, view, Record(
             oid, data, previous, committed, oldserial, original))
+
+    def _add(self, under_way, view, record):
+        """What it replaces is at a place in the file of the view."""
+        if under_way.file is not view.file:
+            under_way.file = None  # a pack came: of more than one file
+        under_way.add(record)
         if self._quota is not None:
             self._refuse_beyond_quota(under_way, self._reserve.total)
 
@@ -193,10 +202,8 @@ class Records:
         view = self._view
         previous = view.index.get(oid, 0)
         self._refuse_deletion(under_way, oid, oldserial, view, previous)
-        under_way.add(Record(
+        self._add(under_way, view, Record(
             oid, b'', previous, oldserial, oldserial))
-        if self._quota is not None:
-            self._refuse_beyond_quota(under_way, self._reserve.total)
 
     def _refuse_deletion(self, under_way, oid, oldserial, view, previous):
         if not previous:
@@ -441,6 +448,8 @@ class Records:
         doomed holds up nobody.  An event loop that owns the publishing does
         not wait.
         """
+        # A record that was restored may have any tid.
+        tid = min(tid, self._sequencer.appended.tid)
         if tid > self._view.tid:
             self._end(under_way)
             if self._sequencer.owned:

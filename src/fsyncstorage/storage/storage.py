@@ -147,8 +147,12 @@ class FsyncStorage(
         self._begun: dict[int, Transaction] = {}
         #: Of callers whose objects are gone.
         self._dropped: collections.deque[weakref.ref] = collections.deque()
+        self._ending_dropped = threading.Lock()
         self._turns = Turns()
         self._swapping = threading.Lock()
+        #: Held while the data file is written to or cut, or checked to be open
+        #: for that.
+        self._writing = threading.RLock()
         try:
             opening.prepare(file_name, create, read_only, blob_dir)
             self._open(file_name, create, stop, blob_dir)
@@ -233,6 +237,8 @@ class FsyncStorage(
                 return
             self._closed = True
         self._turns.end()
+        with self._writing:
+            pass  # nobody writes any more: who comes later finds it closed
         try:
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
@@ -278,6 +284,7 @@ class FsyncStorage(
             ' one, and only when that one has closed it')
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
+        self._writing = threading.RLock()
         self._sequencer = self._new_sequencer(self._sequencer.appended)
         self._checkpoints = self._spare = None
         for under_way in self._begun.values():

@@ -10,6 +10,8 @@ Its states::
     begun     records are added; their data are kept in memory, and from a
               size on in a file that has no name
     voted     `voted` is set: it takes no more.  It holds its objects
+    failed    `failed` is set: its vote failed, perhaps half way.  All that is
+              left for it is an abort
     written   `tid`, `start` and `places` are set: it is in the file
 
 Before it is written, nothing in it depends on where it will be: tid, positions
@@ -36,7 +38,6 @@ from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import StorageError
-from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
 from ZODB.utils import p64
 
@@ -94,10 +95,10 @@ class Record:
 
 class Transaction:
 
-    voted = False
+    voted = failed = False
     #: It was asked for what only one can do at a time.
     alone = False
-    #: The append lock is held for it, from its vote on.
+    #: Holds the append lock for it, from its vote on.
     keeps_file = None
     #: What it has in the file: its tid, and where it begins.
     tid = None
@@ -109,7 +110,7 @@ class Transaction:
                  file, known_to, on_drop):
         """`tid`: None, or the one that it must have.
 
-        `file` is where its positions are, and `known_to` is what was appended
+        `file` is where its positions are (None: some are in another), and `known_to` is what was appended
         when it began, or was last checked (pipeline.Point).
         `sealed`: with a checksum, if there is room for one.  `on_drop` is
         called when nobody has the metadata any more, in any thread.
@@ -166,9 +167,6 @@ class Transaction:
     # Records
 
     def add(self, record):
-        if self.voted:
-            raise StorageTransactionError(
-                'a transaction that was voted takes no more records')
         record.data = self._kept_data(record.data)
         if record.original is not None:
             record.original = self._kept_data(record.original)
@@ -195,6 +193,7 @@ class Transaction:
     def _spooled(self, data):
         place = self._spool.seek(0, os.SEEK_END)
         self._spool.write(data)
+        self._spool.flush()  # for what has no room fails now, and not later
         return place, len(data)
 
     def read_data(self, kept):
