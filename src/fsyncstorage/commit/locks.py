@@ -30,18 +30,23 @@ MOST_PASSED = 8
 
 Owner = Hashable
 
+_NOTHING: frozenset[bytes] = frozenset()
+
 
 class _Wish:
     """What an owner has, or waits for."""
 
-    __slots__ = 'owner', 'written', 'oids', 'alone', 'passed'
+    __slots__ = 'owner', 'written', 'read', 'oids', 'alone', 'passed'
 
     def __init__(self, owner: Owner, written: Iterable[bytes] = (),
                  read: Iterable[bytes] = (), alone: bool = False) -> None:
         self.owner = owner
         self.written = self.oids = frozenset(written)
+        #: What it also writes is not among them.
+        self.read = _NOTHING
         if read:
-            self.oids = self.written.union(read)
+            self.read = frozenset(read) - self.written
+            self.oids = self.written | self.read
         self.alone = alone
         self.passed = 0
 
@@ -61,7 +66,8 @@ class Locks:
         self._waiting: dict[Owner, _Wish] = {}
         # By object: the one that writes it or those that read it, and those
         # that wait for it.
-        self._holders: dict[bytes, _Wishes] = {}
+        self._writers: dict[bytes, _Wish] = {}
+        self._readers: dict[bytes, _Wishes] = {}
         self._queues: dict[bytes, _Wishes] = {}
         #: Asks to be alone, or is; and all that have come since.
         self._alone: _Wish | None = None
@@ -93,10 +99,9 @@ class Locks:
         if wish.owner in self._granted or wish.owner in self._waiting:
             raise ValueError('an owner asks once')
         if (not self._queues and self._alone is None and not wish.alone
-                and self._holders.keys().isdisjoint(wish.oids)):  # mostly
+                and self._are_free(wish)):  # mostly
             self._granted[wish.owner] = wish
-            for oid in wish.oids:
-                self._holders[oid] = {wish: None}
+            self._hold(wish)
             return True
         self._waiting[wish.owner] = wish
         if self._alone is not None:
@@ -116,30 +121,52 @@ class Locks:
     # Letting go
 
     def let_go(self, owner: Owner) -> list[Owner]:
-        """It has nothing and waits for nothing any more; the owners that are
-        served because of that."""
+        """It has nothing and waits for nothing any more, if it did; the
+        owners that are served because of that."""
         wish = self._granted.pop(owner, None)
         if wish is not None:
-            self._remove(wish, self._holders)
+            self._free(wish)
             if not self._queues and self._alone is None:  # mostly
                 return []
         else:
-            wish = self._waiting.pop(owner)
+            wish = self._waiting.pop(owner, None)
+            if wish is None:
+                return []
             self._behind.pop(wish, None)
-            self._remove(wish, self._queues)
+            self._leave(wish.oids, wish, self._queues)
         if wish is self._alone:
             self._alone = None
             return self._serve_those_behind()
         return self._serve_those_at(wish.oids)
 
     @staticmethod
-    def _remove(wish: _Wish, where: dict[bytes, _Wishes]) -> None:
-        for oid in wish.oids:
+    def _leave(oids: Iterable[bytes], wish: _Wish,
+               where: dict[bytes, _Wishes]) -> None:
+        for oid in oids:
             # One that was behind an owner alone stands in no queue.
             if oid in where:
                 where[oid].pop(wish, None)
                 if not where[oid]:
                     del where[oid]
+
+    # Who holds what
+
+    def _hold(self, wish: _Wish) -> None:
+        for oid in wish.written:
+            self._writers[oid] = wish
+        for oid in wish.read:
+            self._readers.setdefault(oid, {})[wish] = None
+
+    def _free(self, wish: _Wish) -> None:
+        for oid in wish.written:
+            del self._writers[oid]
+        if wish.read:
+            self._leave(wish.read, wish, self._readers)
+
+    def _are_free(self, wish: _Wish) -> bool:
+        """All of its objects, as far as it needs them for itself alone?"""
+        return (self._writers.keys().isdisjoint(wish.oids)
+                and self._readers.keys().isdisjoint(wish.written))
 
     # Serving
 
@@ -168,28 +195,24 @@ class Locks:
         return served
 
     def _serve(self, wish: _Wish) -> bool:
+        if not self._are_free(wish):
+            return False
         passed = set()
         for oid in wish.oids:
-            if self._is_taken(oid, wish):
-                return False
             for other in self._before(oid, wish):
                 if other.passed >= MOST_PASSED:
                     return False
                 passed.add(other)
         for other in passed:
             other.passed += 1
-        self._remove(wish, self._queues)
-        for oid in wish.oids:
-            self._holders.setdefault(oid, {})[wish] = None
+        self._leave(wish.oids, wish, self._queues)
         self._grant(wish)
         return True
 
     def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
         """Is there a holder that it cannot share the object with?"""
-        if oid not in self._holders:
-            return False
-        one = next(iter(self._holders[oid]))  # the others are alike
-        return wish.excludes(one, oid)
+        return oid in self._writers or (
+            oid in wish.written and oid in self._readers)
 
     def _before(self, oid: bytes, wish: _Wish) -> Iterator[_Wish]:
         """Those that it would pass at this object."""
@@ -210,6 +233,7 @@ class Locks:
     def _grant(self, wish: _Wish) -> None:
         self._granted[wish.owner] = wish  # first: it is never in neither
         del self._waiting[wish.owner]
+        self._hold(wish)
 
     # After an interrupt
 
@@ -222,14 +246,14 @@ class Locks:
         waiting = [wish for wish in self._waiting.values()
                    if wish.owner not in self._granted]
         self._waiting.clear()
-        self._holders.clear()
+        self._writers.clear()
+        self._readers.clear()
         self._queues.clear()
         self._behind.clear()
         self._alone = None
         for wish in self._granted.values():
             if wish.alone:
                 self._alone = wish
-            for oid in wish.oids:
-                self._holders.setdefault(oid, {})[wish] = None
+            self._hold(wish)
         for wish in waiting:
             self._ask(wish)
