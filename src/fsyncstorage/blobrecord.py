@@ -29,10 +29,13 @@ def is_of_blob(front):
     """
     try:
         for _ in range(2):
-            if front[:2] == b'.z':
+            mark = front[:2]
+            if mark == b'.z':
                 front = zlib.decompressobj().decompress(front[2:], _ENOUGH)
-            elif front[:2] == b'.h':
+            elif mark == b'.h':
                 front = binascii.unhexlify(front[2:])
+            else:
+                break
     except (ValueError, zlib.error):
         return False
     return _CLASS.match(front) is not None

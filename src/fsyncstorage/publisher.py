@@ -49,12 +49,13 @@ class Publisher:
 
     def publish(self, flusher):
         """Publish all that may be published, and tell those that asked."""
-        if self.busy_thread == threading.get_ident():
+        me = threading.get_ident()
+        if self.busy_thread == me:
             return  # called by an `f`: we are about to
         try:
             with self._lock:
                 try:
-                    self.busy_thread = threading.get_ident()
+                    self.busy_thread = me
                     commit = flusher.next_to_publish()
                     while commit is not None:
                         if commit.on_publish is not None:

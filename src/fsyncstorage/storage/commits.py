@@ -138,7 +138,8 @@ class Commits(Records):
             self._stored_blobs(), self._file, self._flusher.pipeline.appended,
             self._note_drop)
         under_way.alone = tid is not None
-        self._unsealable += self._checksums and not under_way.sealed
+        if self._checksums and not under_way.sealed:
+            self._unsealable += 1
         self._begun[under_way.key] = under_way
 
     def _stored_blobs(self):
@@ -147,7 +148,7 @@ class Commits(Records):
         return None
 
     def _refuse_unless_later(self, tid):
-        last = self._flusher.appended.tid
+        last = self._flusher.pipeline.appended.tid
         if tid <= last:
             raise StorageTransactionError(
                 f'the transaction id {tid.hex()} is not later'
@@ -275,7 +276,8 @@ class Commits(Records):
                 record.previous = self._index.get(record.oid, 0)
         self._has_tail = True
         under_way.write(
-            file, tid, self._pos, self._flusher.durable.end, counts)
+            file, tid, self._pos, self._flusher.pipeline.durable.end,
+            counts)
 
     def _leave_no_tail(self):
         """What was written and not appended is cut off again."""

@@ -38,7 +38,6 @@ from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
-from ZODB.utils import p64
 
 from .. import forks
 from .. import seal
@@ -56,6 +55,7 @@ STATUS_OFFSET = 16  # of the status byte in the header
 
 _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
+_number = struct.Struct('>Q')
 
 
 class Record:
@@ -99,9 +99,11 @@ class Transaction:
     alone = False
     #: The append lock is held for it, from its vote on.
     keeps_file = None
-    #: What it has in the file: its tid, and where it begins.
+    #: What it has in the file: its tid, where it begins, and by oid the place
+    #: of the last record.
     tid = None
     start = 0
+    places = None
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
 
@@ -136,20 +138,17 @@ class Transaction:
         if self._extension:
             # Without the seal of another file, if it is a copy.
             self._extension = seal.strip(self._extension)
-        if max(len(self._user), len(self._description),
-               len(self._extension)) > LONGEST_FIELD:
+        fields = (
+            len(self._user) + len(self._description) + len(self._extension))
+        if fields > LONGEST_FIELD:  # perhaps one of them is
             self._refuse_long_fields()
         room = seal.room(self._extension) if sealed else 0
         self.sealed = bool(room)
-        self._header_length = (
-            TRANS_HDR_LEN + len(self._user) + len(self._description)
-            + len(self._extension) + room)
+        self._header_length = TRANS_HDR_LEN + fields + room
         self._size = 0   # of the records in the file
         self._kept = 0   # bytes of data that are kept
         self._directory = directory
         self._spool = None
-        #: oid -> the place of its last record in the file.
-        self.places = {}
 
     def _refuse_long_fields(self):
         for field, what in ((self._user, 'user name too long'),
@@ -169,9 +168,11 @@ class Transaction:
         if self.voted:
             raise StorageTransactionError(
                 'a transaction that was voted takes no more records')
-        record.data = self._kept_data(record.data)
+        self._kept += record.stored
         if record.original is not None:
-            record.original = self._kept_data(record.original)
+            self._kept += len(record.original)
+        if self._kept > SPOOL_IN_MEMORY:
+            self._move_to_file(record)
         self._add(record)
 
     def _add(self, record):
@@ -179,20 +180,23 @@ class Transaction:
         self._size += record.size
         self.last[record.oid] = record
 
-    def _kept_data(self, data):
-        """Bytes; or the place and the length in the spool."""
-        self._kept += len(data)
-        if self._kept <= SPOOL_IN_MEMORY:
-            return data
+    def _move_to_file(self, record):
+        """The data of this record, and of all that were added before."""
         if self._spool is None:
             self._spool = tempfile.TemporaryFile(dir=self._directory)
-            for record in self.records:
-                record.data = self._spooled(record.data)
-                if record.original is not None:
-                    record.original = self._spooled(record.original)
-        return self._spooled(data)
+            for each in self.records:
+                self._spool_data(each)
+        self._spool_data(record)
+
+    def _spool_data(self, record):
+        record.data = self._spooled(record.data)
+        if record.original is not None:
+            record.original = self._spooled(record.original)
 
     def _spooled(self, data):
+        """The place and the length in the spool."""
+        if data.__class__ is tuple:  # it is there
+            return data
         place = self._spool.seek(0, os.SEEK_END)
         self._spool.write(data)
         return place, len(data)
@@ -213,11 +217,13 @@ class Transaction:
         """The record has other data now."""
         if record.original is None:
             record.original = record.data
-        kept = self._kept_data(data)
         self._size -= record.size
-        record.data, record.stored = kept, len(data)
+        record.data, record.stored = data, len(data)
         record.points_to(0)
         self._size += record.size
+        self._kept += record.stored
+        if self._kept > SPOOL_IN_MEMORY:
+            self._move_to_file(record)
 
     def start_over(self):
         """Return its records; it has none any more."""
@@ -264,7 +270,7 @@ class Transaction:
         for record in self.records:
             record.place = places[record.oid] = at
             content = (self.read_data(record.data) if record.length
-                       else p64(record.back))
+                       else _number.pack(record.back))
             body.append(_record_header.pack(
                 record.oid, record.serial or tid, record.previous, start, 0,
                 record.length))
@@ -279,7 +285,7 @@ class Transaction:
                 position += pending
                 body, pending = [], 0
         self.places = places
-        body.append(p64(length))
+        body.append(_number.pack(length))
         rest = b''.join(body)
         header = self._header(status, length, zlib.crc32(rest, crc), durable)
         if position == start + self._header_length:  # one write for all
