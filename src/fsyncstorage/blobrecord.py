@@ -27,15 +27,18 @@ def is_of_blob(front):
 
     It may be compressed (zc.zlibstorage) and hexed, as `verify.unwrap` knows.
     """
+    if front[:1] == b'.':  # so begins what is compressed, or hexed
+        front = _unwrapped(front)
+    return _CLASS.match(front) is not None
+
+
+def _unwrapped(front):
     try:
         for _ in range(2):
-            mark = front[:2]
-            if mark == b'.z':
+            if front[:2] == b'.z':
                 front = zlib.decompressobj().decompress(front[2:], _ENOUGH)
-            elif mark == b'.h':
+            elif front[:2] == b'.h':
                 front = binascii.unhexlify(front[2:])
-            else:
-                break
     except (ValueError, zlib.error):
-        return False
-    return _CLASS.match(front) is not None
+        return b''
+    return front

@@ -182,8 +182,6 @@ class Pipeline:
     def publish(self, commit: Commit) -> None:
         if self.queue[0] is not commit:
             raise AssertionError(f'{commit.point} is not next to publish')
-        if commit.state is APPENDED:
-            self._leave_appended(commit, DURABLE)
         self.published = commit.point
         commit.state = PUBLISHED
         self.queue.popleft()

@@ -89,20 +89,24 @@ class Locks:
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes] = ()) -> bool:
         """Does it have all of them now?  Else it waits."""
-        return self._ask(_Wish(owner, written, read))
+        if owner in self._granted or owner in self._waiting:
+            raise ValueError('an owner asks once')
+        wish = _Wish(owner, written, read)
+        if (not self._queues and self._alone is None
+                and self._writers.keys().isdisjoint(wish.oids)
+                and self._readers.keys().isdisjoint(wish.written)):  # mostly
+            self._grant(wish)
+            return True
+        return self._join(wish)
 
     def ask_alone(self, owner: Owner) -> bool:
         """Is it alone now?  Else it waits."""
-        return self._ask(_Wish(owner, alone=True))
-
-    def _ask(self, wish: _Wish) -> bool:
-        if wish.owner in self._granted or wish.owner in self._waiting:
+        if owner in self._granted or owner in self._waiting:
             raise ValueError('an owner asks once')
-        if (not self._queues and self._alone is None and not wish.alone
-                and self._are_free(wish)):  # mostly
-            self._granted[wish.owner] = wish
-            self._hold(wish)
-            return True
+        return self._join(_Wish(owner, alone=True))
+
+    def _join(self, wish: _Wish) -> bool:
+        """It joins those that wait; is it served at once?"""
         self._waiting[wish.owner] = wish
         if self._alone is not None:
             self._behind[wish] = None
@@ -125,7 +129,10 @@ class Locks:
         owners that are served because of that."""
         wish = self._granted.pop(owner, None)
         if wish is not None:
-            self._free(wish)
+            for oid in wish.written:
+                del self._writers[oid]
+            if wish.read:
+                self._leave(wish.read, wish, self._readers)
             if not self._queues and self._alone is None:  # mostly
                 return []
         else:
@@ -148,25 +155,6 @@ class Locks:
                 where[oid].pop(wish, None)
                 if not where[oid]:
                     del where[oid]
-
-    # Who holds what
-
-    def _hold(self, wish: _Wish) -> None:
-        for oid in wish.written:
-            self._writers[oid] = wish
-        for oid in wish.read:
-            self._readers.setdefault(oid, {})[wish] = None
-
-    def _free(self, wish: _Wish) -> None:
-        for oid in wish.written:
-            del self._writers[oid]
-        if wish.read:
-            self._leave(wish.read, wish, self._readers)
-
-    def _are_free(self, wish: _Wish) -> bool:
-        """All of its objects, as far as it needs them for itself alone?"""
-        return (self._writers.keys().isdisjoint(wish.oids)
-                and self._readers.keys().isdisjoint(wish.written))
 
     # Serving
 
@@ -195,10 +183,10 @@ class Locks:
         return served
 
     def _serve(self, wish: _Wish) -> bool:
-        if not self._are_free(wish):
-            return False
         passed = set()
         for oid in wish.oids:
+            if self._is_taken(oid, wish):
+                return False
             for other in self._before(oid, wish):
                 if other.passed >= MOST_PASSED:
                     return False
@@ -207,6 +195,7 @@ class Locks:
             other.passed += 1
         self._leave(wish.oids, wish, self._queues)
         self._grant(wish)
+        del self._waiting[wish.owner]
         return True
 
     def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
@@ -228,12 +217,15 @@ class Locks:
         if self._granted:  # and only then can others wait that came before
             return False
         self._grant(wish)
+        del self._waiting[wish.owner]
         return True
 
     def _grant(self, wish: _Wish) -> None:
-        self._granted[wish.owner] = wish  # first: it is never in neither
-        del self._waiting[wish.owner]
-        self._hold(wish)
+        self._granted[wish.owner] = wish
+        for oid in wish.written:
+            self._writers[oid] = wish
+        for oid in wish.read:
+            self._readers.setdefault(oid, {})[wish] = None
 
     # After an interrupt
 
@@ -251,9 +243,9 @@ class Locks:
         self._queues.clear()
         self._behind.clear()
         self._alone = None
-        for wish in self._granted.values():
+        for wish in list(self._granted.values()):
             if wish.alone:
                 self._alone = wish
-            self._hold(wish)
+            self._grant(wish)
         for wish in waiting:
-            self._ask(wish)
+            self._join(wish)

@@ -67,7 +67,6 @@ from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
-from ZODB.utils import newTid
 
 from .. import blobs
 from ..errors import Occupied
@@ -263,7 +262,7 @@ class Commits(Records):
     # The file; the append lock is held
 
     def _new_tid(self, under_way):
-        tid = under_way.given_tid or newTid(self._last_given)
+        tid = under_way.given_tid or self._tids.next(self._last_given)
         self._refuse_unless_later(tid)
         self._last_given = tid
         return tid

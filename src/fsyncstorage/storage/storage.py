@@ -57,6 +57,7 @@ from ..unsynced import Mark
 from . import opening
 from .commits import Commits
 from .ecosystem import Ecosystem
+from .tids import Tids
 from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class FsyncStorage(
         #: Of callers whose objects are gone.
         self._dropped: collections.deque[weakref.ref] = collections.deque()
         self._turns = Turns()
+        self._tids = Tids()
         self._swapping = threading.Lock()
         try:
             opening.prepare(file_name, create, read_only, blob_dir)

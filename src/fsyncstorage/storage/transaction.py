@@ -269,11 +269,13 @@ class Transaction:
         places, at = {}, position
         for record in self.records:
             record.place = places[record.oid] = at
-            content = (self.read_data(record.data) if record.length
-                       else _number.pack(record.back))
             body.append(_record_header.pack(
                 record.oid, record.serial or tid, record.previous, start, 0,
                 record.length))
+            content = (record.data if record.length
+                       else _number.pack(record.back))
+            if content.__class__ is tuple:  # in the spool
+                content = self.read_data(content)
             body.append(content)
             size = record.size
             at += size
