@@ -37,7 +37,7 @@ class Objects(TestCase):
     def made(self, sealed=True, **metadata):
         self.metadata = TransactionMetaData(**metadata)
         made = Transaction(self.metadata, None, b' ', sealed, self.directory,
-                           None, None, None, lambda caller: None)
+                           None, None, lambda caller: None)
         self.addCleanup(made.close)
         return made
 
@@ -159,7 +159,7 @@ class Objects(TestCase):
         dropped = []
         metadata = TransactionMetaData()
         made = Transaction(metadata, None, b' ', True, self.directory, None,
-                           None, None, dropped.append)
+                           None, dropped.append)
         self.assertIs(made.metadata, metadata)
         del metadata
         gc.collect()

@@ -134,17 +134,15 @@ class Commits(Records):
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
-            self._stored_blobs(), self._file, self._flusher.pipeline.appended,
-            self._note_drop)
-        under_way.alone = tid is not None
+            self._file, self._flusher.pipeline.appended, self._note_drop)
+        if tid is not None:
+            under_way.alone = True
+        if self.blob_dir:
+            under_way.blobs = blobs.Stored(
+                self.fshelper, self._durable_directories)
         if self._checksums and not under_way.sealed:
             self._unsealable += 1
         self._begun[under_way.key] = under_way
-
-    def _stored_blobs(self):
-        if self.blob_dir:
-            return blobs.Stored(self.fshelper, self._durable_directories)
-        return None
 
     def _refuse_unless_later(self, tid):
         last = self._flusher.pipeline.appended.tid
@@ -164,13 +162,11 @@ class Commits(Records):
         if self._flusher is not None and self._flusher.pipeline.stopped:
             self._flusher.refuse_when_stopped()
 
-    def _check_transaction(self, transaction, call):
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise StorageTransactionError(
-                f'{call} called with a transaction that is not in'
-                ' progress (it was not begun, or is finished or aborted)')
-        return under_way
+    @staticmethod
+    def _is_unknown(call):
+        return StorageTransactionError(
+            f'{call} called with a transaction that is not in progress (it'
+            ' was not begun, or is finished or aborted)')
 
     @property
     def is_packing(self):
@@ -185,7 +181,9 @@ class Commits(Records):
 
         Return the oids whose conflicts were resolved.
         """
-        under_way = self._check_transaction(transaction, 'tpc_vote')
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('tpc_vote')
         if under_way.voted:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
@@ -347,7 +345,9 @@ class Commits(Records):
 
         With an AsyncFinish for `f`, return at once.
         """
-        under_way = self._check_transaction(transaction, 'tpc_finish')
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('tpc_finish')
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
         try:
@@ -466,7 +466,8 @@ class Commits(Records):
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.places)
-            self._index.update(under_way.places)
+            for oid, place in under_way.places.items():
+                self._index[oid] = place
             self._pos = commit.end
             self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`

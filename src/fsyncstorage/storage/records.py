@@ -239,7 +239,9 @@ class Records:
             data)
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
-        under_way = self._check_transaction(transaction, 'checkCurrentSerial')
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('checkCurrentSerial')
         if under_way.voted:
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')

@@ -104,11 +104,16 @@ class Transaction:
     tid = None
     start = 0
     places = None
+    #: Its blob files (blobs.Stored); None without a blob directory.
+    blobs = None
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
+    _size = 0   # of the records in the file
+    _kept = 0   # bytes of data that are kept
+    _spool = None
 
-    def __init__(self, metadata, tid, status, sealed, directory, blobs,
-                 file, known_to, on_drop):
+    def __init__(self, metadata, tid, status, sealed, directory, file,
+                 known_to, on_drop):
         """`tid`: None, or the one that it must have.
 
         `file` is where its positions are, and `known_to` is what was appended
@@ -122,8 +127,6 @@ class Transaction:
         self.given_tid = tid
         #: The byte that makes it count.
         self.status = status
-        #: Its blob files (blobs.Stored); None without a blob directory.
-        self.blobs = blobs
         self.file, self.known_to = file, known_to
         self.records = []
         #: oid -> its last record.
@@ -145,10 +148,7 @@ class Transaction:
         room = seal.room(self._extension) if sealed else 0
         self.sealed = bool(room)
         self._header_length = TRANS_HDR_LEN + fields + room
-        self._size = 0   # of the records in the file
-        self._kept = 0   # bytes of data that are kept
         self._directory = directory
-        self._spool = None
 
     def _refuse_long_fields(self):
         for field, what in ((self._user, 'user name too long'),
