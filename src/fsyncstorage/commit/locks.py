@@ -21,6 +21,7 @@ wakes the owners that `let_go` returns.  Of the owners that wait for an object
 which stays taken, a call looks at the first one only.
 """
 
+import typing
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -30,23 +31,21 @@ MOST_PASSED = 8
 
 Owner = Hashable
 
-_NOTHING: frozenset[bytes] = frozenset()
+_Oids = frozenset[bytes]
+_NONE: _Oids = frozenset()
 
 
 class _Wish:
-    """What an owner has, or waits for."""
+    """What an owner waits for."""
 
     __slots__ = 'owner', 'written', 'read', 'oids', 'alone', 'passed'
 
-    def __init__(self, owner: Owner, written: Iterable[bytes] = (),
-                 read: Iterable[bytes] = (), alone: bool = False) -> None:
+    def __init__(self, owner: Owner, written: _Oids = _NONE,
+                 read: _Oids = _NONE, alone: bool = False) -> None:
         self.owner = owner
-        self.written = self.oids = frozenset(written)
-        #: What it also writes is not among them.
-        self.read = _NOTHING
-        if read:
-            self.read = frozenset(read) - self.written
-            self.oids = self.written | self.read
+        self.written = written
+        self.read = read
+        self.oids = written | read
         self.alone = alone
         self.passed = 0
 
@@ -58,16 +57,19 @@ class _Wish:
 #: In the order in which they came.
 _Wishes = dict[_Wish, None]
 
+_T = typing.TypeVar('_T')
+
 
 class Locks:
 
     def __init__(self) -> None:
-        self._granted: dict[Owner, _Wish] = {}
+        # What each writes, and what it only reads.
+        self._granted: dict[Owner, tuple[_Oids, _Oids]] = {}
         self._waiting: dict[Owner, _Wish] = {}
         # By object: the one that writes it or those that read it, and those
         # that wait for it.
-        self._writers: dict[bytes, _Wish] = {}
-        self._readers: dict[bytes, _Wishes] = {}
+        self._writers: dict[bytes, Owner] = {}
+        self._readers: dict[bytes, dict[Owner, None]] = {}
         self._queues: dict[bytes, _Wishes] = {}
         #: Asks to be alone, or is; and all that have come since.
         self._alone: _Wish | None = None
@@ -91,13 +93,15 @@ class Locks:
         """Does it have all of them now?  Else it waits."""
         if owner in self._granted or owner in self._waiting:
             raise ValueError('an owner asks once')
-        wish = _Wish(owner, written, read)
+        written = frozenset(written)
+        read = frozenset(read) - written if read else _NONE
+        writers = self._writers.keys()
         if (not self._queues and self._alone is None
-                and self._writers.keys().isdisjoint(wish.oids)
-                and self._readers.keys().isdisjoint(wish.written)):  # mostly
-            self._grant(wish)
+                and writers.isdisjoint(written) and writers.isdisjoint(read)
+                and self._readers.keys().isdisjoint(written)):  # mostly
+            self._grant(owner, written, read)
             return True
-        return self._join(wish)
+        return self._join(_Wish(owner, written, read))
 
     def ask_alone(self, owner: Owner) -> bool:
         """Is it alone now?  Else it waits."""
@@ -127,32 +131,34 @@ class Locks:
     def let_go(self, owner: Owner) -> list[Owner]:
         """It has nothing and waits for nothing any more, if it did; the
         owners that are served because of that."""
-        wish = self._granted.pop(owner, None)
-        if wish is not None:
-            for oid in wish.written:
+        if owner in self._granted:
+            written, read = self._granted.pop(owner)
+            for oid in written:
                 del self._writers[oid]
-            if wish.read:
-                self._leave(wish.read, wish, self._readers)
+            if read:
+                self._leave(owner, read, self._readers)
             if not self._queues and self._alone is None:  # mostly
                 return []
-        else:
-            wish = self._waiting.pop(owner, None)
-            if wish is None:
-                return []
+            oids = written | read
+        elif owner in self._waiting:
+            wish = self._waiting.pop(owner)
+            oids = wish.oids
             self._behind.pop(wish, None)
-            self._leave(wish.oids, wish, self._queues)
-        if wish is self._alone:
+            self._leave(wish, oids, self._queues)
+        else:
+            return []
+        if self._alone is not None and self._alone.owner == owner:
             self._alone = None
             return self._serve_those_behind()
-        return self._serve_those_at(wish.oids)
+        return self._serve_those_at(oids)
 
     @staticmethod
-    def _leave(oids: Iterable[bytes], wish: _Wish,
-               where: dict[bytes, _Wishes]) -> None:
+    def _leave(one: _T, oids: _Oids, where: dict[bytes, dict[_T, None]]
+               ) -> None:
         for oid in oids:
             # One that was behind an owner alone stands in no queue.
             if oid in where:
-                where[oid].pop(wish, None)
+                where[oid].pop(one, None)
                 if not where[oid]:
                     del where[oid]
 
@@ -193,9 +199,9 @@ class Locks:
                 passed.add(other)
         for other in passed:
             other.passed += 1
-        self._leave(wish.oids, wish, self._queues)
-        self._grant(wish)
-        del self._waiting[wish.owner]
+        self._leave(wish, wish.oids, self._queues)
+        self._grant(wish.owner, wish.written, wish.read)
+        del self._waiting[wish.owner]  # last: it is never in neither
         return True
 
     def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
@@ -216,16 +222,16 @@ class Locks:
         assert wish is not None
         if self._granted:  # and only then can others wait that came before
             return False
-        self._grant(wish)
+        self._grant(wish.owner, _NONE, _NONE)
         del self._waiting[wish.owner]
         return True
 
-    def _grant(self, wish: _Wish) -> None:
-        self._granted[wish.owner] = wish
-        for oid in wish.written:
-            self._writers[oid] = wish
-        for oid in wish.read:
-            self._readers.setdefault(oid, {})[wish] = None
+    def _grant(self, owner: Owner, written: _Oids, read: _Oids) -> None:
+        self._granted[owner] = written, read
+        for oid in written:
+            self._writers[oid] = owner
+        for oid in read:
+            self._readers.setdefault(oid, {})[owner] = None
 
     # After an interrupt
 
@@ -242,10 +248,9 @@ class Locks:
         self._readers.clear()
         self._queues.clear()
         self._behind.clear()
-        self._alone = None
-        for wish in list(self._granted.values()):
-            if wish.alone:
-                self._alone = wish
-            self._grant(wish)
+        if self._alone is not None and self._alone.owner not in self._granted:
+            self._alone = None
+        for owner, (written, read) in list(self._granted.items()):
+            self._grant(owner, written, read)
         for wish in waiting:
             self._join(wish)

@@ -189,7 +189,7 @@ class Commits(Records):
                 'tpc_vote called twice for the same transaction')
         self._refuse_when_stopped()
         try:
-            if (under_way.alone or under_way.is_large
+            if (under_way.alone or under_way.is_large()
                     or not self._reserve.is_real):
                 self._vote_alone(under_way, wait)
             else:

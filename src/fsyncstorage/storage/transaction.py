@@ -108,7 +108,6 @@ class Transaction:
     blobs = None
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
-    _size = 0   # of the records in the file
     _kept = 0   # bytes of data that are kept
     _spool = None
 
@@ -148,6 +147,8 @@ class Transaction:
         room = seal.room(self._extension) if sealed else 0
         self.sealed = bool(room)
         self._header_length = TRANS_HDR_LEN + fields + room
+        #: How many bytes of the file it will take.
+        self.length = self._header_length + _number.size
         self._directory = directory
 
     def _refuse_long_fields(self):
@@ -177,7 +178,7 @@ class Transaction:
 
     def _add(self, record):
         self.records.append(record)
-        self._size += record.size
+        self.length += record.size
         self.last[record.oid] = record
 
     def _move_to_file(self, record):
@@ -217,10 +218,10 @@ class Transaction:
         """The record has other data now."""
         if record.original is None:
             record.original = record.data
-        self._size -= record.size
+        self.length -= record.size
         record.data, record.stored = data, len(data)
         record.points_to(0)
-        self._size += record.size
+        self.length += record.size
         self._kept += record.stored
         if self._kept > SPOOL_IN_MEMORY:
             self._move_to_file(record)
@@ -229,7 +230,7 @@ class Transaction:
         """Return its records; it has none any more."""
         records, self.records = self.records, []
         self.last.clear()
-        self._size = 0
+        self.length = self._header_length + _number.size
         return records
 
     def add_again(self, record, back=0):
@@ -240,19 +241,13 @@ class Transaction:
     # In the file
 
     @property
-    def length(self):
-        """How many bytes of the file it will take."""
-        return self._header_length + self._size + 8
-
-    @property
     def offset_of_last_record(self):
         last = self.records[-1].size if self.records else 0
-        return self._header_length + self._size - last
+        return self.length - _number.size - last
 
-    @property
     def is_large(self):
         """To write it takes longer than others may be held up."""
-        return (self._size > MOST_BYTES_AT_ONCE
+        return (self.length > MOST_BYTES_AT_ONCE
                 or len(self.records) > MOST_RECORDS_AT_ONCE)
 
     def write(self, file, tid, start, durable, counts):
@@ -262,7 +257,7 @@ class Transaction:
         `counts`: with its status; else with status 'c', for now.
         """
         self.tid, self.start = tid, start
-        length = self._header_length + self._size
+        length = self.length - _number.size  # as headers have it
         status = self.status if counts else b'c'
         body, pending, crc = [], 0, 0
         position = start + self._header_length
