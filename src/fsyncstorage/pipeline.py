@@ -116,7 +116,8 @@ class Pipeline:
     def append(self, commit: Commit) -> None:
         """May be called again when an interrupt broke it off."""
         if self._newest is not commit:
-            self.refuse_when_stopped()
+            if self.stopped is not None:
+                raise WritingStopped(self.stopped)
             if (commit.start != self.appended.end
                     or commit.tid <= self.appended.tid):
                 raise AssertionError(

@@ -95,10 +95,11 @@ class Locks:
             raise ValueError('an owner asks once')
         written = frozenset(written)
         read = frozenset(read) - written if read else _NONE
-        writers = self._writers.keys()
         if (not self._queues and self._alone is None
-                and writers.isdisjoint(written) and writers.isdisjoint(read)
-                and self._readers.keys().isdisjoint(written)):  # mostly
+                and self._writers.keys().isdisjoint(written)
+                and (not read or self._writers.keys().isdisjoint(read))
+                and (not self._readers
+                     or self._readers.keys().isdisjoint(written))):  # mostly
             self._grant(owner, written, read)
             return True
         return self._join(_Wish(owner, written, read))

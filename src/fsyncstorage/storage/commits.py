@@ -72,6 +72,7 @@ from .. import blobs
 from ..errors import Occupied
 from ..errors import OutcomeUnknown
 from ..errors import WritingStopped
+from ..pipeline import PUBLISHED
 from ..pipeline import Commit
 from ..reading import View
 from .records import Records
@@ -115,8 +116,7 @@ class Commits(Records):
     # Begin
 
     def tpc_begin(self, transaction, tid=None, status=' '):
-        if self._closed:
-            raise self._is_closed()
+        self._refuse_when_stopped()
         status_byte = as_bytes(status)
         if status_byte not in STATUSES:
             raise StorageTransactionError(
@@ -128,7 +128,6 @@ class Commits(Records):
         if id(transaction) in self._begun:
             raise StorageTransactionError(
                 'Duplicate tpc_begin calls for same transaction')
-        self._refuse_when_stopped()
         if tid is not None:
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
@@ -359,9 +358,9 @@ class Commits(Records):
             finally:
                 self._end(under_way)
             commit = under_way.commit
-            if not commit.promised and not commit.settled:
+            if not commit.promised and commit.state is not PUBLISHED:
                 self._publisher.offer(self._flusher)
-            if commit.on_done is None and not commit.settled:
+            if commit.on_done is None and commit.state is not PUBLISHED:
                 self._flusher.wait(commit)
         except BaseException:
             if under_way.commit is not None:

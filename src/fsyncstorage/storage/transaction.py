@@ -130,31 +130,33 @@ class Transaction:
         self.records = []
         #: oid -> its last record.
         self.last = {}
-        #: oid -> (serial, position) of what must still be current.
+        #: oid -> serial of what must still be current.
         self.read = {}
         #: Oids whose conflicts were resolved.
         self.resolved = []
-        self._user = as_bytes(metadata.user)
-        self._description = as_bytes(metadata.description)
-        self._extension = metadata.extension_bytes
-        if self._extension:
+        user = as_bytes(metadata.user)
+        description = as_bytes(metadata.description)
+        extension = metadata.extension_bytes
+        if extension:
             # Without the seal of another file, if it is a copy.
-            self._extension = seal.strip(self._extension)
-        fields = (
-            len(self._user) + len(self._description) + len(self._extension))
-        if fields > LONGEST_FIELD:  # perhaps one of them is
-            self._refuse_long_fields()
-        room = seal.room(self._extension) if sealed else 0
+            extension = seal.strip(extension)
+        room = seal.room(extension) if sealed else 0
         self.sealed = bool(room)
-        self._header_length = TRANS_HDR_LEN + fields + room
+        self._texts, self._extension = user + description, extension
+        # In the file.
+        self._lengths = len(user), len(description), len(extension) + room
+        self._header_length = TRANS_HDR_LEN + sum(self._lengths)
+        if self._header_length > LONGEST_FIELD:  # perhaps one of them is
+            self._refuse_long_fields(user, description, extension)
         #: How many bytes of the file it will take.
         self.length = self._header_length + _number.size
         self._directory = directory
 
-    def _refuse_long_fields(self):
-        for field, what in ((self._user, 'user name too long'),
-                            (self._description, 'description too long'),
-                            (self._extension, 'too much extension data')):
+    @staticmethod
+    def _refuse_long_fields(user, description, extension):
+        for field, what in ((user, 'user name too long'),
+                            (description, 'description too long'),
+                            (extension, 'too much extension data')):
             if len(field) > LONGEST_FIELD:
                 raise FileStorageError(what)
 
@@ -293,12 +295,9 @@ class Transaction:
 
     def _header(self, status, length, records_crc, durable):
         """The seal in it knows the final status."""
-        user, description, field = (
-            self._user, self._description, self._extension)
         front = _header.pack(
-            self.tid, length, self.status, len(user), len(description),
-            self._header_length - TRANS_HDR_LEN
-            - len(user) - len(description)) + user + description
+            self.tid, length, self.status, *self._lengths) + self._texts
+        field = self._extension
         if self.sealed:
             field = seal.make(front, field, self.status, self.start, length,
                               durable, records_crc)
