@@ -452,7 +452,8 @@ class Blobs(TestCase):
         def place(number):
             with open(upload, 'wb') as file:
                 file.write(b'content')
-            stored = storage._stored_blobs()
+            stored = blobs.Stored(
+                storage.fshelper, storage._durable_directories)
             stored.take(upload, oid(number))
             return blobs.Placed(
                 storage.fshelper, storage._durable_directories,

@@ -133,8 +133,9 @@ class LocksTests(unittest.TestCase):
         self.assertEqual(self.locks.let_go('one'), ['other'])
 
     def test_who_has_not_asked(self):
-        with self.assertRaises(KeyError):
-            self.locks.let_go('nobody')
+        self.locks.ask('one', 'a')
+        self.assertEqual(self.locks.let_go('nobody'), [])
+        self.assertTrue(self.locks.holds('one'))
 
     def test_a_crowd_at_one_object_costs_little(self):
         """Each call looks at a few of those that wait, not at all of them."""

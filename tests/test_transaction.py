@@ -36,7 +36,7 @@ class Objects(TestCase):
     def made(self, sealed=True, **metadata):
         self.metadata = TransactionMetaData(**metadata)
         made = Transaction(self.metadata, None, b' ', sealed, self.directory,
-                           None, None, None, lambda caller: None)
+                           None, None, lambda caller: None)
         self.addCleanup(made.close)
         return made
 
@@ -145,21 +145,21 @@ class Objects(TestCase):
 
     def test_what_is_too_large_to_be_written_at_once(self):
         transaction = self.made()
-        with mock.patch.object(module, 'MOST_BYTES_AT_ONCE', 1000):
+        with mock.patch.object(module, 'MOST_BYTES_AT_ONCE', 1100):
             self.add(transaction, 1, bytes(900))
-            self.assertFalse(transaction.is_large)
+            self.assertFalse(transaction.is_large())
             self.add(transaction, 2, bytes(900))
-            self.assertTrue(transaction.is_large)
+            self.assertTrue(transaction.is_large())
         with mock.patch.object(module, 'MOST_RECORDS_AT_ONCE', 2):
-            self.assertFalse(transaction.is_large)
+            self.assertFalse(transaction.is_large())
             self.add(transaction, 3, b'x')
-            self.assertTrue(transaction.is_large)
+            self.assertTrue(transaction.is_large())
 
     def test_who_drops_its_metadata_is_noticed(self):
         dropped = []
         metadata = TransactionMetaData()
         made = Transaction(metadata, None, b' ', True, self.directory, None,
-                           None, None, dropped.append)
+                           None, dropped.append)
         self.assertIs(made.metadata, metadata)
         del metadata
         gc.collect()

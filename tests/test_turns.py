@@ -167,7 +167,8 @@ class Repair(TestCase):
 
     def state(self, made):
         return (set(made._granted), list(made._waiting),
-                made._holders, made._queues, made._alone, made._behind)
+                made._writers, made._readers, made._queues, made._alone,
+                made._behind)
 
 
 class TwoStorages(TestCase):

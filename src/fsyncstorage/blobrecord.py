@@ -27,6 +27,12 @@ def is_of_blob(front):
 
     It may be compressed (zc.zlibstorage) and hexed, as `verify.unwrap` knows.
     """
+    if front[:1] == b'.':  # so begins what is compressed, or hexed
+        front = _unwrapped(front)
+    return _CLASS.match(front) is not None
+
+
+def _unwrapped(front):
     try:
         for _ in range(2):
             if front[:2] == b'.z':
@@ -34,5 +40,5 @@ def is_of_blob(front):
             elif front[:2] == b'.h':
                 front = binascii.unhexlify(front[2:])
     except (ValueError, zlib.error):
-        return False
-    return _CLASS.match(front) is not None
+        return b''
+    return front

@@ -126,7 +126,8 @@ class Pipeline:
     def append(self, commit: Commit) -> None:
         """May be called again when an interrupt broke it off."""
         if self._newest is not commit:
-            self.refuse_when_stopped()
+            if self.stopped is not None:
+                raise WritingStopped(self.stopped)
             if (commit.start != self.appended.end
                     or commit.tid <= self.appended.tid):
                 raise AssertionError(
@@ -192,8 +193,6 @@ class Pipeline:
     def publish(self, commit: Commit) -> None:
         if self.queue[0] is not commit:
             raise AssertionError(f'{commit.point} is not next to publish')
-        if commit.state is APPENDED:
-            self._leave_appended(commit, DURABLE)
         self.published = commit.point
         commit.state = PUBLISHED
         self.queue.popleft()

@@ -21,6 +21,7 @@ wakes the owners that `let_go` returns.  Of the owners that wait for an object
 which stays taken, a call looks at the first one only.
 """
 
+import typing
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -30,18 +31,21 @@ MOST_PASSED = 8
 
 Owner = Hashable
 
+_Oids = frozenset[bytes]
+_NONE: _Oids = frozenset()
+
 
 class _Wish:
-    """What an owner has, or waits for."""
+    """What an owner waits for."""
 
-    __slots__ = 'owner', 'written', 'oids', 'alone', 'passed'
+    __slots__ = 'owner', 'written', 'read', 'oids', 'alone', 'passed'
 
-    def __init__(self, owner: Owner, written: Iterable[bytes] = (),
-                 read: Iterable[bytes] = (), alone: bool = False) -> None:
+    def __init__(self, owner: Owner, written: _Oids = _NONE,
+                 read: _Oids = _NONE, alone: bool = False) -> None:
         self.owner = owner
-        self.written = self.oids = frozenset(written)
-        if read:
-            self.oids = self.written.union(read)
+        self.written = written
+        self.read = read
+        self.oids = written | read
         self.alone = alone
         self.passed = 0
 
@@ -53,15 +57,19 @@ class _Wish:
 #: In the order in which they came.
 _Wishes = dict[_Wish, None]
 
+_T = typing.TypeVar('_T')
+
 
 class Locks:
 
     def __init__(self) -> None:
-        self._granted: dict[Owner, _Wish] = {}
+        # What each writes, and what it only reads.
+        self._granted: dict[Owner, tuple[_Oids, _Oids]] = {}
         self._waiting: dict[Owner, _Wish] = {}
         # By object: the one that writes it or those that read it, and those
         # that wait for it.
-        self._holders: dict[bytes, _Wishes] = {}
+        self._writers: dict[bytes, Owner] = {}
+        self._readers: dict[bytes, dict[Owner, None]] = {}
         self._queues: dict[bytes, _Wishes] = {}
         #: Asks to be alone, or is; and all that have come since.
         self._alone: _Wish | None = None
@@ -83,21 +91,27 @@ class Locks:
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes] = ()) -> bool:
         """Does it have all of them now?  Else it waits."""
-        return self._ask(_Wish(owner, written, read))
+        if owner in self._granted or owner in self._waiting:
+            raise ValueError('an owner asks once')
+        written = frozenset(written)
+        read = frozenset(read) - written if read else _NONE
+        if (not self._queues and self._alone is None
+                and self._writers.keys().isdisjoint(written)
+                and (not read or self._writers.keys().isdisjoint(read))
+                and (not self._readers
+                     or self._readers.keys().isdisjoint(written))):  # mostly
+            self._grant(owner, written, read)
+            return True
+        return self._join(_Wish(owner, written, read))
 
     def ask_alone(self, owner: Owner) -> bool:
         """Is it alone now?  Else it waits."""
-        return self._ask(_Wish(owner, alone=True))
-
-    def _ask(self, wish: _Wish) -> bool:
-        if wish.owner in self._granted or wish.owner in self._waiting:
+        if owner in self._granted or owner in self._waiting:
             raise ValueError('an owner asks once')
-        if (not self._queues and self._alone is None and not wish.alone
-                and self._holders.keys().isdisjoint(wish.oids)):  # mostly
-            self._granted[wish.owner] = wish
-            for oid in wish.oids:
-                self._holders[oid] = {wish: None}
-            return True
+        return self._join(_Wish(owner, alone=True))
+
+    def _join(self, wish: _Wish) -> bool:
+        """It joins those that wait; is it served at once?"""
         self._waiting[wish.owner] = wish
         if self._alone is not None:
             self._behind[wish] = None
@@ -116,28 +130,36 @@ class Locks:
     # Letting go
 
     def let_go(self, owner: Owner) -> list[Owner]:
-        """It has nothing and waits for nothing any more; the owners that are
-        served because of that."""
-        wish = self._granted.pop(owner, None)
-        if wish is not None:
-            self._remove(wish, self._holders)
+        """It has nothing and waits for nothing any more, if it did; the
+        owners that are served because of that."""
+        if owner in self._granted:
+            written, read = self._granted.pop(owner)
+            for oid in written:
+                del self._writers[oid]
+            if read:
+                self._leave(owner, read, self._readers)
             if not self._queues and self._alone is None:  # mostly
                 return []
-        else:
+            oids = written | read
+        elif owner in self._waiting:
             wish = self._waiting.pop(owner)
+            oids = wish.oids
             self._behind.pop(wish, None)
-            self._remove(wish, self._queues)
-        if wish is self._alone:
+            self._leave(wish, oids, self._queues)
+        else:
+            return []
+        if self._alone is not None and self._alone.owner == owner:
             self._alone = None
             return self._serve_those_behind()
-        return self._serve_those_at(wish.oids)
+        return self._serve_those_at(oids)
 
     @staticmethod
-    def _remove(wish: _Wish, where: dict[bytes, _Wishes]) -> None:
-        for oid in wish.oids:
+    def _leave(one: _T, oids: _Oids, where: dict[bytes, dict[_T, None]]
+               ) -> None:
+        for oid in oids:
             # One that was behind an owner alone stands in no queue.
             if oid in where:
-                where[oid].pop(wish, None)
+                where[oid].pop(one, None)
                 if not where[oid]:
                     del where[oid]
 
@@ -183,18 +205,15 @@ class Locks:
                 passed.add(other)
         for other in passed:
             other.passed += 1
-        self._remove(wish, self._queues)
-        for oid in wish.oids:
-            self._holders.setdefault(oid, {})[wish] = None
-        self._grant(wish)
+        self._leave(wish, wish.oids, self._queues)
+        self._grant(wish.owner, wish.written, wish.read)
+        del self._waiting[wish.owner]  # last: it is never in neither
         return True
 
     def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
         """Is there a holder that it cannot share the object with?"""
-        if oid not in self._holders:
-            return False
-        one = next(iter(self._holders[oid]))  # the others are alike
-        return wish.excludes(one, oid)
+        return oid in self._writers or (
+            oid in wish.written and oid in self._readers)
 
     def _before(self, oid: bytes, wish: _Wish) -> Iterator[_Wish]:
         """Those that it would pass at this object."""
@@ -209,12 +228,16 @@ class Locks:
         assert wish is not None
         if self._granted:  # and only then can others wait that came before
             return False
-        self._grant(wish)
+        self._grant(wish.owner, _NONE, _NONE)
+        del self._waiting[wish.owner]
         return True
 
-    def _grant(self, wish: _Wish) -> None:
-        self._granted[wish.owner] = wish  # first: it is never in neither
-        del self._waiting[wish.owner]
+    def _grant(self, owner: Owner, written: _Oids, read: _Oids) -> None:
+        self._granted[owner] = written, read
+        for oid in written:
+            self._writers[oid] = owner
+        for oid in read:
+            self._readers.setdefault(oid, {})[owner] = None
 
     # After an interrupt
 
@@ -227,14 +250,13 @@ class Locks:
         waiting = [wish for wish in self._waiting.values()
                    if wish.owner not in self._granted]
         self._waiting.clear()
-        self._holders.clear()
+        self._writers.clear()
+        self._readers.clear()
         self._queues.clear()
         self._behind.clear()
-        self._alone = None
-        for wish in self._granted.values():
-            if wish.alone:
-                self._alone = wish
-            for oid in wish.oids:
-                self._holders.setdefault(oid, {})[wish] = None
+        if self._alone is not None and self._alone.owner not in self._granted:
+            self._alone = None
+        for owner, (written, read) in list(self._granted.items()):
+            self._grant(owner, written, read)
         for wish in waiting:
-            self._ask(wish)
+            self._join(wish)

@@ -71,7 +71,8 @@ class Reserve:
     def promise(self, owner, size):
         """There will be room for so many bytes, or OSError."""
         self._sizes[owner] = size
-        if self._end() + self.total > self._kept_to and self.is_real:
+        if self.is_real and (
+                self._end() + sum(self._sizes.values()) > self._kept_to):
             with self._mutex:
                 self._extend()
 

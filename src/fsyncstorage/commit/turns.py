@@ -69,9 +69,8 @@ class Turns:
         """Of what it has or waits for, if anything; may be called again."""
         with self._mutex:
             try:
-                if self._locks.knows(owner):
-                    for served in self._locks.let_go(owner):
-                        self._wake(served)
+                for served in self._locks.let_go(owner):
+                    self._wake(served)
                 if self._waiters:
                     self._wake(owner)  # if another thread waits for it
             except BaseException:

@@ -69,12 +69,12 @@ from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
-from ZODB.utils import newTid
 
 from .. import blobs
 from ..errors import Occupied
 from ..errors import OutcomeUnknown
 from ..errors import WritingStopped
+from ..pipeline import PUBLISHED
 from ..pipeline import Commit
 from ..reading import View
 from .records import Records
@@ -118,8 +118,7 @@ class Commits(Records):
     # Begin
 
     def tpc_begin(self, transaction, tid=None, status=' '):
-        if self._closed:
-            raise self._is_closed()
+        self._refuse_when_stopped()
         status_byte = as_bytes(status)
         if status_byte not in STATUSES:
             raise StorageTransactionError(
@@ -131,25 +130,24 @@ class Commits(Records):
         if id(transaction) in self._begun:
             raise StorageTransactionError(
                 'Duplicate tpc_begin calls for same transaction')
-        self._refuse_when_stopped()
         if tid is not None:
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
-            self._stored_blobs(), self._view.file,
-            self._sequencer.pipeline.appended, self._note_drop)
-        under_way.alone = tid is not None
-        self._unsealable += self._checksums and not under_way.sealed
+            self._view.file, self._sequencer.pipeline.appended,
+            self._note_drop)
+        if tid is not None:
+            under_way.alone = True
+        if self.blob_dir:
+            under_way.blobs = blobs.Stored(
+                self.fshelper, self._durable_directories)
+        if self._checksums and not under_way.sealed:
+            self._unsealable += 1
         self._begun[under_way.key] = under_way
 
-    def _stored_blobs(self):
-        if self.blob_dir:
-            return blobs.Stored(self.fshelper, self._durable_directories)
-        return None
-
     def _refuse_unless_later(self, tid):
-        last = self._sequencer.appended.tid
+        last = self._sequencer.pipeline.appended.tid
         if tid <= last:
             raise StorageTransactionError(
                 f'the transaction id {tid.hex()} is not later'
@@ -166,13 +164,11 @@ class Commits(Records):
         if self._sequencer.pipeline.stopped:
             self._sequencer.refuse_when_stopped()
 
-    def _check_transaction(self, transaction, call):
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise StorageTransactionError(
-                f'{call} called with a transaction that is not in'
-                ' progress (it was not begun, or is finished or aborted)')
-        return under_way
+    @staticmethod
+    def _is_unknown(call):
+        return StorageTransactionError(
+            f'{call} called with a transaction that is not in progress (it'
+            ' was not begun, or is finished or aborted)')
 
     @property
     def is_packing(self):
@@ -187,7 +183,9 @@ class Commits(Records):
 
         Return the oids whose conflicts were resolved.
         """
-        under_way = self._check_transaction(transaction, 'tpc_vote')
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('tpc_vote')
         if under_way.voted:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
@@ -197,7 +195,7 @@ class Commits(Records):
                 ' only be aborted')
         self._refuse_when_stopped()
         try:
-            if (under_way.alone or under_way.is_large
+            if (under_way.alone or under_way.is_large()
                     or not self._reserve.is_real):
                 self._vote_alone(under_way, wait)
             else:
@@ -299,7 +297,7 @@ class Commits(Records):
     def _new_tid(self, under_way):
         tid = under_way.given_tid
         if tid is None:
-            tid = self._last_given = newTid(self._last_given)
+            tid = self._last_given = self._tids.next(self._last_given)
         self._refuse_unless_later(tid)
         return tid
 
@@ -311,7 +309,8 @@ class Commits(Records):
                 record.previous = self._index.get(record.oid, 0)
         self._has_tail = True
         under_way.write(
-            file, tid, self._pos, self._sequencer.durable.end, counts)
+            file, tid, self._pos, self._sequencer.pipeline.durable.end,
+            counts)
 
     def _leave_no_tail(self):
         """What was written and not appended is cut off again."""
@@ -389,7 +388,9 @@ class Commits(Records):
 
         With an AsyncFinish for `f`, return at once.
         """
-        under_way = self._check_transaction(transaction, 'tpc_finish')
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('tpc_finish')
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
         try:
@@ -401,9 +402,9 @@ class Commits(Records):
             finally:
                 self._end(under_way)
             commit = under_way.commit
-            if not commit.promised and not commit.settled:
+            if not commit.promised and commit.state is not PUBLISHED:
                 self._sequencer.offer()
-            if commit.on_done is None and not commit.settled:
+            if commit.on_done is None and commit.state is not PUBLISHED:
                 self._sequencer.settle(commit)
         except BaseException:
             if under_way.commit is not None:
@@ -510,7 +511,8 @@ class Commits(Records):
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.places)
-            self._index.update(under_way.places)
+            for oid, place in under_way.places.items():
+                self._index[oid] = place
             self._pos = commit.end
             self._last_given = commit.tid  # it may be of the future
             self._has_tail = False

@@ -131,8 +131,9 @@ class Records:
         assert not version
         self._refuse_oid(oid)
         self._refuse_data(data)
-        if self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB:
-            self._refuse_blob(data)
+        if (self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB
+                and blobrecord.is_of_blob(data)):
+            self._refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)
         view = self._view
@@ -164,7 +165,7 @@ class Records:
         under_way.resolved.append(oid)
         return data
 
-    def _refuse_blob(self, data):
+    def _refuse_blob(self):
         """It comes from a BlobStorage that was put around this storage.
 
         A BlobStorage takes back the files of an abort by a list of all that
@@ -172,8 +173,7 @@ class Records:
         transaction begins before that: its abort would remove blobs of the
         one that is about to be acknowledged.
         """
-        if blobrecord.is_of_blob(data):
-            raise Unsupported(NO_BLOBS)
+        raise Unsupported(NO_BLOBS)
 
     def _refuse_beyond_quota(self, under_way, others):
         """`others`: so many bytes were promised to other transactions."""
@@ -246,7 +246,9 @@ class Records:
             data)
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
-        under_way = self._check_transaction(transaction, 'checkCurrentSerial')
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('checkCurrentSerial')
         if under_way.voted:
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')
@@ -390,7 +392,8 @@ class Records:
         except POSKeyError:
             return  # it was removed
         if self.blob_dir is None:
-            self._refuse_blob(data)
+            if blobrecord.is_of_blob(data):
+                self._refuse_blob()
         elif self.is_blob_record(data):
             source = BlobStorageMixin.loadBlob(self, record.oid, serial)
             path = mktemp(dir=self.fshelper.temp_dir)

@@ -56,6 +56,7 @@ from ..unsynced import Mark
 from . import opening
 from .commits import Commits
 from .ecosystem import Ecosystem
+from .tids import Tids
 from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ class FsyncStorage(
         self._dropped: collections.deque[weakref.ref] = collections.deque()
         self._ending_dropped = threading.Lock()
         self._turns = Turns()
+        self._tids = Tids()
         self._swapping = threading.Lock()
         #: Held while the data file is written to or cut, or checked to be open
         #: for that.

@@ -39,7 +39,6 @@ from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import StorageError
 from ZODB.utils import as_bytes
-from ZODB.utils import p64
 
 from .. import forks
 from .. import seal
@@ -57,6 +56,7 @@ STATUS_OFFSET = 16  # of the status byte in the header
 
 _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
+_number = struct.Struct('>Q')
 
 
 class Record:
@@ -100,18 +100,25 @@ class Transaction:
     alone = False
     #: Holds the append lock for it, from its vote on.
     keeps_file = None
-    #: What it has in the file: its tid, and where it begins.
+    #: What it has in the file: its tid, where it begins, and by oid the place
+    #: of the last record.
     tid = None
     start = 0
+    places = None
+    #: Its blob files (blobs.Stored); None without a blob directory.
+    blobs = None
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
+    _kept = 0   # bytes of data that are kept
+    _spool = None
 
-    def __init__(self, metadata, tid, status, sealed, directory, blobs,
-                 file, known_to, on_drop):
+    def __init__(self, metadata, tid, status, sealed, directory, file,
+                 known_to, on_drop):
         """`tid`: None, or the one that it must have.
 
-        `file` is where its positions are (None: some are in another), and `known_to` is what was appended
-        when it began, or was last checked (pipeline.Point).
+        `file` is where its positions are (None: some are in another), and
+        `known_to` is what was appended when it began, or was last checked
+        (pipeline.Point).
         `sealed`: with a checksum, if there is room for one.  `on_drop` is
         called when nobody has the metadata any more, in any thread.
         """
@@ -121,41 +128,37 @@ class Transaction:
         self.given_tid = tid
         #: The byte that makes it count.
         self.status = status
-        #: Its blob files (blobs.Stored); None without a blob directory.
-        self.blobs = blobs
         self.file, self.known_to = file, known_to
         self.records = []
         #: oid -> its last record.
         self.last = {}
-        #: oid -> (serial, position) of what must still be current.
+        #: oid -> serial of what must still be current.
         self.read = {}
         #: Oids whose conflicts were resolved.
         self.resolved = []
-        self._user = as_bytes(metadata.user)
-        self._description = as_bytes(metadata.description)
-        self._extension = metadata.extension_bytes
-        if self._extension:
+        user = as_bytes(metadata.user)
+        description = as_bytes(metadata.description)
+        extension = metadata.extension_bytes
+        if extension:
             # Without the seal of another file, if it is a copy.
-            self._extension = seal.strip(self._extension)
-        if max(len(self._user), len(self._description),
-               len(self._extension)) > LONGEST_FIELD:
-            self._refuse_long_fields()
-        room = seal.room(self._extension) if sealed else 0
+            extension = seal.strip(extension)
+        room = seal.room(extension) if sealed else 0
         self.sealed = bool(room)
-        self._header_length = (
-            TRANS_HDR_LEN + len(self._user) + len(self._description)
-            + len(self._extension) + room)
-        self._size = 0   # of the records in the file
-        self._kept = 0   # bytes of data that are kept
+        self._texts, self._extension = user + description, extension
+        # In the file.
+        self._lengths = len(user), len(description), len(extension) + room
+        self._header_length = TRANS_HDR_LEN + sum(self._lengths)
+        if self._header_length > LONGEST_FIELD:  # perhaps one of them is
+            self._refuse_long_fields(user, description, extension)
+        #: How many bytes of the file it will take.
+        self.length = self._header_length + _number.size
         self._directory = directory
-        self._spool = None
-        #: oid -> the place of its last record in the file.
-        self.places = {}
 
-    def _refuse_long_fields(self):
-        for field, what in ((self._user, 'user name too long'),
-                            (self._description, 'description too long'),
-                            (self._extension, 'too much extension data')):
+    @staticmethod
+    def _refuse_long_fields(user, description, extension):
+        for field, what in ((user, 'user name too long'),
+                            (description, 'description too long'),
+                            (extension, 'too much extension data')):
             if len(field) > LONGEST_FIELD:
                 raise FileStorageError(what)
 
@@ -167,30 +170,35 @@ class Transaction:
     # Records
 
     def add(self, record):
-        record.data = self._kept_data(record.data)
+        self._kept += record.stored
         if record.original is not None:
-            record.original = self._kept_data(record.original)
+            self._kept += len(record.original)
+        if self._kept > SPOOL_IN_MEMORY:
+            self._move_to_file(record)
         self._add(record)
 
     def _add(self, record):
         self.records.append(record)
-        self._size += record.size
+        self.length += record.size
         self.last[record.oid] = record
 
-    def _kept_data(self, data):
-        """Bytes; or the place and the length in the spool."""
-        self._kept += len(data)
-        if self._kept <= SPOOL_IN_MEMORY:
-            return data
+    def _move_to_file(self, record):
+        """The data of this record, and of all that were added before."""
         if self._spool is None:
             self._spool = tempfile.TemporaryFile(dir=self._directory)
-            for record in self.records:
-                record.data = self._spooled(record.data)
-                if record.original is not None:
-                    record.original = self._spooled(record.original)
-        return self._spooled(data)
+            for each in self.records:
+                self._spool_data(each)
+        self._spool_data(record)
+
+    def _spool_data(self, record):
+        record.data = self._spooled(record.data)
+        if record.original is not None:
+            record.original = self._spooled(record.original)
 
     def _spooled(self, data):
+        """The place and the length in the spool."""
+        if data.__class__ is tuple:  # it is there
+            return data
         place = self._spool.seek(0, os.SEEK_END)
         self._spool.write(data)
         self._spool.flush()  # for what has no room fails now, and not later
@@ -212,17 +220,19 @@ class Transaction:
         """The record has other data now."""
         if record.original is None:
             record.original = record.data
-        kept = self._kept_data(data)
-        self._size -= record.size
-        record.data, record.stored = kept, len(data)
+        self.length -= record.size
+        record.data, record.stored = data, len(data)
         record.points_to(0)
-        self._size += record.size
+        self.length += record.size
+        self._kept += record.stored
+        if self._kept > SPOOL_IN_MEMORY:
+            self._move_to_file(record)
 
     def start_over(self):
         """Return its records; it has none any more."""
         records, self.records = self.records, []
         self.last.clear()
-        self._size = 0
+        self.length = self._header_length + _number.size
         return records
 
     def add_again(self, record, back=0):
@@ -233,19 +243,13 @@ class Transaction:
     # In the file
 
     @property
-    def length(self):
-        """How many bytes of the file it will take."""
-        return self._header_length + self._size + 8
-
-    @property
     def offset_of_last_record(self):
         last = self.records[-1].size if self.records else 0
-        return self._header_length + self._size - last
+        return self.length - _number.size - last
 
-    @property
     def is_large(self):
         """To write it takes longer than others may be held up."""
-        return (self._size > MOST_BYTES_AT_ONCE
+        return (self.length > MOST_BYTES_AT_ONCE
                 or len(self.records) > MOST_RECORDS_AT_ONCE)
 
     def write(self, file, tid, start, durable, counts):
@@ -255,18 +259,20 @@ class Transaction:
         `counts`: with its status; else with status 'c', for now.
         """
         self.tid, self.start = tid, start
-        length = self._header_length + self._size
+        length = self.length - _number.size  # as headers have it
         status = self.status if counts else b'c'
         body, pending, crc = [], 0, 0
         position = start + self._header_length
         places, at = {}, position
         for record in self.records:
             record.place = places[record.oid] = at
-            content = (self.read_data(record.data) if record.length
-                       else p64(record.back))
             body.append(_record_header.pack(
                 record.oid, record.serial or tid, record.previous, start, 0,
                 record.length))
+            content = (record.data if record.length
+                       else _number.pack(record.back))
+            if content.__class__ is tuple:  # in the spool
+                content = self.read_data(content)
             body.append(content)
             size = record.size
             at += size
@@ -278,7 +284,7 @@ class Transaction:
                 position += pending
                 body, pending = [], 0
         self.places = places
-        body.append(p64(length))
+        body.append(_number.pack(length))
         rest = b''.join(body)
         header = self._header(status, length, zlib.crc32(rest, crc), durable)
         if position == start + self._header_length:  # one write for all
@@ -289,12 +295,9 @@ class Transaction:
 
     def _header(self, status, length, records_crc, durable):
         """The seal in it knows the final status."""
-        user, description, field = (
-            self._user, self._description, self._extension)
         front = _header.pack(
-            self.tid, length, self.status, len(user), len(description),
-            self._header_length - TRANS_HDR_LEN
-            - len(user) - len(description)) + user + description
+            self.tid, length, self.status, *self._lengths) + self._texts
+        field = self._extension
         if self.sealed:
             field = seal.make(front, field, self.status, self.start, length,
                               durable, records_crc)
