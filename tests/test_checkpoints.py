@@ -457,8 +457,8 @@ class WhileRunning(TestCase):
 
         class Slow(fsIndex):
 
-            def update(self, *args):
-                super().update(*args)
+            def __setitem__(self, *args):
+                super().__setitem__(*args)
                 in_between.set()
                 go_on.wait(30)
 
