@@ -286,6 +286,14 @@ class CustomTests(OwnStorage):
                 '<mappingstorage>\n</mappingstorage>'))
         self.assertUntouched()
 
+    def test_what_cannot_be_opened_again_is_left_clean(self):
+        with mock.patch.object(
+                custom.CustomStorage, 'has_key', side_effect=OSError('gone')):
+            self.assertOneLine(
+                1, 'mine cannot be used: OSError: gone',
+                f'mine={self.configuration()}')
+        self.assertUntouched()
+
     def test_a_root_of_classes_that_are_not_here_is_left_alone(self):
         """ZODB would store what stands for them."""
         module = types.ModuleType('theirs')
