@@ -41,8 +41,7 @@ def parser():
     made = arguments.OneLineParser(
         prog='perf', description='Measure with fixed parameters, and record.',
         epilog='campaigns:\n' + '\n'.join(
-            f'  {name:13} {each.about}' for name, each in CAMPAIGNS.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+            f'  {name:13} {each.about}' for name, each in CAMPAIGNS.items()))
     commands = made.add_subparsers(metavar='COMMAND', required=True)
     recording = commands.add_parser(
         'record', help='measure a campaign, and record the result')
@@ -92,9 +91,7 @@ def _draw(options):
             one for one in CAMPAIGNS.values()
             if (options.results / f'{one.name}.json').exists()]:
         campaign.draw(each, options.results)
-    return reports.write(
-        options.results, options.results / 'report.html', _show,
-        questions.ALL)
+    return reports.write(options.results, _show, questions.ALL)
 
 
 def _show(name, document, console):

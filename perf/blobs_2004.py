@@ -9,10 +9,12 @@ blob cache), cached or direct, and each size is written, too.  README.rst says
 how to read them.
 """
 
+import argparse
+import functools
+
 from fsyncstorage.timing import tables
 from fsyncstorage.timing.blobs import command as blobs
 from fsyncstorage.timing.blobs import sites
-from fsyncstorage.timing.blobs import work
 from fsyncstorage.timing.wording import size as put
 
 from .campaign import Campaign
@@ -28,15 +30,14 @@ SMALL, MUCH = 5 << 10, 50 << 20
 
 
 def races(quick):
-    clients, sizes = blobs.CLIENTS[quick], blobs.SIZES[quick]
-    common = {**blobs.common(quick), 'sync_latency': 0.0}
-    found = [
-        make(clients=number, size=size, **common)
-        for make in (work.read_race, work.write_race)
-        for number in clients
-        for size in sizes]
+    options = functools.partial(
+        argparse.Namespace, quick=quick, sync_latency=[0.0])
+    found = blobs.races(options(
+        clients=blobs.CLIENTS[quick], sizes=blobs.SIZES[quick],
+        workload=blobs.WORKLOADS))
     if not quick:
-        found.append(work.read_race(clients=1, size=LARGE, **common))
+        found += blobs.races(options(
+            clients=[1], sizes=[LARGE], workload=[blobs.READ]))
     return found
 
 

@@ -24,6 +24,7 @@ from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import quiet
 from fsyncstorage.timing import session
 from fsyncstorage.timing import tables
+from fsyncstorage.timing.reports import pictures
 
 from . import claims
 from . import questions
@@ -108,11 +109,13 @@ def draw(campaign, results):
     documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if drawing := questions.drawing():
-        drawing.save_all(document, results / 'pictures' / campaign.name,
-                         ['png'], questions.ALL)
-    else:
+    if not (drawing := questions.drawing()):
         _complain(campaign, 'there is no matplotlib to draw its pictures')
+        return
+    for picture in pictures.of(document, questions.ALL):
+        path = results / 'pictures' / campaign.name / f'{picture.name}.png'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawing.save(picture, 'png', path)
 
 
 def _able(campaign):

@@ -17,7 +17,6 @@ the storage ever does.
 import contextlib
 import functools
 import itertools
-import os
 import time
 
 import transaction
@@ -49,14 +48,9 @@ SEAL_THREADS = 1, 16
 def contestants(option, values, **options):
     return [
         Contestant(name, f'FsyncStorage, {option.replace("_", "-")} {value}',
-                   functools.partial(opened, **{option: value}, **options))
+                   functools.partial(
+                       FsyncStorage, **{option: value}, **options))
         for name, value in values.items()]
-
-
-@contextlib.contextmanager
-def opened(directory, **options):
-    yield FsyncStorage(
-        os.path.join(directory, 'Data.fs'), create=True, **options)
 
 
 def races(quick):
@@ -123,7 +117,8 @@ def measure_seal(contestant, directory, *, threads, transactions,
     with committing.database(contestant, directory, threads) as db:
         trees = committing.plant(db, threads)
         stretches, [used] = crew.threads(
-            [committing.setter(db, tree, range(transactions // threads), [])
+            [committing.setter(
+                db, tree, range(transactions // threads), [], None)
              for tree in trees],
             lambda: {'cpu_seconds': time.process_time()})
         return {'cpu_seconds': used['cpu_seconds'] / transactions,

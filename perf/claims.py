@@ -12,8 +12,7 @@ from rich.table import Table
 
 from fsyncstorage.timing import document as documents
 from fsyncstorage.timing import statistics
-from fsyncstorage.timing.wording import milliseconds
-from fsyncstorage.timing.wording import times
+from fsyncstorage.timing import wording
 
 
 @dataclasses.dataclass
@@ -60,8 +59,10 @@ class Claim:
 
     def put(self, value):
         if self.against is None:
-            return f'{milliseconds(value)} ms'
-        return times(value)
+            value *= 1e3  # and not finer than a microsecond
+            return (f'{value:.3f} ms' if value < 1
+                    else f'{wording.number(value)} ms')
+        return wording.times(value)
 
     def claimed(self):
         if self.under is not None:

@@ -51,16 +51,9 @@ def path(directory):
     return os.path.join(directory, 'Data.fs')
 
 
-@contextlib.contextmanager
-def opened(storage, directory):
-    yield storage(path(directory))
-
-
 CONTESTANTS = [
-    Contestant(STOCK, 'stock FileStorage',
-               functools.partial(opened, FileStorage)),
-    Contestant(OURS, 'FsyncStorage with its defaults',
-               functools.partial(opened, FsyncStorage)),
+    Contestant(STOCK, 'stock FileStorage', FileStorage),
+    Contestant(OURS, 'FsyncStorage with its defaults', FsyncStorage),
 ]
 
 #: (where, function, name of the part) of each contestant.

@@ -93,6 +93,7 @@ class CustomTests(OwnStorage):
 
     def test_all_is_below_one_key(self):
         storage = self.storage()
+        storage.add_key()
         with storage.opened(self.scratch) as opened, \
                 contextlib.closing(ZODB.DB(opened)) as db:
             committing.plant(db, 3)
@@ -104,6 +105,7 @@ class CustomTests(OwnStorage):
                     set(root[storage.key]), {'tree0', 'tree1', 'tree2'})
                 self.assertIs(
                     population.ground(connection), root[storage.key])
+        storage.remove_key()
         self.assertUntouched()
         with self.database() as db, db.transaction() as connection:
             self.assertIs(population.ground(connection), connection.root())
@@ -112,10 +114,16 @@ class CustomTests(OwnStorage):
         self.assertNotEqual(self.storage().key, self.storage().key)
 
     def test_a_failing_sample_leaves_nothing(self):
-        with self.assertRaises(ZeroDivisionError):
-            with self.storage().opened(self.scratch) as opened, \
-                    contextlib.closing(opened):
+        def failing(contestant, *arguments, **settings):
+            with contestant.opened(self.scratch) as opened, \
+                    contextlib.closing(ZODB.DB(opened)) as db:
+                committing.plant(db, 3)
                 1 / 0
+
+        with mock.patch.object(committing, 'measure', failing):
+            code, out, err = self.commits(f'mine={self.configuration()}')
+        self.assertEqual(code, 1)
+        self.assertIn('ZeroDivisionError', err)
         self.assertUntouched()
 
     def test_a_killed_sample_leaves_nothing(self):
@@ -159,14 +167,10 @@ class CustomTests(OwnStorage):
 
     def test_a_second_interrupt_leaves_nothing(self):
         def unfinished(*arguments, **settings):
-            storage, directory = arguments
-            storage._change_root(storage._add_key)
             os.kill(os.getppid(), signal.SIGINT)
             signal.pause()
 
         with mock.patch.object(committing, 'measure', unfinished), \
-                mock.patch.object(
-                    custom.CustomStorage, 'try_out', lambda storage: None), \
                 self.interrupted_removal():
             code, out, err = self.commits(f'mine={self.configuration()}')
         self.assertEqual(
@@ -177,8 +181,8 @@ class CustomTests(OwnStorage):
     def test_a_first_interrupt_in_the_end_leaves_nothing(self):
         storage = self.storage()
         with self.assertRaises(KeyboardInterrupt):
-            with custom._visited([storage], 'commits'):
-                storage._change_root(storage._add_key)
+            with custom._with_keys([storage], 'commits'):
+                self.assertIn(storage.key, self.root())
                 self.enterContext(self.interrupted_removal())
         self.assertUntouched()
 
@@ -187,8 +191,6 @@ class CustomTests(OwnStorage):
             os._exit(3)
 
         with mock.patch.object(committing, 'measure', killed), \
-                mock.patch.object(
-                    custom.CustomStorage, 'try_out', lambda storage: None), \
                 mock.patch.object(
                     custom.CustomStorage, 'remove_key',
                     lambda storage: threading.Event().wait(PATIENCE)), \
@@ -199,7 +201,7 @@ class CustomTests(OwnStorage):
 
     def test_what_will_be_written_is_said_before(self):
         with mock.patch.object(supervisor, 'run', side_effect=[
-                None, KeyboardInterrupt, None]):
+                None, True, KeyboardInterrupt, None]):
             code, out, err = self.run_main(
                 'blobs', 'filestorage', f'mine={self.configuration()}',
                 '--directory', self.scratch, '--rounds', '1', '--sizes',
@@ -221,8 +223,9 @@ class CustomTests(OwnStorage):
 
         with mock.patch.object(
                 transaction.TransactionManager, 'commit', conflicting):
-            storage.try_out()
+            storage.add_key()
         self.assertIs(commits[1], commits[2])
+        storage.remove_key()
         self.assertUntouched()
 
     def test_nothing_is_added_to_its_syncs(self):
@@ -255,7 +258,7 @@ class CustomTests(OwnStorage):
                 ([f'filestorage={good}'], "'filestorage' is taken"),
                 ([f'mine={good}', f'mine={good}'], 'the same name'),
                 ([f'mine={good}', '--sync-latency', '1ms'],
-                 'nothing that takes part can be slowed'),
+                 'none of these contestants takes part in commits'),
         ]:
             with self.subTest(contestants):
                 self.assertOneLine(2, expected, *contestants)
@@ -281,6 +284,14 @@ class CustomTests(OwnStorage):
         self.assertOneLine(
             1, 'it forgets', 'mine=' + self.configuration(
                 '<mappingstorage>\n</mappingstorage>'))
+        self.assertUntouched()
+
+    def test_what_cannot_be_opened_again_is_left_clean(self):
+        with mock.patch.object(
+                custom.CustomStorage, 'has_key', side_effect=OSError('gone')):
+            self.assertOneLine(
+                1, 'mine cannot be used: OSError: gone',
+                f'mine={self.configuration()}')
         self.assertUntouched()
 
     def test_a_root_of_classes_that_are_not_here_is_left_alone(self):
@@ -312,6 +323,7 @@ class ZeoTests(OwnStorage):
 
     def test_clients_of_its_own(self):
         storage = self.storage()
+        storage.add_key()
 
         def work():
             with storage.running(
@@ -329,4 +341,5 @@ class ZeoTests(OwnStorage):
                 return found == oids
 
         self.assertTrue(supervisor.run(work))
+        storage.remove_key()
         self.assertUntouched()

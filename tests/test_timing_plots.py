@@ -101,12 +101,8 @@ class PicturesTests(unittest.TestCase):
             picture.panels[0].series['zeo'], [(0, 1500, 1000, 2000)])
 
     def test_of_a_disk(self):
-        names = [one.name for one in pictures.of(document_of(*(
-            probing.race(place=place, seconds=1)
-            for place in probing.PLACES)))]
-        self.assertEqual(names, [
-            'syncs-append', 'syncs-overwrite',
-            'syncs-append-beside-a-writer'])
+        picture, = pictures.of(document_of(probing.race(seconds=1)))
+        self.assertEqual(picture.name, 'syncs')
 
     def test_what_is_on_no_axis_is_among_the_conditions(self):
         one, two = (
@@ -141,13 +137,20 @@ class DrawingTests(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = os.path.join(directory.name, 'pictures')
 
+    def save_all(self, document, *formats):
+        os.mkdir(self.directory)
+        for picture in pictures.of(document):
+            for form in formats:
+                self.drawing.save(picture, form, os.path.join(
+                    self.directory, f'{picture.name}.{form}'))
+
     def texts(self, name):
         tree = ElementTree.parse(os.path.join(self.directory, name))
         return [''.join(one.itertext()).strip() for one in tree.iter(
             '{http://www.w3.org/2000/svg}text')]
 
     def test_rows_of_what_has_one_number_of_threads(self):
-        self.drawing.save_all(commits(), self.directory, ['png', 'svg'])
+        self.save_all(commits(), 'png', 'svg')
         self.assertEqual(
             sorted(os.listdir(self.directory)), ['commits.png', 'commits.svg'])
         texts = self.texts('commits.svg')
@@ -156,16 +159,16 @@ class DrawingTests(unittest.TestCase):
             self.assertIn(expected, texts)
 
     def test_lines_of_what_has_several(self):
-        self.drawing.save_all(document_of(*(
+        self.save_all(document_of(*(
             reading.race(clients=clients, objects=4, access='get', **SITE)
-            for clients in (1, 16))), self.directory, ['svg'])
+            for clients in (1, 16))), 'svg')
         texts = self.texts('zeo-reads.svg')
         for expected in ('client processes', '1', '16', 'steamin',
                          'objects a second, all clients', 'fsync-client'):
             self.assertIn(expected, texts)
 
     def test_of_1200_pixels(self):
-        self.drawing.save_all(commits(), self.directory, ['png'])
+        self.save_all(commits(), 'png')
         with open(os.path.join(self.directory, 'commits.png'), 'rb') as file:
             file.seek(16)
             self.assertEqual(int.from_bytes(file.read(4), 'big'), 1200)
@@ -180,7 +183,7 @@ class DrawingTests(unittest.TestCase):
             sample for sample in document['samples']
             if (sample['race'], sample['contestant']) != (0, 'mine')]
         documents.summarise(document)
-        self.drawing.save_all(document, self.directory, ['svg'])
+        self.save_all(document, 'svg')
         to_hex = importlib.import_module('matplotlib.colors').to_hex
         colours = {
             name: to_hex(colour) for name, (colour, _) in

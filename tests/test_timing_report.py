@@ -130,12 +130,6 @@ class ReportTests(ReportTestCase):
             self.assertEqual(
                 self.report(), (130, 'fsync-time: interrupted\n'))
 
-    def test_another_place(self):
-        self.save(some=commits())
-        self.page = os.path.join(self.directory, 'other.html')
-        self.report('--output', self.page)
-        self.assertIn('some', self.text())
-
     def test_without_matplotlib(self):
         self.save(some=commits())
         with mock.patch.object(report, '_can_draw', lambda: False):

@@ -149,6 +149,13 @@ class TablesTests(unittest.TestCase):
                          '7 retries', '1 round after'):
             self.assertIn(expected, text)
 
+    def test_who_does_not_wait_for_a_sync_shares_none(self):
+        text = show(made_document([
+            ('filestorage', 1, txn(100, syncs=12)),
+            ('fsync:none', 1, txn(150, syncs=11))], rounds=1))
+        self.assertIn('8.3 txn/sync', text)
+        self.assertEqual(text.count('txn/sync'), 1)
+
     def test_the_processor_time_of_one_is_beside_the_rate(self):
         """And how many times the baseline's, which noise may carry or not."""
         document = made_document([

@@ -15,8 +15,8 @@ import os
 
 import ZODB.config
 
-from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.servers import zeo
 
 from . import postgresql
 
@@ -60,7 +60,7 @@ class RelStorageSite:
     # PostgreSQL keeps what it has read in buffers of its own, SQLite reads by
     # itself.
     can_be_slowed = takes_light_clients = alone = False
-    ways = blobsites.CACHE
+    ways = zeo.CACHE
 
     def missing(self):
         """What of it is not installed, or None."""
@@ -78,7 +78,7 @@ class RelStorageSite:
 
             def open_storage():
                 return ZODB.config.storageFromString(CONFIGURATION.format(
-                    blobs=blobsites.new_cache(directory), database=section))
+                    blobs=zeo.new_cache(directory), database=section))
 
             # Clients are forked: none of them has to import it.
             open_storage().close()

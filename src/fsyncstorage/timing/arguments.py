@@ -5,6 +5,7 @@ A wrong value is refused in one line that says what is allowed.
 
 import argparse
 import os
+import typing
 
 from ZConfig.datatypes import stock_datatypes
 
@@ -12,38 +13,54 @@ from fsyncstorage import durability
 
 from . import custom
 
-ROUNDS = 7, 3  # usual, and with --quick
-
-#: More than any disk that is worth a measurement takes.
-LONGEST_LATENCY = 1.0
-
 #: Of a blob.
 LARGEST_SIZE = 2 << 30
 
 Wrong = argparse.ArgumentTypeError
 
 
+class Default(typing.NamedTuple):
+    """What an option is when it is not given."""
+
+    usual: typing.Any
+    quick: typing.Any
+
+    def __str__(self):
+        """As the help has it."""
+        usual, quick = (
+            ','.join(map(str, value)) if isinstance(value, list) else value
+            for value in self)
+        return f'{usual}, or {quick} with --quick'
+
+
+ROUNDS = Default(7, 3)
+
+
 class OneLineParser(argparse.ArgumentParser):
     """Without the usage, which is longer than the error that it hides."""
+
+    def __init__(self, **options):
+        super().__init__(
+            **options, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')
 
 
-def add_command(commands, name, summary, description, epilog=''):
-    return commands.add_parser(
-        name, help=summary, description=description, epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_measuring(
+        commands, name, summary, description, contestants, example, races):
+    """The parser of a command, with what to measure, how often, where to.
 
-
-def add_measuring(commands, name, summary, description, contestants, epilog):
-    """The parser of a command, with what to measure, how often, where to."""
+    The example is a command line; `races` is called with the options, when all
+    of them are known.
+    """
     width = max(map(len, contestants))
     listed = '\n'.join(
         f'  {one.name:{width}}  {one.summary}' for one in contestants.values())
-    parser = add_command(
-        commands, name, summary, description,
-        f'contestants:\n{listed}\n\n{custom.HELP}\n\n{epilog}')
+    parser = commands.add_parser(
+        name, help=summary, description=description,
+        epilog=f'contestants:\n{listed}\n\n{custom.HELP}\n'
+               f'example:\n  fsync-time {name} {example}')
 
     def contestant(text):
         if text in contestants:
@@ -57,20 +74,26 @@ def add_measuring(commands, name, summary, description, contestants, epilog):
                 f'{name!r} is taken; give your storage another name')
         return _checked(custom.read, name, path)
 
-    parser.set_defaults(all_contestants=list(contestants.values()))
+    def run(options):
+        _complete(parser, options)
+        return custom.run(options, name, races(options))
+
+    parser.set_defaults(run=run)
     parser.add_argument(
         'contestants', nargs='*', type=contestant, metavar='CONTESTANT',
+        default=contestants.values(),
         help='what takes part; all of them unless you name some (see below);'
              ' the first is what the others are compared with')
     parser.add_argument(
-        '--sync-latency', action='extend', type=_latencies, metavar='TIME,...',
+        '--sync-latency', type=several(_duration), default=[0.0],
+        metavar='TIME,...',
         help='add this to every sync, to see what a slower disk would do:'
              ' 0,1ms,5ms measures with nothing added, with 1 and with 5 ms'
              ' (default: 0)')
     parser.add_argument(
-        '--rounds', type=positive, metavar='R',
+        '--rounds', type=positive, default=ROUNDS, metavar='R',
         help='how often each contestant is measured, after a warm-up'
-             f' ({default(ROUNDS)})')
+             ' (default: %(default)s)')
     parser.add_argument(
         '--quick', action='store_true',
         help='a rough answer in a minute or two: short samples, few rounds')
@@ -90,38 +113,22 @@ def add_output(parser):
              ' interrupted, what there is by then')
 
 
-def default(choice):
-    """How a usual value, and that of a quick run, are put."""
-    usual, quick = (
-        ','.join(map(str, value)) if isinstance(value, list) else value
-        for value in choice)
-    return f'default: {usual}, or {quick} with --quick'
-
-
-def complete(parser, options, **defaults):
-    """Fill in what depends on other options.
-
-    The defaults are pairs: what is usual, and what it is in a quick run.
-    """
-    for name, (usual, quick) in {'rounds': ROUNDS, **defaults}.items():
-        if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else usual)
+def _complete(parser, options):
+    """Fill in what depends on other options, and check what takes part."""
+    for name, value in vars(options).items():
+        if isinstance(value, Default):
+            setattr(options, name, value[options.quick])
     # In the order given, each once.
-    options.contestants = list(dict.fromkeys(
-        options.contestants or options.all_contestants))
+    options.contestants = list(dict.fromkeys(options.contestants))
     if len({one.name for one in options.contestants}) < len(
             options.contestants):
         parser.error('two contestants have the same name')
     options.baseline = options.contestants[0]
-    options.sync_latency = list(dict.fromkeys(options.sync_latency or [0.0]))
-    if min(options.sync_latency) > 0 and not any(
-            one.can_be_slowed for one in options.contestants):
-        parser.error('--sync-latency: nothing that takes part can be slowed')
 
 
-def counts(text):
-    """Numbers of threads or clients, like 1,8,16."""
-    return list(dict.fromkeys(positive(part) for part in text.split(',')))
+def several(read):
+    """Of what is separated by commas, in the order given, each once."""
+    return lambda text: list(dict.fromkeys(map(read, text.split(','))))
 
 
 def positive(text):
@@ -133,31 +140,27 @@ def positive(text):
 
 def seconds(text):
     """How long something lasts, like 2 or 500ms."""
-    found = _checked(durability.duration, text, 'a time')
+    found = _duration(text)
     if not found:
         raise Wrong('must be more than 0')
     return found
 
 
-def sizes(text):
-    """Numbers of bytes, like 1KB,100KB."""
+def size(text):
+    """A number of bytes, like 100KB."""
     try:
-        found = list(map(stock_datatypes['byte-size'], text.split(',')))
+        found = stock_datatypes['byte-size'](text)
     except ValueError:
-        found = [0]
-    if not 1 <= min(found) <= max(found) <= LARGEST_SIZE:
+        found = 0
+    if not 1 <= found <= LARGEST_SIZE:
         raise Wrong(
             'must be numbers of bytes, or numbers with KB or MB, up to'
             f' {LARGEST_SIZE >> 20}MB, not {text!r}')
-    return list(dict.fromkeys(found))
-
-
-def _latencies(text):
-    found = [_checked(durability.duration, part, 'a time')
-             for part in text.split(',')]
-    if max(found) > LONGEST_LATENCY:
-        raise Wrong(f'must be at most 1s, not {text!r}')
     return found
+
+
+def _duration(text):
+    return _checked(durability.duration, text, 'a time')
 
 
 def _checked(read, *arguments):

@@ -16,6 +16,7 @@ import typing
 
 from . import quiet
 from . import supervisor
+from . import wording
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +82,9 @@ def run(races, scratch, progress):
                     functools.partial(race.measure, **race.settings),
                     step.contestant, place, meanwhile=progress.refresh)
             except supervisor.Failed as error:
-                settings = ', '.join(
-                    f'{name} {value}' for name, value in race.settings.items())
-                raise SampleFailed(f'{step.contestant.name} failed'
-                                   f' ({settings}): {error}') from error
+                raise SampleFailed(
+                    f'{step.contestant.name} failed'
+                    f' ({wording.listed(race.settings)}): {error}') from error
             others = watch.seen()
         yield {
             'race': step.race,

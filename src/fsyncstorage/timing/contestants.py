@@ -1,12 +1,11 @@
-"""The storages that can take part in a measurement, by name.
+"""The storages that can take part in a measurement without a server, by name.
 
-A contestant opens its storage on an empty directory, for as long as a `with`
-lasts; the database that is made of the storage closes it.  Those of the user
-are in `custom`.
+Those of the user are in `custom`.
 """
 
 import contextlib
 import dataclasses
+import functools
 import os
 import typing
 
@@ -16,17 +15,37 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.durability import POLICIES
 
 from . import latency
+from .servers import served
+from .servers import zeo
 
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
     name: str
     summary: str
-    #: Called with a directory; a context manager that yields the storage.
-    opened: typing.Callable
+    #: Called with a path, and perhaps a `blob_dir`.
+    storage: typing.Callable
+    #: Called for a context in which it is opened and used.
+    changed: typing.Callable = contextlib.nullcontext
 
-    #: Its syncs can be made slower.
-    can_be_slowed = True
+    #: Its syncs can be made slower, and one process alone can open it.
+    can_be_slowed = alone = True
+    ways = zeo.NO_CACHE
+
+    @contextlib.contextmanager
+    def opened(self, directory):
+        """The storage, on an empty directory; whoever uses it closes it."""
+        with self.changed():
+            yield self.storage(os.path.join(directory, zeo.DATA_FILE))
+
+    @contextlib.contextmanager
+    def running(self, directory, *, sync_latency, **others):
+        """A `Site` without a server, whose client has blobs."""
+        with latency.slowed(sync_latency):  # in the processes that are forked
+            yield served.Site(
+                served.Nobody(cpu_seconds=0.0), None, functools.partial(
+                    self.storage, os.path.join(directory, zeo.DATA_FILE),
+                    blob_dir=os.path.join(directory, zeo.BLOBS)))
 
 
 class FileStorageThatSyncsInVote(FileStorage):
@@ -39,28 +58,17 @@ class FileStorageThatSyncsInVote(FileStorage):
             return resolved
 
 
-def _made_by(make, changed=contextlib.nullcontext, **options):
-
-    @contextlib.contextmanager
-    def opened(directory):
-        with changed():
-            yield make(
-                os.path.join(directory, 'Data.fs'), create=True, **options)
-
-    return opened
-
-
 CONTESTANTS = {contestant.name: contestant for contestant in (
     Contestant(
-        'filestorage', 'stock FileStorage: one fsync a commit',
-        _made_by(FileStorage)),
+        'filestorage', 'stock FileStorage: one fsync a commit', FileStorage),
     Contestant(
         'filestorage:no-fsync', 'stock with its fsync taken out',
-        _made_by(FileStorage, latency.stock_without_fsync)),
+        FileStorage, latency.stock_without_fsync),
     Contestant(
         'filestorage:vote-fsync', 'stock with a second fsync, in tpc_vote',
-        _made_by(FileStorageThatSyncsInVote)),
+        FileStorageThatSyncsInVote),
     *(Contestant(
         f'fsync:{policy}', f'FsyncStorage with durability {policy}',
-        _made_by(FsyncStorage, durability=policy)) for policy in POLICIES),
+        functools.partial(FsyncStorage, durability=policy))
+      for policy in POLICIES),
 )}

@@ -7,6 +7,7 @@ if all of them do.
 """
 
 import contextlib
+import functools
 import multiprocessing.connection
 import threading
 import time
@@ -49,10 +50,16 @@ class Found(typing.NamedTuple):
     usages: list
 
 
-def timed(requests, seconds=None):
+def job(work):
+    """Makes jobs of a function that has `start` behind its other arguments."""
+    return functools.partial(functools.partial, work)
+
+
+def timed(requests, seconds=None, pause=0):
     """Make requests, one after the other; a stretch.
 
-    All of them, or for so many seconds, but one at least.
+    All of them, or for so many seconds, but one at least; with as many seconds
+    of pause between two of them.
     """
     durations = []
     cpu = time.process_time()
@@ -64,14 +71,9 @@ def timed(requests, seconds=None):
         durations.append(ended - begin)
         if seconds is not None and ended >= began + seconds:
             break
+        if pause:
+            time.sleep(pause)
     return Stretch(began, ended, durations, time.process_time() - cpu)
-
-
-def paced(requests, pause):
-    """The same, for `timed`, with as many seconds between two of them."""
-    for request in requests:
-        yield request
-        time.sleep(pause)
 
 
 def seconds(stretches):
@@ -109,16 +111,15 @@ def commits(stretches, usage):
     }
 
 
-def percentiles(values, what='', percents=(50, 99)):
+def percentiles(values, what=''):
     return {
         f'{what}p{percent}_seconds': statistics.percentile(values, percent)
-        for percent in percents}
+        for percent in (50, 99)}
 
 
-def times(values, percents=(50, 99)):
+def times(values):
     """Of what is judged by its slowest."""
-    return {**percentiles(values, percents=percents),
-            'max_seconds': max(values)}
+    return {**percentiles(values), 'max_seconds': max(values)}
 
 
 def busy(stretches, usage, who='clients'):
@@ -159,9 +160,9 @@ def threads(jobs, usage=dict):
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         working = [pool.submit(work, job) for job in jobs]
-    errors = [error for each in working if (error := each.exception())]
-    for error in errors:
-        if not isinstance(error, threading.BrokenBarrierError):
+    for each in working:
+        error = each.exception()
+        if error and not isinstance(error, threading.BrokenBarrierError):
             raise error
     usages.append(usage())
     return Found([each.result() for each in working], _between(usages))

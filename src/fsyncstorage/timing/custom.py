@@ -6,9 +6,9 @@ database) is the user's, and has to run.
 
 A database that is somebody's own must come to no harm.  So all objects of a
 measurement are below one key of the root, whose name is random; nothing else
-is read, changed or removed.  The key is removed after each sample, and once
-more at the end, whatever ended the run.  What it held is then garbage, as
-after any removal: a pack frees it.  How much that will be is said before.
+is read, changed or removed.  The key is there from before the first sample
+until the end, whatever ends the run.  What it held is then garbage, as after
+any removal: a pack frees it.  How much that will be is said before.
 """
 
 import contextlib
@@ -83,50 +83,32 @@ class CustomStorage:
 
     @contextlib.contextmanager
     def opened(self, directory):
-        with self._own_ground():
+        with population.below(self.key):
             yield self._section.open()
 
     @contextlib.contextmanager
     def running(self, directory, *, loop, **others):
         loops.use(loop)
-        with self._own_ground():
+        with population.below(self.key):
             yield served.Site(served.Nobody(), None, self._section.open)
 
-    @contextlib.contextmanager
-    def _own_ground(self):
-        self._change_root(self._add_key)
-        try:
-            with population.below(self.key):
-                yield
-        finally:
-            self.remove_key()
+    def add_key(self):
+        self._with_root(
+            lambda root: root.update({self.key: PersistentMapping()}))
 
-    def try_out(self):
-        self._change_root(self._add_key)
-        try:
-            was_kept = self.remove_key()
-        except Exception as error:
-            raise ValueError(
-                f'{error}; remove the key {self.key} from its root yourself'
-            ) from error
-        if not was_kept:
-            raise ValueError('it forgets what it was told when it is closed')
+    def has_key(self):
+        return self._with_root(lambda root: self.key in root)
 
     def remove_key(self):
-        """Whether it was there."""
-        return self._change_root(
-            lambda root: root.pop(self.key, None) is not None)
+        self._with_root(lambda root: root.pop(self.key, None))
 
-    def _add_key(self, root):
-        root[self.key] = PersistentMapping()
-
-    def _change_root(self, change):
+    def _with_root(self, work):
         manager = transaction.TransactionManager()
         with contextlib.closing(_Whole(self._section.open())) as db:
             connection = db.open(manager)
             for attempt in manager.attempts(_ATTEMPTS):
                 with attempt:
-                    result = change(connection.root())
+                    result = work(connection.root())
             connection.close()
             return result
 
@@ -146,7 +128,7 @@ class _Whole(ZODB.DB):
 def run(options, command, races):
     """As `session.run`, where storages of the user may take part.
 
-    Each is tried out before the first sample, and left clean after the last.
+    Each has its key before the first sample, and is left clean after the last.
     """
     own = [one for one in options.contestants
            if isinstance(one, CustomStorage)]
@@ -157,30 +139,39 @@ def run(options, command, races):
             _complain(command, f'{one.name}: at least {wording.size(written)}'
                       ' will be written to it; pack it afterwards')
     return session.run(
-        options, command, races, tables.show, around=_visited(own, command))
+        options, command, races, tables.show, around=_with_keys(own, command))
 
 
 @contextlib.contextmanager
-def _visited(storages, command):
-    visited = []
+def _with_keys(storages, command):
+    added = []
     try:
         for one in storages:
-            visited.append(one)  # before: it may be interrupted
+            added.append(one)  # before: it may be interrupted
             try:
-                supervisor.run(one.try_out)
-            except supervisor.Failed as error:
-                visited.remove(one)
-                raise SampleFailed(
-                    f'{one.name} cannot be used: {error}') from error
+                _call(one, one.add_key)
+            except SampleFailed:
+                added.remove(one)
+                raise
+            if not _call(one, one.has_key):
+                raise SampleFailed(f'{one.name} cannot be used: it forgets'
+                                   ' what it was told when it is closed')
         yield
     finally:
         with supervisor.held():
-            for one in visited:
+            for one in added:
                 _clean_up(one, command)
 
 
+def _call(contestant, work):
+    try:
+        return supervisor.run(work)
+    except supervisor.Failed as error:
+        raise SampleFailed(
+            f'{contestant.name} cannot be used: {error}') from error
+
+
 def _clean_up(contestant, command):
-    """Remove what an interrupted sample may have left."""
     end = time.monotonic() + _PATIENCE
 
     def lose_patience():

@@ -6,7 +6,7 @@ table now, a page later) reads nothing else.
 
 import datetime
 import json
-import os
+import pathlib
 
 from . import statistics
 from . import wording
@@ -110,15 +110,12 @@ def save(document, path):
 
 def write(path, text):
     """Write a file whole or not at all."""
-    unfinished = f'{path}.unfinished'
+    unfinished = pathlib.Path(f'{path}.unfinished')
     try:
-        with open(unfinished, 'w', encoding='utf-8') as file:
-            file.write(text)
-        os.replace(unfinished, path)
-    except BaseException:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
-        raise
+        unfinished.write_text(text, encoding='utf-8')
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _text(document):
@@ -133,5 +130,4 @@ def _text(document):
 
 
 def load(path):
-    with open(path, encoding='utf-8') as file:
-        return json.load(file)
+    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))

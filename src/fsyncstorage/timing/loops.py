@@ -7,12 +7,11 @@ Its server behaves differently on the two, so a measurement says which it is.
 import importlib
 import importlib.util
 
-NAMES = ('asyncio', 'uvloop')
-
 
 def installed():
     """Those that can be used; what ZEO itself would take comes last."""
-    return [name for name in NAMES if importlib.util.find_spec(name)]
+    return [name for name in ('asyncio', 'uvloop')
+            if importlib.util.find_spec(name)]
 
 
 def use(name):

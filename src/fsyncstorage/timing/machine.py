@@ -80,7 +80,6 @@ def _file_system(directory):
 
 def _lines(path):
     try:
-        with open(path, encoding='utf-8') as file:
-            return file.read().splitlines()
+        return pathlib.Path(path).read_text(encoding='utf-8').splitlines()
     except OSError:
         return []  # not Linux

@@ -4,7 +4,6 @@ Exit codes: 0 all was measured, 1 a measurement failed, 2 the command line is
 wrong, 130 interrupted.  Errors are one line.
 """
 
-import argparse
 import sys
 
 from . import arguments
@@ -38,9 +37,7 @@ def parser():
     made = arguments.OneLineParser(
         prog='fsync-time',
         description=DESCRIPTION,
-        epilog='fsync-time COMMAND --help explains a command.',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+        epilog='fsync-time COMMAND --help explains a command.')
     commands = made.add_subparsers(metavar='COMMAND', required=True)
     for command in COMMANDS:
         command.add_to(commands)

@@ -13,16 +13,11 @@ class CampaignProgress(progress.Progress):
     def __init__(self, steps, rounds, console=None):
         console = console or Console(stderr=True)
         super().__init__(
-            progress.TextColumn('{task.description}'),
-            progress.BarColumn(bar_width=None),
-            progress.MofNCompleteColumn(),
-            progress.TimeRemainingColumn(),
             console=console,
             # A single sample may take longer than the usual 30 seconds.
             speed_estimate_period=3600,
             auto_refresh=False,
             transient=True,
-            expand=True,
             disable=not console.is_terminal,
         )
         self._rounds = rounds
@@ -30,11 +25,10 @@ class CampaignProgress(progress.Progress):
 
     def each_step(self):
         """Yields the steps, and shows which one is taken."""
-        task = self.add_task('', total=len(self._steps))
-        for step in self._steps:
+        task = self.add_task('')
+        for step in self.track(self._steps, task_id=task):
             which = (f'round {step.round} of {self._rounds}' if step.round
                      else 'warm-up')
             self.update(task, description=f'{which}: {step.contestant.name}',
                         refresh=True)
             yield step
-            self.update(task, advance=1)

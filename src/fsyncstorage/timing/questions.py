@@ -53,7 +53,6 @@ _ACCESS = {'get': 'by Connection.get', 'ghosts': 'by a walk over ghosts'}
 
 #: How settings are put that a reader has to know, in this order.
 _SETTINGS = {
-    'place': '{}, 1000 bytes at a time'.format,
     'shared': lambda shared: (
         'one shared tree' if shared else 'one tree a thread'),
     'committers': lambda number: f'{number} threads commit',
@@ -97,7 +96,12 @@ _BLOBS = {
 }
 _MB = 1 << 20
 
+SYNCS = Question(
+    'syncs', 'How long does it take to write 1000 bytes and sync?', 'sync',
+    None, '', 'milliseconds', _TIMES, 1e3)
+
 QUESTIONS = (
+    SYNCS,
     Question(
         'commits', 'How many commits a second?', 'commits',
         'threads', 'threads that commit', 'commits a second',
@@ -134,9 +138,6 @@ QUESTIONS = (
         'light', 'connections', 'light connections',
         'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3,
         table=False),
-    Question(
-        'syncs', 'How long does it take to write and sync?', 'sync',
-        None, '', 'microseconds', _TIMES, 1e6),
     Question(
         'blob-reads', 'How many blobs can be read a second?', 'blob-read',
         'size', 'size of a blob', 'blobs a second, all clients',

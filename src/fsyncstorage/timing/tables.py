@@ -1,6 +1,5 @@
 """Tables in the terminal, made from a document and nothing else."""
 
-import itertools
 from statistics import median
 
 from rich import box
@@ -15,6 +14,7 @@ from .statistics import CONFIDENCE
 from .statistics import carried
 from .wording import count
 from .wording import duration
+from .wording import listed
 from .wording import number
 from .wording import times
 
@@ -31,6 +31,9 @@ KEY = (
 #: Syncs a commit, or commits a sync, are worth a line when they are not one.
 ABOUT_ONE = (0.95, 1.05)
 
+#: Settings that say how many commit at a time.
+COMMITTERS = 'threads', 'clients', 'connections'
+
 
 def show(document, console, questions=QUESTIONS, put=None):
     """The tables of all races: by question; of others, all that contestants
@@ -39,35 +42,38 @@ def show(document, console, questions=QUESTIONS, put=None):
     asked = {question.workload for question in questions}
     for question in questions:
         if question.table:
-            for title, heading, columns in _answers(document, question):
-                _show_columns(
-                    document, console, title, heading, columns,
-                    lambda value, of=question: number(value * of.scale))
+            show_answers(document, console, question)
     for position, race in enumerate(document['races']):
         if race['workload'] not in asked:
-            settings = ', '.join(itertools.chain([race['workload']], (
-                f'{name} {value}' for name, value in
-                race['settings'].items())))
             _show_columns(
-                document, console, settings, 'contestant',
+                document, console,
+                f'{race["workload"]}, {listed(race["settings"])}',
+                'contestant',
                 [(figure, position, figure) for figure in race['compared']],
                 put)
+    show_key(document, console)
+
+
+def show_key(document, console):
     console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
 
 
-def _answers(document, question):
-    """Of each table: a title, a heading, and columns."""
+def show_answers(document, console, question):
+    def show(title, heading, columns):
+        _show_columns(document, console, title, heading, columns,
+                      lambda value: number(value * question.scale))
+
     for shared, races in documents.grouped(
             document, question.workload, [question.setting]):
         said = conditions(shared)
         if question.setting is None:
             for race in races:
-                yield (f'{question.words} {question.up}, {said}', 'contestant',
-                       [(name, race, figure)
-                        for name, figure in question.figures.items()])
+                show(f'{question.words} {question.up}, {said}', 'contestant',
+                     [(name, race, figure)
+                      for name, figure in question.figures.items()])
             continue
         for name, figure in question.figures.items():
-            yield (
+            show(
                 ' '.join(filter(None, (question.words, name, f'({said})'))),
                 question.along, [
                     (question.put(_settings(document, race)[question.setting]),
@@ -136,7 +142,8 @@ def _remarks(document, race, contestant, figure):
     for whose in 'server', 'driver', 'clients', 'loaders':
         if busy := known(f'{whose}_cpu'):
             yield f'{whose}: {busy:.0%} CPU'
-    yield from _sharing(known('syncs'), known('transactions'))
+    yield from _sharing(_settings(document, race), known('syncs'),
+                        known('transactions'))
     # What no server should do is said if it happened once.
     for what, noun, plural in (
             ('conflicts', 'retry', 'retries'),
@@ -147,14 +154,21 @@ def _remarks(document, race, contestant, figure):
             yield count(found, noun, plural)
 
 
-def _sharing(syncs, transactions):
-    """How commits shared syncs, if there is a point."""
+def _sharing(settings, syncs, transactions):
+    """How commits shared syncs, if there is a point, and if they waited."""
     few, many = ABOUT_ONE
     if syncs and transactions:
-        if transactions / syncs > many:
-            yield f'{transactions / syncs:.1f} txn/sync'
-        elif transactions / syncs < few:
-            yield f'{syncs / transactions:.1f} syncs/txn'
+        shared = transactions / syncs
+        if many < shared and waited(shared, max(
+                settings.get(name, 0) for name in COMMITTERS)):
+            yield f'{shared:.1f} txn/sync'
+        elif shared < few:
+            yield f'{1 / shared:.1f} syncs/txn'
+
+
+def waited(commits_per_sync, committers):
+    """More than there are who commit did not wait for the sync."""
+    return commits_per_sync <= committers * ABOUT_ONE[1]
 
 
 def mark(ratio):

@@ -22,15 +22,13 @@ def times(ratio):
     return f'{ratio:.2f}x' if ratio >= 0.1 else f'{ratio:#.2g}x'
 
 
-def milliseconds(seconds):
-    """Not finer than a microsecond."""
-    value = seconds * 1e3
-    return f'{value:.3f}' if value < 1 else number(value)
-
-
 def count(how_many, noun, plural=None):
     return f'{how_many:,.0f} ' + (
         noun if how_many == 1 else plural or f'{noun}s')
+
+
+def listed(settings):
+    return ', '.join(f'{name} {value}' for name, value in settings.items())
 
 
 def size(how_many):

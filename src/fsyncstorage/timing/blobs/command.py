@@ -5,7 +5,6 @@ server.
 """
 
 from .. import arguments
-from .. import custom
 from .. import loops
 from .. import wording
 from . import sites
@@ -13,9 +12,9 @@ from . import work
 
 READ, WRITE = WORKLOADS = 'read', 'write'
 
-#: Usual, and with --quick.
-CLIENTS = [1, 4], [1]
-SIZES = [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20], [5 << 10, 5 << 20]
+CLIENTS = arguments.Default([1, 4], [1])
+SIZES = arguments.Default(
+    [5 << 10, 50 << 10, 500 << 10, 5 << 20, 50 << 20], [5 << 10, 5 << 20])
 
 DESCRIPTION = f"""\
 Measure what it takes to read and to write a blob, by size.
@@ -37,56 +36,42 @@ A client makes up to {work.REQUESTS} requests, as far as they come to
 client, and for two more.
 """
 
-EPILOG = """\
-example:
-  fsync-time blobs zeo fsync-client --sizes 5KB,50MB --directory /srv/zeo
-"""
-
-
 def add_to(commands):
     parser = arguments.add_measuring(
         commands, 'blobs',
         'what it takes to read and to write a blob, by size', DESCRIPTION,
-        sites.CONTESTANTS, EPILOG)
+        sites.CONTESTANTS,
+        'zeo fsync-client --sizes 5KB,50MB --directory /srv/zeo', races)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
         help='what to measure; can be repeated (default: both)')
     parser.add_argument(
-        '--sizes', metavar='SIZE,...', type=arguments.sizes,
+        '--sizes', metavar='SIZE,...',
+        type=arguments.several(arguments.size), default=SIZES,
         help='of the blobs (default: 5KB,50KB,500KB,5MB,50MB, or 5KB,5MB with'
              ' --quick)')
     parser.add_argument(
-        '--clients', type=arguments.counts, metavar='N,...',
-        help=f'so many processes at a time ({arguments.default(CLIENTS)});'
+        '--clients', type=arguments.several(arguments.positive),
+        default=CLIENTS, metavar='N,...',
+        help='so many processes at a time (default: %(default)s);'
              ' a storage without a server takes part with one')
-    parser.set_defaults(run=lambda options: run(parser, options))
-
-
-def run(parser, options):
-    arguments.complete(parser, options, clients=CLIENTS, sizes=SIZES,
-                       workload=(WORKLOADS, WORKLOADS))
-    return custom.run(options, 'blobs', races(options))
 
 
 def races(options):
-    return [
-        make(clients=clients, size=size, sync_latency=latency,
-             **common(options.quick))
-        for workload, make, latencies in (
-            # Nothing is synced while blobs are read.
-            (READ, work.read_race, [0.0]),
-            (WRITE, work.write_race, options.sync_latency))
-        if workload in options.workload
-        for latency in latencies
-        for clients in options.clients
-        for size in options.sizes]
-
-
-def common(quick):
-    """Settings of all races."""
-    return {
+    quick = options.quick
+    common = {
         'requests': work.QUICK_REQUESTS if quick else work.REQUESTS,
         'volume': work.QUICK_VOLUME if quick else work.VOLUME,
         'loop': loops.installed()[-1],  # as ZEO does
         'socket': False,
     }
+    return [
+        make(clients=clients, size=size, sync_latency=latency, **common)
+        for workload, make, latencies in (
+            # Nothing is synced while blobs are read.
+            (READ, work.read_race, [0.0]),
+            (WRITE, work.write_race, options.sync_latency))
+        if workload in (options.workload or WORKLOADS)
+        for latency in latencies
+        for clients in options.clients
+        for size in options.sizes]

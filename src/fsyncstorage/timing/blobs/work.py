@@ -92,23 +92,20 @@ def new_blob(connection, data):
     return blob
 
 
-def _reader(site, ways, size):
+@crew.job
+def _reader(site, ways, size, start):
     """A job that returns a stretch for each of the ways."""
-
-    def job(start):
-        with crew.connected(site) as (manager, connection):
-            small, *blobs = population.ghosts(connection, 'blobs')
-            read_file(small)
-            found = []
-            for way in ways:
-                connection.cacheMinimize()
-                start()
-                found.append(crew.timed([
-                    functools.partial(_read_whole, manager, blob, size)
-                    for blob in blobs]))
-            return found
-
-    return job
+    with crew.connected(site) as (manager, connection):
+        small, *blobs = population.ghosts(connection, 'blobs')
+        read_file(small)
+        found = []
+        for way in ways:
+            connection.cacheMinimize()
+            start()
+            found.append(crew.timed([
+                functools.partial(_read_whole, manager, blob, size)
+                for blob in blobs]))
+        return found
 
 
 def _read_whole(manager, blob, size):
@@ -139,24 +136,21 @@ def write(contestant, directory, *, clients, size, requests, volume,
     return _figures(WRITE, size, stretches, usage)
 
 
-def _writer(site, group, times, size):
+@crew.job
+def _writer(site, group, times, size, start):
     """A job that returns a stretch."""
+    data = os.urandom(size)
+    with crew.connected(site) as (manager, connection):
+        [holder] = population.ghosts(connection, group)
 
-    def job(start):
-        data = os.urandom(size)
-        with crew.connected(site) as (manager, connection):
-            [holder] = population.ghosts(connection, group)
+        def commit(data):
+            manager.begin()
+            holder['blob'] = new_blob(connection, data)
+            manager.commit()
 
-            def commit(data):
-                manager.begin()
-                holder['blob'] = new_blob(connection, data)
-                manager.commit()
-
-            commit(b'small')
-            start()
-            return crew.timed([lambda: commit(data)] * times)
-
-    return job
+        commit(b'small')
+        start()
+        return crew.timed([lambda: commit(data)] * times)
 
 
 def _figures(way, size, stretches, usage):

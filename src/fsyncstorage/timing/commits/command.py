@@ -6,15 +6,13 @@ each sync.
 """
 
 from .. import arguments
-from .. import custom
 from .. import wording
 from ..contestants import CONTESTANTS
 from . import committing
 
 THREADS = [1, 8, 16]
 
-#: Usual, and with --quick.
-SECONDS = 2.0, 0.5
+SECONDS = arguments.Default(2.0, 0.5)
 
 READERS_LATENCY = 0.05
 
@@ -29,24 +27,19 @@ rounds, and how many times the baseline that is, with an interval; and what a
 commit takes of the processors.
 """
 
-EPILOG = """\
-examples:
-  fsync-time commits filestorage fsync:group-commit --sync-latency 0,1ms,5ms
-  fsync-time commits filestorage mine=etc/storage.conf
-"""
-
-
 def add_to(commands):
     parser = arguments.add_measuring(
         commands, 'commits',
         'what a durable commit costs, by policy and number of threads',
-        DESCRIPTION, CONTESTANTS, EPILOG)
+        DESCRIPTION, CONTESTANTS,
+        'filestorage mine=etc/storage.conf --sync-latency 0,1ms', races)
     parser.add_argument(
-        '--threads', type=arguments.counts, default=THREADS, metavar='N,...',
+        '--threads', type=arguments.several(arguments.positive),
+        default=THREADS, metavar='N,...',
         help='measure with so many threads at a time (default: 1,8,16)')
     parser.add_argument(
-        '--seconds', type=arguments.seconds, metavar='TIME',
-        help=f'how long a sample lasts ({arguments.default(SECONDS)})')
+        '--seconds', type=arguments.seconds, default=SECONDS, metavar='TIME',
+        help='how long a sample lasts (default: %(default)s)')
     parser.add_argument(
         '--shared', action='store_true',
         help='also measure with one tree that all threads share, where'
@@ -56,14 +49,6 @@ def add_to(commands):
         help='also measure how long a load takes in another thread while'
              f' {committing.COMMITTERS} threads commit and each sync takes'
              f' {wording.duration(READERS_LATENCY)} more')
-    parser.set_defaults(run=lambda options: run(parser, options))
-
-
-def run(parser, options):
-    arguments.complete(parser, options, seconds=SECONDS)
-    if options.shared and max(options.threads) == 1:
-        parser.error('--shared needs more than one thread')
-    return custom.run(options, 'commits', races(options))
 
 
 def races(options):

@@ -28,7 +28,6 @@ from ZODB.utils import maxtid
 from .. import crew
 from .. import latency
 from .. import population
-from .. import statistics
 from ..campaign import Race
 
 #: While loads are timed.
@@ -56,27 +55,22 @@ def measure(contestant, directory, *, threads, sync_latency, shared, seconds):
     # What is used has their processor time in it.
     figures = crew.commits(
         [each._replace(cpu=0.0) for each in stretches], used)
-    timed = syncs[len(syncs) - used['syncs']:]
     return {
         **figures,
         'conflicts': len(conflicts),
-        'syncs': len(timed),
+        'syncs': used['syncs'],
         'commits_per_sync': (
-            figures['transactions'] / len(timed) if timed else None),
-        'sync_p50_seconds': (
-            statistics.percentile(timed, 50) if timed else None),
+            figures['transactions'] / used['syncs'] if used['syncs']
+            else None),
     }
 
 
 @contextlib.contextmanager
 def database(contestant, directory, connections):
-    with contestant.opened(directory) as storage:
-        # Room for all: opening more than the pool holds logs a warning.
-        db = ZODB.DB(storage, pool_size=connections + 1)
-        try:
-            yield db
-        finally:
-            db.close()
+    # Room for all: opening more than the pool holds logs a warning.
+    with contestant.opened(directory) as storage, contextlib.closing(
+            ZODB.DB(storage, pool_size=connections + 1)) as db:
+        yield db
 
 
 def plant(db, number, keys=()):
@@ -88,27 +82,24 @@ def plant(db, number, keys=()):
     return list(trees)
 
 
-def setter(db, name, keys, conflicts, seconds=None):
+@crew.job
+def setter(db, name, keys, conflicts, seconds, start):
     """A job that commits one transaction a key; a stretch.
 
     The conflicts that are met are added to a list.
     """
-
-    def job(start):
-        manager = transaction.TransactionManager()
-        connection = db.open(manager)
-        try:
-            tree = population.ground(connection)[name]
-            len(tree)  # loads it
-            start()
-            return crew.timed((
-                functools.partial(_set_one, manager, tree, key, conflicts)
-                for key in keys), seconds)
-        finally:
-            manager.abort()
-            connection.close()
-
-    return job
+    manager = transaction.TransactionManager()
+    connection = db.open(manager)
+    try:
+        tree = population.ground(connection)[name]
+        len(tree)  # loads it
+        start()
+        return crew.timed((
+            functools.partial(_set_one, manager, tree, key, conflicts)
+            for key in keys), seconds)
+    finally:
+        manager.abort()
+        connection.close()
 
 
 def _set_one(manager, tree, key, conflicts):
@@ -150,13 +141,13 @@ def measure_beside(
         def read(start):
             start()
             try:
-                return crew.timed(
-                    crew.paced(itertools.repeat(load), PAUSE), seconds)
+                return crew.timed(itertools.repeat(load), seconds, PAUSE)
             finally:
                 done.set()
 
         stretches, [used] = crew.threads(
-            [read, *(setter(db, tree, new_keys(), []) for tree in trees)],
+            [read, *(setter(db, tree, new_keys(), [], None)
+                     for tree in trees)],
             lambda: {'syncs': len(syncs)})
     loads = stretches[0].durations
     return {'loads': len(loads), **crew.times(loads), **used}

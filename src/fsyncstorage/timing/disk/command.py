@@ -14,9 +14,9 @@ from ..commits import committing
 from . import probing
 from . import tables
 
-ROUNDS, QUICK_ROUNDS = 3, 1
-SYNC_SECONDS, QUICK_SYNC_SECONDS = 0.3, 0.1
-COMMITS_SECONDS, QUICK_COMMITS_SECONDS = 0.6, 0.2
+#: As usual, and with --quick.
+ROUNDS = 3, 1
+SYNC_SECONDS, COMMITS_SECONDS = (0.3, 0.1), (0.6, 0.2)
 
 COMMITTERS = 1, 4, 16
 
@@ -29,17 +29,16 @@ DESCRIPTION = """\
 Measure what one sync costs on this disk, and say what that means.
 
 A file in a new directory at PATH is written and synced in each way that the
-system has: at its end, in its middle, and while another thread writes to it.
-Then small transactions are committed with each policy, for less than a second
-each. The verdict says whether this can be a disk at all, how many commits a
-second to expect, and which settings to choose.
+system has. Then small transactions are committed with each policy, for less
+than a second each. The verdict says whether this can be a disk at all, how
+many commits a second to expect, and which settings to choose.
 """
 
 
 def add_to(commands):
-    parser = arguments.add_command(
-        commands, 'disk', 'what one sync costs here, and which policy to'
-        ' choose', DESCRIPTION)
+    parser = commands.add_parser(
+        'disk', help='what one sync costs here, and which policy to choose',
+        description=DESCRIPTION)
     parser.add_argument(
         'directory', nargs='?', default=os.curdir, type=arguments.directory,
         metavar='PATH',
@@ -55,19 +54,15 @@ def add_to(commands):
 def run(options):
     options.contestants = [*probing.WAYS, *STORAGES]
     options.baseline = probing.WAYS[0]
-    options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    options.rounds = ROUNDS[options.quick]
     return session.run(options, 'disk', races(options.quick), tables.show)
 
 
 def races(quick):
-    sync_time, commits_time = (
-        (QUICK_SYNC_SECONDS, QUICK_COMMITS_SECONDS) if quick
-        else (SYNC_SECONDS, COMMITS_SECONDS))
     return [
-        *(probing.race(place=place, seconds=sync_time)
-          for place in probing.PLACES),
+        probing.race(seconds=SYNC_SECONDS[quick]),
         *(dataclasses.replace(
-            committing.race(threads=committers, seconds=commits_time,
-                            sync_latency=0.0, shared=False),
+            committing.race(threads=committers, shared=False,
+                            seconds=COMMITS_SECONDS[quick], sync_latency=0.0),
             suits=STORAGES.__contains__) for committers in COMMITTERS),
     ]

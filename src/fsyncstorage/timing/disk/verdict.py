@@ -26,9 +26,6 @@ MEMORY = 'tmpfs', 'ramfs'
 #: in short samples, are no chance.
 _CONTRADICTION = 1.5
 
-#: An append that takes more than this part of a sync has waited for it.
-_WAITS = 0.25
-
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
@@ -39,19 +36,12 @@ class Figures:
     load: float
     sync: float
     two_syncs: float
-    #: While another thread appends to the file; and such an append.
-    sync_beside: float
-    append_beside: float
     #: Commits a second, by policy, by number of committers and by round.
     commits: dict
 
 
 def is_no_disk(figures):
     return figures.file_system in MEMORY or figures.sync < NO_DISK
-
-
-def needs_cache(figures):
-    return not is_no_disk(figures) and figures.sync < NEEDS_CACHE
 
 
 def of_disk(figures):
@@ -68,7 +58,7 @@ def of_disk(figures):
             ' confirms syncs that it does not make: a virtual machine, a mount'
             ' option, a library. A power cut takes back acknowledged commits,'
             ' whatever the policy. Keep nothing here that matters.')
-    if needs_cache(figures):
+    if figures.sync < NEEDS_CACHE:
         return (
             f'A sync takes {took}. That is honest only with a cache that a'
             ' power cut does not empty: capacitors in a server SSD, a battery'
@@ -102,18 +92,6 @@ def of_noise(figures):
         f'Do not go by these figures. {reason} Measure again when nothing else'
         ' keeps the machine and the disk busy. Until then choose the default,'
         ' durability group-commit.')
-
-
-def of_company(figures):
-    """Can commits go into the file while it is synced?"""
-    took, append = map(duration, (figures.sync_beside, figures.append_beside))
-    waits = figures.append_beside > _WAITS * figures.sync_beside
-    return (
-        f'While another thread appends to the file, a sync takes {took}, and'
-        f' an append {append}: ' + (
-            'it waits for the sync. Group-commit gains less than elsewhere.'
-            if waits else 'it does not wait for the sync. The next commits go'
-            ' into the file meanwhile.'))
 
 
 def settings(figures):

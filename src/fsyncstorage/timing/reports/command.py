@@ -21,38 +21,24 @@ from . import pictures
 
 DESCRIPTION = """\
 Gather the results of a directory, the files that --json wrote, into one page
-of HTML with their tables and pictures. The page needs no network and no other
-file.
+of HTML, report.html, with their tables and pictures. The page needs no network
+and no other file.
 """
-
-TITLE = 'What was measured'
-
-INTRODUCTION = (
-    'Results of fsync-time. What counts are the ratios, and how they change'
-    ' with the cost of a sync. A ratio with ~ is not carried by what was'
-    ' measured: the noise alone may have made it.')
 
 
 def add_to(commands):
-    parser = arguments.add_command(
-        commands, 'report', 'one page of HTML from the results in a directory',
-        DESCRIPTION)
+    parser = commands.add_parser(
+        'report', help='one page of HTML from the results in a directory',
+        description=DESCRIPTION)
     parser.add_argument(
         'directory', metavar='DIR', type=arguments.directory,
         help='where the JSON files are')
-    parser.add_argument(
-        '--output', metavar='FILE', type=arguments.new_file,
-        help='write the page to this file (default: report.html in DIR)')
-    parser.set_defaults(run=run)
+    parser.set_defaults(
+        run=lambda options: write(options.directory, show, QUESTIONS))
 
 
-def run(options):
-    output = options.output or os.path.join(options.directory, 'report.html')
-    return write(options.directory, output, show, QUESTIONS)
-
-
-def write(directory, output, show, questions):
-    """Returns the exit code.
+def write(directory, show, questions):
+    """The page, `report.html` in there; returns the exit code.
 
     `show` is called with the name of a document, it, and a console, and prints
     its tables; the questions are those that pictures answer.
@@ -64,6 +50,7 @@ def write(directory, output, show, questions):
     if not _can_draw():
         _complain('without pictures, for matplotlib is not installed: pip'
                   ' install "fsyncstorage[plots]"')
+    output = os.path.join(directory, 'report.html')
     try:
         documents.write(output, html(found, show, questions))
     except OSError as error:
@@ -75,7 +62,7 @@ def write(directory, output, show, questions):
 
 def html(found, show, questions):
     """The page of these documents, pairs with their names."""
-    return page.page(TITLE, INTRODUCTION, [
+    return page.page([
         ((name, f'{name}: {_subject(document)}'), page.section(
             name, f'{_subject(document)}. Took part: ' + '; '.join(
                 f'{contestant}: {summary}' for contestant, summary
@@ -115,7 +102,7 @@ def _pictures(document, questions):
         from . import drawing  # an extra, and large
         for picture in pictures.of(document, questions):
             file = io.BytesIO()
-            drawing.save(picture, {'svg': file})
+            drawing.save(picture, 'svg', file)
             yield (file.getvalue(),
                    f'{picture.question.words} {picture.conditions}')
 

@@ -1,11 +1,10 @@
-"""Draws `pictures` with matplotlib, which is an extra, as PNG and SVG files.
+"""Draws `pictures` with matplotlib, which is an extra, as PNG or SVG.
 
 A contestant has the same colour and the same mark in all of them.  The texts
 can be read in a picture of 1200 pixels, and on a telephone.
 """
 
 import itertools
-import os
 import textwrap
 
 from matplotlib import rc_context
@@ -15,7 +14,6 @@ from matplotlib.ticker import LogLocator
 from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullFormatter
 
-from ..questions import QUESTIONS
 from ..wording import number
 from . import pictures
 
@@ -60,22 +58,12 @@ _IN_LEGEND, _LEGEND = 3, 66
 _LOGARITHMIC, _FINE = 40, 500
 
 
-def save_all(document, directory, formats, questions=QUESTIONS):
-    """Each picture in each format; the directory is made for the first."""
-    for picture in pictures.of(document, questions):
-        os.makedirs(directory, exist_ok=True)
-        path = os.path.join(directory, picture.name)
-        save(picture, {form: f'{path}.{form}' for form in formats})
-
-
-def save(picture, targets):
-    """Into files, or file objects, by format."""
+def save(picture, form, target):
+    """Into a file, or a file object."""
     with rc_context(_STYLE):
-        figure = draw(picture)
-        for form, target in targets.items():
-            figure.savefig(
-                target, format=form, dpi=PIXELS / WIDTH,
-                metadata={'Date': None} if form == 'svg' else None)
+        draw(picture).savefig(
+            target, format=form, dpi=PIXELS / WIDTH,
+            metadata={'Date': None} if form == 'svg' else None)
 
 
 def looks_of(contestants):

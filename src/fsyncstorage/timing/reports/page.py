@@ -19,7 +19,7 @@ _PAGE = """\
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{title}</title>
+<title>What was measured</title>
 <link rel="icon" href="data:,"/>
 <style>
 body {{
@@ -33,8 +33,10 @@ img {{ display: block; width: 100%; max-width: 46rem; margin: 1.5rem 0; }}
 </style>
 </head>
 <body>
-<h1>{title}</h1>
-<p>{introduction}</p>
+<h1>What was measured</h1>
+<p>Results of fsync-time. What counts are the ratios, and how they change with
+the cost of a sync. A ratio with ~ is not carried by what was measured: the
+noise alone may have made it.</p>
 <ul>{links}</ul>
 {sections}
 </body>
@@ -48,10 +50,9 @@ _PICTURE = '<img alt="{}" src="data:image/svg+xml;base64,{}"/>'
 _PRINTED = '<pre tabindex="0">{code}</pre>'
 
 
-def page(title, introduction, sections):
+def page(sections):
     """The sections are pairs, of a name with a line about it and of HTML."""
     return _PAGE.format(
-        title=escape(title), introduction=escape(introduction),
         links=''.join(_LINK.format(*map(escape, names))
                       for names, _ in sections),
         sections='\n'.join(html for _, html in sections))

@@ -108,13 +108,9 @@ def _panels(document, question, races):
                 for contestant in document['contestants']
                 if (points := sorted(_points(
                     document, question, figure, those, contestant)))
-                and _is_batch(figure, points)})
-
-
-def _is_batch(figure, points):
-    """More than there are who commit did not wait for the sync."""
-    return figure != 'commits_per_sync' or all(
-        point.median <= point.at * tables.ABOUT_ONE[1] for point in points)
+                and (figure != 'commits_per_sync' or all(
+                    tables.waited(point.median, point.at)
+                    for point in points))})
 
 
 def _points(document, question, figure, races, contestant):

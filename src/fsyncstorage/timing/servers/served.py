@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import typing
@@ -74,30 +75,35 @@ def running(program, directory, **options):
     The program is the name of a module; it takes the options, with the
     directory and the bond that it is to follow, as JSON.
     """
-    server = Server(directory, program, {
-        **options, 'directory': directory, 'bond': supervisor.bond()})
+    bond = supervisor.bond()
+    options = {**options, 'directory': directory, 'bond': bond}
+    with open(os.path.join(directory, ERRORS), 'wb') as errors:
+        process = subprocess.Popen(
+            [sys.executable, '-m', program, json.dumps(options)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            text=True, pass_fds=[bond])
+    server = Server(process)
     try:
         server.address = server.read()
         yield server
         server.usage()  # nobody may have missed its death
     except Exception as error:
-        server.raise_if_dead(error)
+        # It happened here; perhaps because the server died.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(_DYING_SECONDS)
+            raise ServerDied(f'the server died with exit code {code}:'
+                             f' {_last_words(directory)}') from error
         raise
     finally:
-        server.end()
+        _end(process)
 
 
 class Server:
 
-    def __init__(self, directory, program, options):
-        self._directory = directory
-        with open(os.path.join(directory, ERRORS), 'wb') as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, '-m', program, json.dumps(options)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                text=True, pass_fds=[options['bond']])
+    def __init__(self, process):
+        self._process = process
         #: Can be read from when the server is dead.
-        self.sentinels = (self._process.stdout,)
+        self.sentinels = (process.stdout,)
 
     def usage(self):
         """Since its start: `cpu_seconds`, `syncs`, and what else the program
@@ -112,35 +118,24 @@ class Server:
             raise EOFError('the server ended')
         return json.loads(line)
 
-    def raise_if_dead(self, error):
-        """The error happened here; perhaps because the server died."""
-        try:
-            code = self._process.wait(_DYING_SECONDS)
-        except subprocess.TimeoutExpired:
-            return
-        raise ServerDied(
-            f'the server died with exit code {code}: {self._last_words()}'
-        ) from error
 
-    def _last_words(self):
-        for name in (ERRORS, LOG):
-            path = os.path.join(self._directory, name)
-            with contextlib.suppress(FileNotFoundError), \
-                    open(path, encoding='utf-8', errors='replace') as file:
-                lines = [
-                    line.strip() for line in file
-                    if line.strip() and not line.startswith('For help')]
-                if lines:
-                    return lines[-1]
-        return 'it said nothing'
+def _last_words(directory):
+    for name in ERRORS, LOG:
+        with contextlib.suppress(FileNotFoundError):
+            text = pathlib.Path(directory, name).read_text('utf-8', 'replace')
+            for line in reversed(text.splitlines()):
+                if line.strip() and not line.startswith('For help'):
+                    return line.strip()
+    return 'it said nothing'
 
-    def end(self):
-        # What it died before it could read is still to be written.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+
+def _end(process):
+    # What it died before it could read is still to be written.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()

@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
+import tempfile
 
 from ZEO.ClientStorage import ClientStorage
 
@@ -15,11 +15,16 @@ from . import served
 STOCK = 'ZEO.runzeo'
 OURS = 'fsyncstorage.server.runzeo'
 
-DATA_FILE = 'Data.fs'
+DATA_FILE, BLOBS = 'Data.fs', 'blobs'
+
+#: The ways to read a blob: by who has a blob cache, which is empty at first;
+#: and by who has none.
+CACHE, NO_CACHE = ('cold', 'cached'), ('direct',)
 
 FILESTORAGE = f"""\
 <filestorage 1>
   path {DATA_FILE}
+  {{blobs}}
 </filestorage>
 """
 
@@ -28,6 +33,7 @@ FSYNCSTORAGE = f"""\
 <fsyncstorage 1>
   path {DATA_FILE}
   durability group-commit
+  {{blobs}}
 </fsyncstorage>
 """
 
@@ -63,6 +69,9 @@ class ZeoSite:
     #: The section of the storage in the server's configuration.
     storage: str
     client: type = ClientStorage
+    #: `CACHE`: each client has one; `NO_CACHE`: they use the directory of the
+    #: server; without any of them there are no blobs.
+    ways: tuple = ()
 
     #: The program that runs the server, and where it listens.
     program: str = 'fsyncstorage.timing.servers.launcher'
@@ -70,6 +79,8 @@ class ZeoSite:
 
     #: Its syncs can be made slower.
     can_be_slowed = True
+    #: Any number of clients can read.
+    alone = False
 
     @property
     def takes_light_clients(self):
@@ -84,7 +95,8 @@ class ZeoSite:
         with open(path, 'w', encoding='utf-8') as file:
             file.write(CONFIGURATION.format(
                 address=SOCKET if socket else f'{self.host}:0',
-                storage=self.storage))
+                storage=self.storage.format(
+                    blobs=f'blob-dir {BLOBS}' if self.ways else '')))
         with served.running(
                 self.program, directory, module=self.server,
                 configuration=CONFIGURATION_FILE, loop=loop,
@@ -93,9 +105,22 @@ class ZeoSite:
             address = (
                 os.path.join(directory, SOCKET) if socket
                 else tuple(server.address))
-            open_client = functools.partial(
-                self.client, address, wait_timeout=_CONNECT_SECONDS)
-            yield served.Site(server, address, open_client)
+            yield served.Site(server, address, lambda: self.client(
+                address, wait_timeout=_CONNECT_SECONDS,
+                **self._blobs(directory)))
+
+    def _blobs(self, directory):
+        """The options of one more client."""
+        if self.ways == CACHE:
+            return {'blob_dir': new_cache(directory)}
+        if self.ways == NO_CACHE:
+            return {'blob_dir': os.path.join(directory, BLOBS),
+                    'shared_blob_dir': True}
+        return {}
+
+
+def new_cache(directory):
+    return tempfile.mkdtemp(prefix='cache-', dir=directory)
 
 
 CONTESTANTS = {contestant.name: contestant for contestant in (

@@ -4,7 +4,6 @@ It starts the servers that it compares, and stops them again.
 """
 
 from .. import arguments
-from .. import custom
 from .. import loops
 from .. import wording
 from ..servers.zeo import CONTESTANTS
@@ -17,11 +16,10 @@ WORKLOADS = ('write', 'read', 'light', 'read-beside-commit')
 #: Those of the experiment of 2009.
 DEFAULT_WORKLOADS = ('write', 'read')
 
-#: Usual, and with --quick.
-CLIENTS = [1, 2, 4, 8, 16], [1, 4]
-OBJECTS = [1, 4, 334], [4]
-CONNECTIONS = [4, 16], [4, 16]
-SECONDS = 3.0, 0.5
+CLIENTS = arguments.Default([1, 2, 4, 8, 16], [1, 4])
+OBJECTS = arguments.Default([1, 4, 334], [4])
+CONNECTIONS = [4, 16]
+SECONDS = arguments.Default(3.0, 0.5)
 
 #: Added to the syncs while reads beside commits are timed.
 READS_LATENCY = 0.05
@@ -51,56 +49,40 @@ Clients are processes of their own. The workloads:
 Without --workload these are write and read: what Jim Fulton measured in 2009.
 """
 
-EPILOG = """\
-example:
-  fsync-time zeo zeo fsync-client --objects 334 --directory /srv/zeo
-"""
-
-
 def add_to(commands):
     parser = arguments.add_measuring(
         commands, 'zeo',
         'what commits and reads take over ZEO, by server and client',
-        DESCRIPTION, CONTESTANTS, EPILOG)
+        DESCRIPTION, CONTESTANTS,
+        'zeo fsync-client --objects 334 --directory /srv/zeo', races)
+    counts = arguments.several(arguments.positive)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
         help='what to measure; can be repeated (default:'
              f' {" and ".join(DEFAULT_WORKLOADS)})')
     parser.add_argument(
-        '--clients', type=arguments.counts, metavar='N,...',
+        '--clients', type=counts, default=CLIENTS, metavar='N,...',
         help='so many processes at a time, of the workloads write and read'
-             f' ({arguments.default(CLIENTS)})')
+             ' (default: %(default)s)')
     parser.add_argument(
-        '--objects', type=arguments.counts, metavar='N,...',
+        '--objects', type=counts, default=OBJECTS, metavar='N,...',
         help='so many in a transaction, of the workloads write and read'
-             f' ({arguments.default(OBJECTS)})')
+             ' (default: %(default)s)')
     parser.add_argument(
-        '--connections', type=arguments.counts, metavar='N,...',
+        '--connections', type=counts, default=CONNECTIONS, metavar='N,...',
         help='so many at a time, of the workload light (default: 4,16)')
     parser.add_argument(
-        '--seconds', type=arguments.seconds, metavar='TIME',
+        '--seconds', type=arguments.seconds, default=SECONDS, metavar='TIME',
         help='how long a sample lasts, of all workloads but read'
-             f' ({arguments.default(SECONDS)})')
+             ' (default: %(default)s)')
+    installed = loops.installed()
     parser.add_argument(
-        '--loop', choices=loops.NAMES,
+        '--loop', choices=installed, default=installed[-1],
         help='the event loop of servers and clients (default: uvloop where'
              ' it is installed, as ZEO does)')
     parser.add_argument(
         '--socket', action='store_true',
         help='use unix sockets, not TCP over the loopback interface')
-    parser.set_defaults(run=lambda options: run(parser, options))
-
-
-def run(parser, options):
-    installed = loops.installed()
-    options.loop = options.loop or installed[-1]
-    if options.loop not in installed:
-        parser.error(f'{options.loop} is not installed')
-    arguments.complete(
-        parser, options, clients=CLIENTS, objects=OBJECTS,
-        connections=CONNECTIONS, seconds=SECONDS,
-        workload=(DEFAULT_WORKLOADS, DEFAULT_WORKLOADS))
-    return custom.run(options, 'zeo', races(options))
 
 
 def races(options):
@@ -125,5 +107,6 @@ def races(options):
         'read-beside-commit': [
             reading.beside_race(sync_latency=READS_LATENCY, **timed)],
     }
-    return [race for workload in WORKLOADS if workload in options.workload
+    return [race for workload in WORKLOADS
+            if workload in (options.workload or DEFAULT_WORKLOADS)
             for race in by_workload[workload]]

@@ -40,17 +40,14 @@ def measure(contestant, directory, *, connections, seconds, **site_settings):
     }
 
 
-def _driver(address, connections, seconds):
-
-    def job(start):
-        with contextlib.ExitStack() as stack:
-            clients = [
-                stack.enter_context(contextlib.closing(Client(address)))
-                for _ in range(connections)]
-            start()
-            return drive(clients, seconds)
-
-    return job
+@crew.job
+def _driver(address, connections, seconds, start):
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(contextlib.closing(Client(address)))
+            for _ in range(connections)]
+        start()
+        return drive(clients, seconds)
 
 
 def drive(clients, seconds):
@@ -140,20 +137,16 @@ class Client:
                 if flags:
                     error, its = arguments
                     raise ConnectionError(f'the server answered {error}{its}')
-                done |= self._replied(message_id, arguments)
+                if message_id == wire.VOTE:
+                    self.socket.sendall(self._finish)
+                elif message_id == wire.FINISH:
+                    self.durations.append(time.perf_counter() - self._began)
+                    self._see(arguments)
+                    self._serial = arguments
+                    done = True
+                else:
+                    self._answer = [arguments]
         return done
-
-    def _replied(self, message_id, result):
-        if message_id == wire.VOTE:
-            self.socket.sendall(self._finish)
-        elif message_id == wire.FINISH:
-            self.durations.append(time.perf_counter() - self._began)
-            self._see(result)
-            self._serial = result
-            return True
-        else:
-            self._answer = [result]
-        return False
 
     def _see(self, tid):
         if tid <= self._tid:

@@ -77,28 +77,24 @@ def read(site, groups, ways):
     return figures
 
 
-def _reader(site, group, ways):
+@crew.job
+def _reader(site, group, ways, start):
     """A job that returns a stretch for each of the ways."""
-
-    def job(start):
-        with crew.connected(site) as (manager, connection):
-            load, work = _work(connection, group)
-            found = []
-            for way in ways:
-                singly = []
-                one_by_one = functools.partial(_timed, singly, load)
-                prefetched = functools.partial(_prefetched, connection, load)
-                requests = [functools.partial(
-                    _transaction, manager,
-                    prefetched if way in PREFETCH else one_by_one, objects)
-                    for objects in work]
-                if way == 'hot':
-                    connection.cacheMinimize()
-                start()
-                found.append(crew.timed(requests)._replace(objects=singly))
-            return found
-
-    return job
+    with crew.connected(site) as (_, connection):
+        load, work = _work(connection, group)
+        found = []
+        for way in ways:
+            prefetch, singly = way in PREFETCH, []
+            requests = [functools.partial(
+                _transaction, connection, load, objects, prefetch, singly)
+                for objects in work]
+            if way == 'hot':
+                connection.cacheMinimize()
+            start()
+            stretch = crew.timed(requests)
+            found.append(stretch if prefetch
+                         else stretch._replace(objects=singly))
+        return found
 
 
 def _work(connection, group):
@@ -115,19 +111,11 @@ def _work(connection, group):
                   for first in range(0, len(what) - size + 1, size)]
 
 
-def _transaction(manager, read_all, objects):
-    manager.begin()
-    read_all(objects)
-
-
-def _prefetched(connection, load, objects):
-    connection.prefetch(objects)
-    for one in objects:
-        load(one)
-
-
-def _timed(durations, load, objects):
-    """Add how long each of them took."""
+def _transaction(connection, load, objects, prefetch, durations):
+    """Read them; and add how long each of them took."""
+    connection.transaction_manager.begin()
+    if prefetch:
+        connection.prefetch(objects)
     for one in objects:
         begin = time.perf_counter()
         load(one)
@@ -154,9 +142,9 @@ def measure_beside(contestant, directory, *, seconds, **site_settings):
         def read(start):
             with crew.connected(site) as (_, connection):
                 start()
-                return crew.timed(crew.paced(
+                return crew.timed(
                     [functools.partial(connection.get, oid) for oid in oids],
-                    _PAUSE), seconds)
+                    seconds, _PAUSE)
 
         (reads, commits), _ = crew.processes(
             site, [read, writer(site, 'written', seconds)])

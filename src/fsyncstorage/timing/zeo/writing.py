@@ -34,21 +34,18 @@ def measure(contestant, directory, *, clients, objects, seconds,
     }
 
 
-def writer(site, group, seconds):
+@crew.job
+def writer(site, group, seconds, start):
     """A job that returns a stretch."""
+    with crew.connected(site) as (manager, connection):
+        objects = population.ghosts(connection, group)
 
-    def job(start):
-        with crew.connected(site) as (manager, connection):
-            objects = population.ghosts(connection, group)
+        def change():
+            manager.begin()
+            for one in objects:
+                one['number'] += 1
+            manager.commit()
 
-            def change():
-                manager.begin()
-                for one in objects:
-                    one['number'] += 1
-                manager.commit()
-
-            change()
-            start()
-            return crew.timed(itertools.repeat(change), seconds)
-
-    return job
+        change()
+        start()
+        return crew.timed(itertools.repeat(change), seconds)
