@@ -88,6 +88,7 @@ class TooSoon(served.Served):
             tid = finish(transaction, AsyncFinish(_nothing, _nothing))
             answer.taken = True
             answer.publish(tid)
+            storage._sequencer.offer()  # the server announces it
             return tid
 
         return finish_too_soon

@@ -47,12 +47,11 @@ class Letters(unittest.TestCase):
         self.log = []
 
     def test_what_came_together_is_delivered_together(self):
-        self.mailbox.afterwards(lambda: self.log.append('afterwards'))
         for number in range(3):
             self.mailbox.post(self.log.append, number)
         self.assertEqual(len(self.loop.scheduled), 1)
         self.loop.run()
-        self.assertEqual(self.log, [0, 1, 2, 'afterwards'])
+        self.assertEqual(self.log, [0, 1, 2])
 
     def test_what_comes_later_is_delivered_later(self):
         self.mailbox.post(self.log.append, 1)
@@ -78,34 +77,25 @@ class Letters(unittest.TestCase):
         self.loop.run()
         self.assertEqual(self.log, [1, 2, 3])
 
-    def test_what_comes_meanwhile(self):
-        """From a letter, and from what is done afterwards."""
-        rest = ['from afterwards']
-
-        def afterwards():
-            self.log.append('afterwards')
-            if rest:
-                self.mailbox.post(self.log.append, rest.pop())
-
-        self.mailbox.afterwards(afterwards)
+    def test_what_a_letter_posts(self):
+        """It comes in the same callback, behind what was there."""
         self.mailbox.post(
-            lambda: self.mailbox.post(self.log.append, 'from a letter'))
+            lambda: self.mailbox.post(self.log.append, 'of a letter'))
+        self.mailbox.post(self.log.append, 'letter')
+        self.assertEqual(len(self.loop.scheduled), 1)
         self.loop.run()
-        self.assertEqual(self.log, [
-            'from a letter', 'afterwards', 'from afterwards', 'afterwards'])
+        self.assertEqual(self.log, ['letter', 'of a letter'])
 
     def test_an_error_is_not_the_others_problem(self):
         def fail():
             raise ValueError('fails')
 
-        self.mailbox.afterwards(fail)
-        self.mailbox.afterwards(lambda: self.log.append('afterwards'))
         self.mailbox.post(fail)
         self.mailbox.post(self.log.append, 'letter')
         with self.assertLogs(LOG, 'ERROR') as logs:
             self.loop.run()
-        self.assertEqual(len(logs.output), 2)
-        self.assertEqual(self.log, ['letter', 'afterwards'])
+        self.assertEqual(len(logs.output), 1)
+        self.assertEqual(self.log, ['letter'])
 
     def test_the_loop_is_closed(self):
         self.loop.closed = True

@@ -214,12 +214,11 @@ class Committer:
         ballot.close()
 
     def _finish_later(self, ballot):
-        """Append it; it is published when it is durable."""
+        """Append it; it is published by the loop when it is durable."""
         self._storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
-            lambda tid: self._post(
-                self._service.published, ballot, tid, True)))
+            lambda tid: self._service.published(ballot, tid, True)))
 
     def _finish_now(self, ballot):
         """Of a storage that is not ours: durable when that returns."""

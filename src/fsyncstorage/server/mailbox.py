@@ -2,8 +2,7 @@
 
 `post` may be called from any thread, but not from a signal handler.  What was
 posted runs in the loop, in order; what came together runs in one callback of
-the loop, and then, once for all of it, what was registered with `afterwards`.
-So what becomes durable together is announced together.
+the loop.
 """
 
 import collections
@@ -19,12 +18,8 @@ class Mailbox:
     def __init__(self, loop):
         self._loop = loop
         self._letters = collections.deque()
-        self._afterwards = []
         self._scheduled = False
         self._thread = None  # of the loop
-
-    def afterwards(self, function):
-        self._afterwards.append(function)
 
     def post(self, function, *arguments):
         self._letters.append((function, arguments))
@@ -45,10 +40,8 @@ class Mailbox:
             while self._letters:
                 function, arguments = self._letters.popleft()
                 attempt(function, *arguments)
-            for function in self._afterwards:
-                attempt(function)
-            # From here on, who posts schedules; what was posted before is
-            # seen by the loop above.
+            # From here on, a post schedules the next delivery; what was
+            # posted before is seen by the loop above.
             self._scheduled = False
 
 

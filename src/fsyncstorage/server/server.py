@@ -22,6 +22,7 @@ from .door import Full
 from .frames import Room
 from .listening import Listener
 from .mailbox import Mailbox
+from .mailbox import attempt
 from .service import Service
 from .session import Session
 
@@ -153,6 +154,8 @@ class Server(StorageServer):
     def _say_farewell(self, loop):
         self.said_farewell = True
         self.mailbox.deliver()
+        for service in self.services.values():
+            attempt(service.announce)  # what was published at last
         loop.call_later(FAREWELL, loop.stop)
         for connection in list(self.connections):
             connection.close()

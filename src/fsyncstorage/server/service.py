@@ -12,10 +12,10 @@ never hears of a transaction twice, and misses none.
 (The storage itself may be ahead: a load can give what is announced a moment
 later.  Clients cope with a late invalidation.)
 
-A storage of ours gives its publishing to the loop, and what it publishes is
-announced in the same callback.  Another storage calls its `f`, and is through
-when `tpc_finish` returns: only then is the transaction announced, and what is
-behind it.
+A storage of ours gives its publishing to the loop: what may be published is
+published and announced in one callback (`publish`).  Another storage calls its
+`f`, and is through when `tpc_finish` returns: only then is the transaction
+announced, and what is behind it.
 """
 
 import collections
@@ -100,12 +100,10 @@ class Service:
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records()
-        mailbox.afterwards(self.announce)
 
     def start(self):
         if self.own_publishing:
-            self.own_publishing(
-                lambda: self._mailbox.post(self.storage.publish))
+            self.own_publishing(lambda: self._mailbox.post(self.publish))
         self.committer.start()
 
     def close(self):
@@ -117,6 +115,12 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
+
+    def publish(self):
+        """What the policy says may be published by now."""
+        self.storage.publish()
+        self.announce()
+        self.committer.published()
 
     # What the committer tells
 
@@ -142,6 +146,7 @@ class Service:
             self.published(ballot, tid, True)
         else:
             news.ready = True
+        self.announce()
 
     def failed(self, ballot, error):
         """The outcome of a finish is an error."""
@@ -151,6 +156,7 @@ class Service:
         if news is not None:
             news.error = error
             news.ready = True
+            self.announce()
         elif ballot.session.waits_for(ballot):
             ballot.session.refused(ballot, error)
         self.committer.failed()
@@ -163,6 +169,7 @@ class Service:
     def changed_elsewhere(self, tid, oids):
         """Another server, of which this one is a client, announced it."""
         self._news.append(_News(tid, oids))
+        self.announce()
 
     # Announcing
 
@@ -172,8 +179,6 @@ class Service:
         while self._news and self._news[0].ready:
             batch.append(self._news.popleft())
         if not batch:
-            # It may be that somebody else committed, and that is published.
-            self.committer.published()
             return
         for news in batch:
             self._remember(news.tid, news.oids)
@@ -185,8 +190,6 @@ class Service:
             for session in self.sessions:
                 session.connection.abort()
             raise
-        finally:
-            self.committer.published()
 
     def _remember(self, tid, oids):
         if len(self._queue) == self._queue.maxlen and self._queue:
