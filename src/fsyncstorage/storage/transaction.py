@@ -110,8 +110,9 @@ class Transaction:
                  file, known_to, on_drop):
         """`tid`: None, or the one that it must have.
 
-        `file` is where its positions are (None: some are in another), and `known_to` is what was appended
-        when it began, or was last checked (pipeline.Point).
+        `file` is where its positions are (None: some are in another file), and
+        `known_to` is what was appended when it began, or was last checked
+        (pipeline.Point).
         `sealed`: with a checksum, if there is room for one.  `on_drop` is
         called when nobody has the metadata any more, in any thread.
         """
