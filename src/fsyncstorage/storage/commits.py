@@ -365,6 +365,8 @@ class Commits(Records):
         """What was noted stays noted until it is done, so that an interrupt
         leaves it to the next one; and who begins a transaction waits for that:
         the same id may be that of a new object."""
+        if not self._dropped:
+            return
         ended = 0
         with self._ending_dropped:
             noted = list(self._dropped)

@@ -116,7 +116,7 @@ class Transaction:
                  known_to, on_drop):
         """`tid`: None, or the one that it must have.
 
-        `file` is where its positions are (None: some are in another), and
+        `file` is where its positions are (None: some are in another file), and
         `known_to` is what was appended when it began, or was last checked
         (pipeline.Point).
         `sealed`: with a checksum, if there is room for one.  `on_drop` is
