@@ -33,18 +33,9 @@ class Point(typing.NamedTuple):
 class Commit:
     """One transaction between its append and its acknowledgement."""
 
-    #: The status byte is written only after a sync of what it makes count.
-    status_last = False
-    #: What must be durable before that, too.
-    blobs: typing.Any = None
-    #: Called with the tid, in order, when it becomes visible.
-    on_publish: Callable[[bytes], object] | None = None
-    #: Called with (tid, error or None) when all is over.
-    on_done: Callable[[bytes, BaseException | None], object] | None = None
-    #: No thread of its own waits for it.
-    orphan = False
-    state: str | None = None
-    error: Exception | None = None
+    __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
+                 'status_last', 'blobs', 'on_publish', 'on_done', 'orphan',
+                 'state', 'error', 'waiters')
 
     def __init__(self, tid: bytes, start: int, end: int, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -56,6 +47,19 @@ class Commit:
         self.status = status
         #: Published only when durable.
         self.promised = promised
+        #: The status byte is written only after a sync of what it makes count.
+        self.status_last = False
+        #: What must be durable before that, too.
+        self.blobs: typing.Any = None
+        #: Called with the tid, in order, when it becomes visible.
+        self.on_publish: Callable[[bytes], object] | None = None
+        #: Called with (tid, error or None) when all is over.
+        self.on_done: (
+            Callable[[bytes, BaseException | None], object] | None) = None
+        #: No thread of its own waits for it.
+        self.orphan = False
+        self.state: str | None = None
+        self.error: Exception | None = None
         #: Locks to release, one for each thread that waits for this commit.
         self.waiters: list[typing.Any] = []
 

@@ -107,11 +107,6 @@ class Commits(Records):
     _closed_because = 'is closed'
     #: How many transactions had no room for a seal.
     _unsealable = 0
-    #: Something is written behind the end, or was, and is not appended.
-    _has_tail = False
-    #: What was written from here on was cut back.  Until something behind it
-    #: is durable, a power cut can show parts of it.
-    _cut_back_to = -1
 
     # Begin
 
@@ -134,8 +129,6 @@ class Commits(Records):
         under_way = Transaction(
             transaction, tid, status_byte, self._checksums, self._home,
             self._file, self._flusher.pipeline.appended, self._note_drop)
-        if tid is not None:
-            under_way.alone = True
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)

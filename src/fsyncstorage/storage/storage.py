@@ -84,7 +84,6 @@ class FsyncStorage(
     _lock_file = None
     # A read-only storage has none of these.
     _flusher = _checkpoints = _spare = None
-    _closed = False
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
@@ -151,6 +150,12 @@ class FsyncStorage(
         self._turns = Turns()
         self._tids = Tids()
         self._swapping = threading.Lock()
+        self._closed = False
+        #: Something is written behind the end, or was, and is not appended.
+        self._has_tail = False
+        #: What was written from here on was cut back.  Until something behind
+        #: it is durable, a power cut can show parts of it.
+        self._cut_back_to = -1
         try:
             opening.prepare(file_name, create, read_only, blob_dir)
             self._open(file_name, create, stop, blob_dir)

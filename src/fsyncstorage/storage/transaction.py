@@ -94,23 +94,6 @@ class Record:
 
 class Transaction:
 
-    voted = False
-    #: It was asked for what only one can do at a time.
-    alone = False
-    #: The append lock is held for it, from its vote on.
-    keeps_file = None
-    #: What it has in the file: its tid, where it begins, and by oid the place
-    #: of the last record.
-    tid = None
-    start = 0
-    places = None
-    #: Its blob files (blobs.Stored); None without a blob directory.
-    blobs = None
-    #: What the pipeline has of it; and the keys of its blobs.
-    commit = blob_keys = None
-    _kept = 0   # bytes of data that are kept
-    _spool = None
-
     def __init__(self, metadata, tid, status, sealed, directory, file,
                  known_to, on_drop):
         """`tid`: None, or the one that it must have.
@@ -126,6 +109,21 @@ class Transaction:
         self.given_tid = tid
         #: The byte that makes it count.
         self.status = status
+        self.voted = False
+        #: It was asked for what only one can do at a time.
+        self.alone = tid is not None
+        #: The append lock is held for it, from its vote on.
+        self.keeps_file = None
+        #: What it has in the file: its tid, where it begins, and by oid the
+        #: place of the last record.
+        self.tid = None
+        self.start = 0
+        self.places = None
+        #: What the pipeline has of it.
+        self.commit = None
+        #: Its blob files (blobs.Stored), and their keys; None without a blob
+        #: directory.
+        self.blobs = self.blob_keys = None
         self.file, self.known_to = file, known_to
         self.records = []
         #: oid -> its last record.
@@ -150,6 +148,8 @@ class Transaction:
             self._refuse_long_fields(user, description, extension)
         #: How many bytes of the file it will take.
         self.length = self._header_length + _number.size
+        self._kept = 0   # bytes of data that are kept
+        self._spool = None
         self._directory = directory
 
     @staticmethod
