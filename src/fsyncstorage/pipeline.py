@@ -122,8 +122,8 @@ class Pipeline:
         if self._newest is not commit:
             if self.stopped is not None:
                 raise WritingStopped(self.stopped)
-            if (commit.start != self.appended.end
-                    or commit.tid <= self.appended.tid):
+            end, tid = self.appended
+            if commit.start != end or commit.tid <= tid:
                 raise AssertionError(
                     f'commit {commit.point} does not follow {self.appended}')
             self._newest = commit

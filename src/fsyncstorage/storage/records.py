@@ -89,8 +89,10 @@ class Records:
     def _find(self, transaction):
         """The Transaction that was begun with this object, or None."""
         under_way = self._begun.get(id(transaction))
-        if under_way is not None and under_way.caller() is transaction:
-            return under_way
+        if under_way is not None:
+            caller = under_way.caller  # perhaps of another at this place
+            if caller() is transaction:
+                return under_way
         return None
 
     def _under_way(self, transaction):

@@ -52,6 +52,7 @@ MOST_RECORDS_AT_ONCE = 10_000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
+LENGTH_BEHIND = 8  # bytes, behind the last record
 
 _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
@@ -147,7 +148,7 @@ class Transaction:
         if self._header_length > LONGEST_FIELD:  # perhaps one of them is
             self._refuse_long_fields(user, description, extension)
         #: How many bytes of the file it will take.
-        self.length = self._header_length + _number.size
+        self.length = self._header_length + LENGTH_BEHIND
         self._kept = 0   # bytes of data that are kept
         self._spool = None
         self._directory = directory
@@ -232,7 +233,7 @@ class Transaction:
         """Return its records; it has none any more."""
         records, self.records = self.records, []
         self.last.clear()
-        self.length = self._header_length + _number.size
+        self.length = self._header_length + LENGTH_BEHIND
         return records
 
     def add_again(self, record, back=0):
@@ -245,7 +246,7 @@ class Transaction:
     @property
     def offset_of_last_record(self):
         last = self.records[-1].size if self.records else 0
-        return self.length - _number.size - last
+        return self.length - LENGTH_BEHIND - last
 
     def is_large(self):
         """To write it takes longer than others may be held up."""
@@ -259,7 +260,7 @@ class Transaction:
         `counts`: with its status; else with status 'c', for now.
         """
         self.tid, self.start = tid, start
-        length = self.length - _number.size  # as headers have it
+        length = self.length - LENGTH_BEHIND  # as headers have it
         status = self.status if counts else b'c'
         body, pending, crc = [], 0, 0
         position = start + self._header_length
