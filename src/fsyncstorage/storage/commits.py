@@ -110,7 +110,7 @@ class Commits(Records):
 
     # Begin
 
-    def tpc_begin(self, transaction, tid=None, status=' '):
+    def tpc_begin(self, transaction, tid=None, status=b' '):
         self._refuse_when_stopped()
         status_byte = as_bytes(status)
         if status_byte not in STATUSES:
@@ -252,8 +252,11 @@ class Commits(Records):
     # The file; the append lock is held
 
     def _new_tid(self, under_way):
-        tid = under_way.given_tid or self._tids.next(self._last_given)
-        self._refuse_unless_later(tid)
+        tid = under_way.given_tid
+        if tid is None:
+            tid = self._tids.next(self._last_given)
+        else:
+            self._refuse_unless_later(tid)
         self._last_given = tid
         return tid
 

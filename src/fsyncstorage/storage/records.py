@@ -107,7 +107,8 @@ class Records:
         return under_way
 
     def _refuse_oid(self, oid):
-        check_oid(oid)
+        if oid.__class__ is not bytes or len(oid) != 8:
+            check_oid(oid)
         if (oid > HIGHEST_OID and oid > self._oid
                 and self._refuses_last_oids):
             raise StorageError(

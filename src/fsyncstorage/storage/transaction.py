@@ -180,9 +180,6 @@ class Transaction:
             self._kept += len(record.original)
         if self._kept > SPOOL_IN_MEMORY:
             self._move_to_file(record)
-        self._add(record)
-
-    def _add(self, record):
         self.records.append(record)
         self.length += record.size
         self.last[record.oid] = record
@@ -236,13 +233,14 @@ class Transaction:
         """Return its records; it has none any more."""
         records, self.records = self.records, []
         self.last.clear()
+        self._kept = 0
         self.length = self._header_length + LENGTH_BEHIND
         return records
 
     def add_again(self, record, back=0):
         """One that it has had, and whose data it keeps."""
         record.points_to(back)
-        self._add(record)
+        self.add(record)
 
     # In the file
 
