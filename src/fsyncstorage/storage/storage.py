@@ -48,6 +48,7 @@ from ..commit.reserve import Reserve
 from ..commit.turns import Turns
 from ..errors import WritingStopped
 from ..flusher import Flusher
+from ..index import Positions
 from ..pipeline import Point
 from ..publisher import Publisher
 from ..reading import CachedView
@@ -185,7 +186,7 @@ class FsyncStorage(
                 self._checksums or self.durability.policy.promises)
         else:
             found = opening.read_up_to(self._file, stop)
-        self._index, self._pos = found.index, found.end
+        self._index, self._pos = Positions(found.index), found.end
         self._oid = found.last_oid
         self._last_given = found.tid
         self._index_position = found.known_to
@@ -396,7 +397,7 @@ class FsyncStorage(
         self._reserve.give_back()
         with self._lock:
             self._file = file
-            self._index = index
+            self._index = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # that was in the old file
             point = Point(end, self._view.tid)
