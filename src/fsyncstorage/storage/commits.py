@@ -44,7 +44,8 @@ what the policy `two-sync` has, what has blobs, what has no seal, and what
 stands where something was cut off.
 
 `_begun` has the transactions that were begun, by the id of the caller's
-object.  They see what is appended (`_pos`, `_index`, `_file`); everybody else
+object.  They see what is appended (`_pos`, `_positions`,
+`_file`); everybody else
 sees what is published (`_view`).  When the caller's object is gone without an
 end, whoever comes next ends its transaction: the flusher's thread, or the next
 begin.
@@ -265,7 +266,7 @@ class Commits(Records):
         file = self._file
         if under_way.keeps_file or under_way.file is not file:
             for record in under_way.records:
-                record.previous = self._index.get(record.oid, 0)
+                record.previous = self._positions.get(record.oid, 0)
         self._has_tail = True
         under_way.write(
             file, tid, self._pos, self._flusher.pipeline.durable.end,
@@ -462,7 +463,7 @@ class Commits(Records):
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.places)
             for oid, place in under_way.places.items():
-                self._index[oid] = place
+                self._positions[oid] = place
             self._pos = commit.end
             self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`
@@ -495,7 +496,7 @@ class Commits(Records):
         self._file.sync()
 
     def _show(self, point):
-        self._view = View(self._file, self._index, point.end, point.tid)
+        self._view = View(self._file, self._positions, point.end, point.tid)
 
     def own_publishing(self, notify):
         """For an event loop: from now on, it publishes.

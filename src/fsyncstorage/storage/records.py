@@ -83,7 +83,7 @@ class Records:
         if self._flusher is None:  # only read
             return self._view
         with self._lock:  # a pack replaces all of it
-            return View(self._file, self._index, self._pos,
+            return View(self._file, self._positions, self._pos,
                         self._flusher.appended.tid)
 
     def _find(self, transaction):

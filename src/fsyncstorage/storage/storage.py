@@ -186,7 +186,7 @@ class FsyncStorage(
                 self._checksums or self.durability.policy.promises)
         else:
             found = opening.read_up_to(self._file, stop)
-        self._index, self._pos = Positions(found.index), found.end
+        self._positions, self._pos = Positions(found.index), found.end
         self._oid = found.last_oid
         self._last_given = found.tid
         self._index_position = found.known_to
@@ -397,7 +397,7 @@ class FsyncStorage(
         self._reserve.give_back()
         with self._lock:
             self._file = file
-            self._index = Positions(index)
+            self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # that was in the old file
             point = Point(end, self._view.tid)
@@ -421,7 +421,7 @@ class FsyncStorage(
     # What its bases do not know
 
     def __len__(self):
-        return len(self._index)
+        return len(self._positions)
 
     def supportsUndo(self):
         return True
