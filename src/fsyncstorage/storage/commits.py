@@ -44,11 +44,10 @@ what the policy `two-sync` has, what has blobs, what has no seal, and what
 stands where something was cut off.
 
 `_begun` has the transactions that were begun, by the id of the caller's
-object.  They see what is appended (`_pos`, `_positions`,
-`_file`); everybody else
-sees what is published (`_view`).  When the caller's object is gone without an
-end, whoever comes next ends its transaction: the flusher's thread, or the next
-begin.
+object.  They see what is appended (`_pos`, `_positions`, `_file`); everybody
+else sees what is published (`_view`).  When the caller's object is gone
+without an end, whoever comes next ends its transaction: the flusher's thread,
+or the next begin.
 
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
