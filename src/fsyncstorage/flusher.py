@@ -98,7 +98,8 @@ class Flusher:
         me = threading.Lock()
         me.acquire()
         try:
-            while not commit.settled and self._attend(commit, me):
+            while (commit.state is not pipeline.PUBLISHED
+                   and self._attend(commit, me)):
                 self._lead_a_batch(me)
         except BaseException:
             with self.mutex:
@@ -208,7 +209,8 @@ class Flusher:
                 self._unsynced_since = self._uncovered_since = None
             self.syncs += 1
             self.latency.add(seconds)
-            self._company.synced(served, self.pipeline.needing_sync, seconds)
+            self._company.synced(
+                served, len(self.pipeline.needing_sync), seconds)
             if self._leader is leader is not None:
                 self._elect()
         if seconds >= SLOW_SYNC:
@@ -218,7 +220,7 @@ class Flusher:
 
     def _gather(self):
         """Wait for company, when that is worth it."""
-        patience = self._company.patience(self.pipeline.needing_sync)
+        patience = self._company.patience(len(self.pipeline.needing_sync))
         if not patience:
             return
         gathering = threading.Lock()
@@ -232,7 +234,7 @@ class Flusher:
 
     def _welcome(self):
         """Somebody joined: let a gathering leader go on if all are there."""
-        if self._company.complete(self.pipeline.needing_sync):
+        if self._company.complete(len(self.pipeline.needing_sync)):
             _release(self._gathering)
             self._gathering = None
 

@@ -82,8 +82,8 @@ class Pipeline:
         self.failed = False
         # Appended, not settled; in the order of the file.
         self.queue: collections.deque[Commit] = collections.deque()
-        # A set, not a number: what an interrupt breaks off is done again.
-        self._needing_sync: set[Commit] = set()
+        #: A set, not a number: what an interrupt breaks off is done again.
+        self.needing_sync: set[Commit] = set()
         self._newest: Commit | None = None
 
     # What is the state?
@@ -91,11 +91,6 @@ class Pipeline:
     @property
     def unsynced(self) -> bool:
         return self.appended.end > self.durable.end
-
-    @property
-    def needing_sync(self) -> int:
-        """How many."""
-        return len(self._needing_sync)
 
     @property
     def visible(self) -> Point:
@@ -132,7 +127,7 @@ class Pipeline:
             if not self.queue or self.queue[-1] is not commit:
                 self.queue.append(commit)
             if commit.promised:
-                self._needing_sync.add(commit)
+                self.needing_sync.add(commit)
             commit.state = APPENDED
 
     def next_batch(self, alone: bool, data_first: bool = False
@@ -170,7 +165,7 @@ class Pipeline:
                 self._leave_appended(commit, DURABLE)
 
     def _leave_appended(self, commit: Commit, state: str) -> None:
-        self._needing_sync.discard(commit)
+        self.needing_sync.discard(commit)
         commit.state = state
 
     def next_to_publish(self) -> Commit | None:
