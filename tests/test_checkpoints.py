@@ -455,16 +455,14 @@ class WhileRunning(TestCase):
         in_between, go_on = threading.Event(), threading.Event()
         self.addCleanup(go_on.set)
 
-        class Slow(fsIndex):
+        class Slow(index.Positions):
 
             def __setitem__(self, *args):
                 super().__setitem__(*args)
                 in_between.set()
                 go_on.wait(30)
 
-        slow = Slow()
-        slow._data = storage._index._data
-        storage._index = slow
+        storage._positions = Slow(storage._positions)
         other = Thread(commit, storage, {1: b'b'})
         self.assertTrue(in_between.wait(30))
         snapshots = []

@@ -43,12 +43,12 @@ class PipelineTests(unittest.TestCase):
         one, = self.append(1)
         one.state = None
         self.line.append(one)
-        self.assertEqual(self.line.needing_sync, 1)
+        self.assertEqual(len(self.line.needing_sync), 1)
         self.line.synced(one.point)
         one.state = pipeline.APPENDED
         self.line.synced(one.point)
         self.append(2)
-        self.assertEqual(self.line.needing_sync, 1)
+        self.assertEqual(len(self.line.needing_sync), 1)
 
     def test_a_commit_follows_the_one_before(self):
         self.append(1)

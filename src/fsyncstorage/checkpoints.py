@@ -91,7 +91,7 @@ class Checkpoints:
         index.save(temporary, position, snapshot.pieces(storage._lock),
                    index.fingerprint(file, position))
         with self._naming:
-            storage._sequencer.refuse_when_stopped()
+            storage._sequencer.pipeline.refuse_when_stopped()
             if snapshot is not self.snapshot:
                 datafile.remove_if_there(temporary)
                 return False

@@ -33,18 +33,9 @@ class Point(typing.NamedTuple):
 class Commit:
     """One transaction between its append and its acknowledgement."""
 
-    #: The status byte is written only after a sync of what it makes count.
-    status_last = False
-    #: What must be durable before that, too.
-    blobs: typing.Any = None
-    #: Called with the tid, in order, when it becomes visible.
-    on_publish: Callable[[bytes], object] | None = None
-    #: Called with (tid, error or None) when all is over.
-    on_done: Callable[[bytes, BaseException | None], object] | None = None
-    #: No thread of its own waits for it.
-    orphan = False
-    state: str | None = None
-    error: Exception | None = None
+    __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
+                 'status_last', 'blobs', 'on_publish', 'on_done', 'orphan',
+                 'state', 'error', 'waiters')
 
     def __init__(self, tid: bytes, start: int, end: int, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -56,6 +47,19 @@ class Commit:
         self.status = status
         #: Published only when durable.
         self.promised = promised
+        #: The status byte is written only after a sync of what it makes count.
+        self.status_last = False
+        #: What must be durable before that, too.
+        self.blobs: typing.Any = None
+        #: Called with the tid, in order, when it becomes visible.
+        self.on_publish: Callable[[bytes], object] | None = None
+        #: Called with (tid, error or None) when all is over.
+        self.on_done: (
+            Callable[[bytes, BaseException | None], object] | None) = None
+        #: No thread of its own waits for it.
+        self.orphan = False
+        self.state: str | None = None
+        self.error: Exception | None = None
         #: Locks to release, one for each thread that waits for this commit.
         self.waiters: list[typing.Any] = []
 
@@ -78,8 +82,8 @@ class Pipeline:
         self.failed = False
         # Appended, not settled; in the order of the file.
         self.queue: collections.deque[Commit] = collections.deque()
-        # A set, not a number: what an interrupt breaks off is done again.
-        self._needing_sync: set[Commit] = set()
+        #: A set, not a number: what an interrupt breaks off is done again.
+        self.needing_sync: set[Commit] = set()
         self._newest: Commit | None = None
 
     # What is the state?
@@ -87,11 +91,6 @@ class Pipeline:
     @property
     def unsynced(self) -> bool:
         return self.appended.end > self.durable.end
-
-    @property
-    def needing_sync(self) -> int:
-        """How many."""
-        return len(self._needing_sync)
 
     @property
     def visible(self) -> Point:
@@ -128,8 +127,8 @@ class Pipeline:
         if self._newest is not commit:
             if self.stopped is not None:
                 raise WritingStopped(self.stopped)
-            if (commit.start != self.appended.end
-                    or commit.tid <= self.appended.tid):
+            end, tid = self.appended
+            if commit.start != end or commit.tid <= tid:
                 raise AssertionError(
                     f'commit {commit.point} does not follow {self.appended}')
             self._newest = commit
@@ -138,7 +137,7 @@ class Pipeline:
             if not self.queue or self.queue[-1] is not commit:
                 self.queue.append(commit)
             if commit.promised:
-                self._needing_sync.add(commit)
+                self.needing_sync.add(commit)
             commit.state = APPENDED
 
     def next_batch(self, alone: bool, data_first: bool = False
@@ -176,7 +175,7 @@ class Pipeline:
                 self._leave_appended(commit, DURABLE)
 
     def _leave_appended(self, commit: Commit, state: str) -> None:
-        self._needing_sync.discard(commit)
+        self.needing_sync.discard(commit)
         commit.state = state
 
     def next_to_publish(self) -> Commit | None:

@@ -46,6 +46,7 @@ import time
 
 from ..durability import Company
 from ..errors import OutcomeUnknown
+from ..pipeline import PUBLISHED
 from ..pipeline import Commit
 from ..pipeline import Pipeline
 from ..stats import Histogram
@@ -131,7 +132,8 @@ class Sequencer:
         """
         me = _taken_lock()
         try:
-            while not commit.settled and self._wait_to_lead(commit, me):
+            while (commit.state is not PUBLISHED
+                   and self._wait_to_lead(commit, me)):
                 self._lead_a_batch(me)
         except BaseException:
             self.abandon(commit, me)
@@ -182,7 +184,7 @@ class Sequencer:
     # 2. Wait for company
 
     def _gather(self):
-        patience = self._company.patience(self.pipeline.needing_sync)
+        patience = self._company.patience(len(self.pipeline.needing_sync))
         if not patience:
             return
         gathering = _taken_lock()
@@ -195,7 +197,7 @@ class Sequencer:
 
     def _welcome(self):
         """Somebody joined: let a gathering leader go on if all are there."""
-        if self._company.complete(self.pipeline.needing_sync):
+        if self._company.complete(len(self.pipeline.needing_sync)):
             _release(self._gathering)
             self._gathering = None
 
@@ -239,7 +241,8 @@ class Sequencer:
             self._exposure.synced(not self.pipeline.unsynced)
             self.syncs += 1
             self.latency.add(seconds)
-            self._company.synced(served, self.pipeline.needing_sync, seconds)
+            self._company.synced(
+                served, len(self.pipeline.needing_sync), seconds)
             if self._leader is leader is not None:
                 self._elect()
         if seconds >= SLOW_SYNC:
@@ -302,11 +305,7 @@ class Sequencer:
 
     def offer(self):
         """Something may be publishable, or a sync failed."""
-        notify = self._notify
-        if notify is None:
-            self.publish()
-        else:
-            notify()
+        (self._notify or self.publish)()
 
     def publish(self):
         """Publish all that may be published, and tell those that asked."""
@@ -458,9 +457,6 @@ class Sequencer:
         with self.mutex:
             self.pipeline.stop(reason)
         logger.critical(reason)
-
-    def refuse_when_stopped(self):
-        self.pipeline.refuse_when_stopped()
 
     @property
     def appended(self):

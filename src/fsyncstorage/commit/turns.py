@@ -69,10 +69,11 @@ class Turns:
         """Of what it has or waits for, if anything; may be called again."""
         with self._mutex:
             try:
-                for served in self._locks.let_go(owner):
-                    self._wake(served)
+                served = self._locks.let_go(owner)
                 if self._waiters:
                     self._wake(owner)  # if another thread waits for it
+                    for other in served:
+                        self._wake(other)
             except BaseException:
                 self._repair()
                 raise

@@ -45,10 +45,10 @@ what the policy `two-sync` has, what has blobs, what has no seal, and what
 stands where something was cut off.
 
 `_begun` has the transactions that were begun, by the id of the caller's
-object.  They see what is appended (`_pos`, `_index`, `_file`); everybody else
-sees what is published (`_view`).  When the caller's object is gone without an
-end, whoever comes next ends its transaction: the flusher's thread, or the next
-begin.
+object.  They see what is appended (`_pos`, `_positions`, `_file`); everybody
+else sees what is published (`_view`).  When the caller's object is gone
+without an end, whoever comes next ends its transaction: the flusher's thread,
+or the next begin.
 
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
@@ -109,15 +109,10 @@ class Commits(Records):
     _closed_because = 'is closed'
     #: How many transactions had no room for a seal.
     _unsealable = 0
-    #: Something is written behind the end, or was, and is not appended.
-    _has_tail = False
-    #: What was written from here on was cut back.  Until something behind it
-    #: is durable, a power cut can show parts of it.
-    _cut_back_to = -1
 
     # Begin
 
-    def tpc_begin(self, transaction, tid=None, status=' '):
+    def tpc_begin(self, transaction, tid=None, status=b' '):
         self._refuse_when_stopped()
         status_byte = as_bytes(status)
         if status_byte not in STATUSES:
@@ -137,8 +132,6 @@ class Commits(Records):
             transaction, tid, status_byte, self._checksums, self._home,
             self._view.file, self._sequencer.pipeline.appended,
             self._note_drop)
-        if tid is not None:
-            under_way.alone = True
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)
@@ -162,7 +155,7 @@ class Commits(Records):
         if self._closed:
             raise self._is_closed()
         if self._sequencer.pipeline.stopped:
-            self._sequencer.refuse_when_stopped()
+            self._sequencer.pipeline.refuse_when_stopped()
 
     @staticmethod
     def _is_unknown(call):
@@ -298,7 +291,8 @@ class Commits(Records):
         tid = under_way.given_tid
         if tid is None:
             tid = self._last_given = self._tids.next(self._last_given)
-        self._refuse_unless_later(tid)
+        else:
+            self._refuse_unless_later(tid)
         return tid
 
     def _write(self, under_way, tid, counts):
@@ -306,7 +300,7 @@ class Commits(Records):
         file = self._file
         if under_way.keeps_file or under_way.file is not file:
             for record in under_way.records:
-                record.previous = self._index.get(record.oid, 0)
+                record.previous = self._positions.get(record.oid, 0)
         self._has_tail = True
         under_way.write(
             file, tid, self._pos, self._sequencer.pipeline.durable.end,
@@ -514,7 +508,7 @@ class Commits(Records):
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.places)
             for oid, place in under_way.places.items():
-                self._index[oid] = place
+                self._positions[oid] = place
             self._pos = commit.end
             self._last_given = commit.tid  # it may be of the future
             self._has_tail = False
@@ -548,7 +542,7 @@ class Commits(Records):
         self._file.sync()
 
     def _show(self, point):
-        self._view = View(self._file, self._index, point.end, point.tid)
+        self._view = View(self._file, self._positions, point.end, point.tid)
 
     def own_publishing(self, notify):
         """For an event loop: from now on, it publishes.

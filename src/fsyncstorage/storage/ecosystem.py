@@ -2,12 +2,13 @@
 
 FsyncStorage is no FileStorage, and keeps what programs read of one, or set.
 Most are simply ours, too: `_file`, `_lock`, `_commit_lock` (what a `packer` is
-given, see ZODB.FileStorage.interfaces), `_file_name`, `_index`, `_pos` (tools
-that look at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.
+given, see ZODB.FileStorage.interfaces), `_file_name`, `_pos` (tools that look
+at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.
 The rest is here.  Each has its reason, and a test in tests/test_ecosystem.py.
 """
 
 from persistent.TimeStamp import TimeStamp
+from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import Unsupported
 
@@ -46,6 +47,15 @@ class Ecosystem:
             return under_way.metadata  # of the last one
         return None
 
+    # For tools that look at the file, and upstream's tests, which want this
+    # very class.
+
+    @property
+    def _index(self):
+        index = fsIndex()
+        index._data = self._positions._data
+        return index
+
     # For upstream's tests, which save and read the index in between, and
     # count how often it was saved.
 
@@ -64,7 +74,7 @@ class Ecosystem:
     # For upstream's tests and tools that follow pointers in the file.
 
     def _lookup_pos(self, oid):
-        position = self._index.get(oid, 0)
+        position = self._positions.get(oid, 0)
         if not position:
             raise POSKeyError(oid)
         return position

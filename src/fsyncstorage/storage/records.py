@@ -83,14 +83,16 @@ class Records:
         if self._is_read_only:
             return self._view
         with self._lock:  # a pack replaces all of it
-            return View(self._file, self._index, self._pos,
+            return View(self._file, self._positions, self._pos,
                         self._sequencer.appended.tid)
 
     def _find(self, transaction):
         """The Transaction that was begun with this object, or None."""
         under_way = self._begun.get(id(transaction))
-        if under_way is not None and under_way.caller() is transaction:
-            return under_way
+        if under_way is not None:
+            caller = under_way.caller  # perhaps of another at this place
+            if caller() is transaction:
+                return under_way
         return None
 
     def _under_way(self, transaction):
@@ -108,7 +110,8 @@ class Records:
         return under_way
 
     def _refuse_oid(self, oid):
-        check_oid(oid)
+        if oid.__class__ is not bytes or len(oid) != 8:
+            check_oid(oid)
         if (oid > HIGHEST_OID and oid > self._oid
                 and self._refuses_last_oids):
             raise StorageError(

@@ -48,6 +48,7 @@ from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..errors import WritingStopped
+from ..index import Positions
 from ..pipeline import Point
 from ..reading import CachedView
 from ..scan import FIRST
@@ -84,7 +85,6 @@ class FsyncStorage(
     _sequencer = None
     # A read-only storage has none of these.
     _checkpoints = _spare = None
-    _closed = False
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
@@ -155,6 +155,12 @@ class FsyncStorage(
         #: Held while the data file is written to or cut, or checked to be open
         #: for that.
         self._writing = threading.RLock()
+        self._closed = False
+        #: Something is written behind the end, or was, and is not appended.
+        self._has_tail = False
+        #: What was written from here on was cut back.  Until something behind
+        #: it is durable, a power cut can show parts of it.
+        self._cut_back_to = -1
         try:
             opening.prepare(file_name, create, read_only, blob_dir)
             self._open(file_name, create, stop, blob_dir)
@@ -184,7 +190,7 @@ class FsyncStorage(
                 self._checksums or self.durability.policy.promises)
         else:
             found = opening.read_up_to(self._file, stop)
-        self._index, self._pos = found.index, found.end
+        self._positions, self._pos = Positions(found.index), found.end
         self._oid = found.last_oid
         self._last_given = found.tid
         self._index_position = found.known_to
@@ -401,7 +407,7 @@ class FsyncStorage(
         self._reserve.give_back()
         with self._lock:
             self._file = file
-            self._index = index
+            self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # that was in the old file
             point = Point(end, self._view.tid)
@@ -425,7 +431,7 @@ class FsyncStorage(
     # What its bases do not know
 
     def __len__(self):
-        return len(self._index)
+        return len(self._positions)
 
     def supportsUndo(self):
         return True

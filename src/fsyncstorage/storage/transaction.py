@@ -53,6 +53,8 @@ MOST_RECORDS_AT_ONCE = 10_000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
+POINTER = 8  # bytes, where a record has no data
+LENGTH_BEHIND = 8  # bytes, behind the last record
 
 _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
@@ -72,8 +74,12 @@ class Record:
         #: Bytes; or where they are in the spool of the transaction.
         self.data = data = bytes(data)
         #: How long these are.
-        self.stored = len(data)
-        self.points_to(back)
+        self.stored = length = len(data)
+        #: Where the data are that it points back to; 0 if there are none.
+        self.back = back
+        #: Of the data in the file, and with all that belongs to them.
+        self.length = length = 0 if back else length
+        self.size = DATA_HDR_LEN + (length or POINTER)
         #: Where the revision is that it replaces, and the serial of that.
         self.previous, self.base = previous, base
         #: What the caller has changed: to resolve a conflict once more.
@@ -86,31 +92,20 @@ class Record:
         self.place = 0
 
     def points_to(self, back):
-        #: Where the data are that it points back to; 0 if there are none.
         self.back = back
-        #: Of the data in the file, and with all that belongs to them.
         self.length = 0 if back else self.stored
-        self.size = DATA_HDR_LEN + (self.length or 8)
+        self.size = DATA_HDR_LEN + (self.length or POINTER)
 
 
 class Transaction:
 
-    voted = failed = False
-    #: It was asked for what only one can do at a time.
-    alone = False
-    #: Holds the append lock for it, from its vote on.
-    keeps_file = None
     #: What it has in the file: its tid, where it begins, and by oid the place
     #: of the last record.
     tid = None
     start = 0
     places = None
-    #: Its blob files (blobs.Stored); None without a blob directory.
-    blobs = None
     #: What the pipeline has of it; and the keys of its blobs.
     commit = blob_keys = None
-    _kept = 0   # bytes of data that are kept
-    _spool = None
 
     def __init__(self, metadata, tid, status, sealed, directory, file,
                  known_to, on_drop):
@@ -128,6 +123,13 @@ class Transaction:
         self.given_tid = tid
         #: The byte that makes it count.
         self.status = status
+        self.voted = self.failed = False
+        #: It was asked for what only one can do at a time.
+        self.alone = tid is not None
+        #: Holds the append lock for it, from its vote on.
+        self.keeps_file = None
+        #: Its blob files (blobs.Stored); None without a blob directory.
+        self.blobs = None
         self.file, self.known_to = file, known_to
         self.records = []
         #: oid -> its last record.
@@ -143,7 +145,7 @@ class Transaction:
             # Without the seal of another file, if it is a copy.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
-        self.sealed = bool(room)
+        self.sealed = room > 0
         self._texts, self._extension = user + description, extension
         # In the file.
         self._lengths = len(user), len(description), len(extension) + room
@@ -151,7 +153,9 @@ class Transaction:
         if self._header_length > LONGEST_FIELD:  # perhaps one of them is
             self._refuse_long_fields(user, description, extension)
         #: How many bytes of the file it will take.
-        self.length = self._header_length + _number.size
+        self.length = self._header_length + LENGTH_BEHIND
+        self._kept = 0   # bytes of data that are kept
+        self._spool = None
         self._directory = directory
 
     @staticmethod
@@ -175,9 +179,6 @@ class Transaction:
             self._kept += len(record.original)
         if self._kept > SPOOL_IN_MEMORY:
             self._move_to_file(record)
-        self._add(record)
-
-    def _add(self, record):
         self.records.append(record)
         self.length += record.size
         self.last[record.oid] = record
@@ -232,20 +233,21 @@ class Transaction:
         """Return its records; it has none any more."""
         records, self.records = self.records, []
         self.last.clear()
-        self.length = self._header_length + _number.size
+        self._kept = 0
+        self.length = self._header_length + LENGTH_BEHIND
         return records
 
     def add_again(self, record, back=0):
         """One that it has had, and whose data it keeps."""
         record.points_to(back)
-        self._add(record)
+        self.add(record)
 
     # In the file
 
     @property
     def offset_of_last_record(self):
         last = self.records[-1].size if self.records else 0
-        return self.length - _number.size - last
+        return self.length - LENGTH_BEHIND - last
 
     def is_large(self):
         """To write it takes longer than others may be held up."""
@@ -259,35 +261,30 @@ class Transaction:
         `counts`: with its status; else with status 'c', for now.
         """
         self.tid, self.start = tid, start
-        length = self.length - _number.size  # as headers have it
+        length = self.length - LENGTH_BEHIND  # as headers have it
         status = self.status if counts else b'c'
-        body, pending, crc = [], 0, 0
-        position = start + self._header_length
-        places, at = {}, position
+        places = self.places = {}
+        body, crc = [], 0
+        position = at = first = start + self._header_length
         for record in self.records:
             record.place = places[record.oid] = at
-            body.append(_record_header.pack(
-                record.oid, record.serial or tid, record.previous, start, 0,
-                record.length))
+            at += record.size
             content = (record.data if record.length
                        else _number.pack(record.back))
             if content.__class__ is tuple:  # in the spool
                 content = self.read_data(content)
-            body.append(content)
-            size = record.size
-            at += size
-            pending += size
-            if pending > COPY_CHUNK:
+            body += _record_header.pack(
+                record.oid, record.serial or tid, record.previous, start, 0,
+                record.length), content
+            if at - position > COPY_CHUNK:
                 chunk = b''.join(body)
                 file.write_at(chunk, position)
                 crc = zlib.crc32(chunk, crc)
-                position += pending
-                body, pending = [], 0
-        self.places = places
+                body, position = [], at
         body.append(_number.pack(length))
         rest = b''.join(body)
         header = self._header(status, length, zlib.crc32(rest, crc), durable)
-        if position == start + self._header_length:  # one write for all
+        if position == first:  # one write for all
             file.write_at(header + rest, start)
         else:
             file.write_at(rest, position)
