@@ -33,7 +33,7 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from .. import extension
 from .. import wire
-from ..leftovers import UPLOAD
+from ..blobs import UPLOAD
 from . import quiet
 from .ballot import Ballot
 from .blobstream import BlobStreams
