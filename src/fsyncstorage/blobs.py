@@ -26,7 +26,10 @@ from ZODB.utils import cp
 from ZODB.utils import z64
 
 from . import datafile
-from .leftovers import UPLOAD
+
+# The name of a file begins so, in `blobs/tmp`, until its transaction is
+# appended: while a server receives it, and while it waits for its real name.
+UPLOAD = 'upload-'
 
 # A blob file is known by its oid and its serial.
 OID = 8

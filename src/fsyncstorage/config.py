@@ -9,6 +9,7 @@ import importlib
 from ZODB.config import BaseConfig
 
 from . import durability
+from . import storage
 
 
 def policy_name(value):
@@ -52,7 +53,6 @@ class FsyncStorage(BaseConfig):
                   'pack_keep_old')
 
     def open(self):
-        from .storage import FsyncStorage
         config = self.config
         options = {
             key: getattr(config, key)
@@ -61,4 +61,4 @@ class FsyncStorage(BaseConfig):
         }
         if config.packer:
             options['packer'] = _packer(config.packer)
-        return FsyncStorage(config.path, **options)
+        return storage.FsyncStorage(config.path, **options)

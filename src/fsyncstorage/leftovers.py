@@ -22,13 +22,11 @@ from ZODB._compat import FILESTORAGE_MAGIC
 from . import datafile
 from . import packedblobs
 from . import scan
+from .blobs import UPLOAD
 from .recovery import DamagedFile
 from .source import Source
 
 logger = logging.getLogger(__name__)
-
-#: The name of a file that is being received by a server begins so.
-UPLOAD = 'upload-'
 
 # The last one is of stock FileStorage.
 #: An opening for writing removes what has such a name beside the data file.

@@ -56,6 +56,7 @@ from .findings import TRANSACTION
 from .findings import UNREAD
 from .findings import Report
 from .findings import Tail
+from .laterseals import LaterSeals
 from .references import references
 from .wrapped import Budget
 from .wrapped import TooMuch
@@ -91,28 +92,6 @@ class Ranges:
 
     def __bool__(self):
         return bool(self._starts)
-
-
-class LaterSeals:
-    """What the seals behind a place know to have been durable.
-
-    The file is read once.  Kept are those seals that no later one exceeds;
-    in a file that is sound, the last.  Places are asked for in rising order.
-    """
-
-    def __init__(self, source, start):
-        self._seals = []
-        for position, found in scan.find_sound_seals(source, start):
-            while self._seals and self._seals[-1][1] <= found.durable:
-                self._seals.pop()
-            self._seals.append((position, found.durable))
-        self._seals.reverse()
-
-    def durable(self, position):
-        """The most that a seal behind it says; None if there is none."""
-        while self._seals and self._seals[-1][0] <= position:
-            self._seals.pop()
-        return self._seals[-1][1] if self._seals else None
 
 
 def verify(source, blob_files=None, stored=None, tell=lambda *_: None):

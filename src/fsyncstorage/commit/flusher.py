@@ -10,14 +10,28 @@ import threading
 logger = logging.getLogger(__name__)
 
 
+def taken_lock():
+    """For one thread to wait for, until another lets go of it."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def let_go(lock):
+    """Wake the thread that waits for it; harmless if it was woken before."""
+    try:
+        lock.release()
+    except RuntimeError:
+        pass
+
+
 class Flusher:
 
     def __init__(self, name, work, seconds):
         self._name = name
         self._work = work
         self._seconds = seconds  # None: until it is woken
-        self._wake = threading.Lock()  # released to wake the thread
-        self._wake.acquire()
+        self._wake = taken_lock()  # let go of to wake the thread
         self._closing = False
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'flusher of {name}')
@@ -35,10 +49,7 @@ class Flusher:
                 logger.exception('%s: flusher', self._name)
 
     def wake(self):
-        try:
-            self._wake.release()
-        except RuntimeError:  # it was woken before
-            pass
+        let_go(self._wake)
 
     def close(self):
         self._closing = True

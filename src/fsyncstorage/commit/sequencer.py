@@ -52,6 +52,8 @@ from ..pipeline import Pipeline
 from ..stats import Histogram
 from .exposure import Exposure
 from .flusher import Flusher
+from .flusher import let_go
+from .flusher import taken_lock
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ class Sequencer:
 
         Any number of threads may wait for one commit.
         """
-        me = _taken_lock()
+        me = taken_lock()
         try:
             while (commit.state is not PUBLISHED
                    and self._wait_to_lead(commit, me)):
@@ -187,7 +189,7 @@ class Sequencer:
         patience = self._company.patience(len(self.pipeline.needing_sync))
         if not patience:
             return
-        gathering = _taken_lock()
+        gathering = taken_lock()
         with self.mutex:
             self._gathering = gathering
             self._welcome()  # if they came by now
@@ -198,7 +200,7 @@ class Sequencer:
     def _welcome(self):
         """Somebody joined: let a gathering leader go on if all are there."""
         if self._company.complete(len(self.pipeline.needing_sync)):
-            _release(self._gathering)
+            let_go(self._gathering)
             self._gathering = None
 
     # 3. Sync
@@ -282,7 +284,7 @@ class Sequencer:
         for commit in commits:
             if commit.waiters:
                 self._leader = commit.waiters.pop(0)
-                _release(self._leader)
+                let_go(self._leader)
                 return
         if any(commit.orphan for commit in commits):
             self._leader = FLUSHER
@@ -364,7 +366,7 @@ class Sequencer:
     def _wake_waiters(self, commit):
         """Mutex held: they look at the commit when we are done with it."""
         while commit.waiters:
-            _release(commit.waiters[-1])
+            let_go(commit.waiters[-1])
             commit.waiters.pop()
 
     def _tell_all(self):
@@ -481,17 +483,3 @@ class Sequencer:
                 'sync_latency': self.latency.summary(),
                 **self.pipeline.stats(),
             }
-
-
-def _taken_lock():
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
-def _release(lock):
-    """Wake the thread that waits for it; harmless if it was woken before."""
-    try:
-        lock.release()
-    except RuntimeError:
-        pass

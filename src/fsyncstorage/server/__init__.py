@@ -19,6 +19,7 @@ From the outside in:
 - accounts      what waits for peers that do not read, in bytes
 - frames        room and patience for frames that have begun
 - session       what one client may ask for
+- answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
 - blobsender    the blobs that it sends
 - ballot        one client's transaction until it is voted

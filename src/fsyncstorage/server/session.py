@@ -21,7 +21,6 @@ import tempfile
 import threading
 import time
 
-from ZEO.asyncio.server import Delay
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -33,7 +32,8 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from .. import extension
 from .. import wire
-from ..leftovers import UPLOAD
+from ..blobs import UPLOAD
+from . import answers
 from . import quiet
 from .ballot import Ballot
 from .blobstream import BlobStreams
@@ -58,63 +58,6 @@ MOST_ITERATORS = 100
 BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
 
 STATUSES = (' ', 'p')
-
-
-class Later(Delay):
-    """The answer to a call comes later."""
-
-    def __init__(self, start=None):
-        self._start = start
-
-    def set_sender(self, message_id, connection):
-        super().set_sender(message_id, connection)
-        if self._start is not None:
-            self._start(self)
-
-    def done(self, result, error):
-        connection = self.protocol
-        if connection is not None:
-            self._send(
-                connection.outbox,
-                connection.reply_frame(self.msgid, result) if error is None
-                else connection.error_frame(self.msgid, error))
-
-    def _send(self, outbox, frame):
-        outbox.send(frame)
-
-
-class _Read(Later):
-    """Of an answer that readers or slow calls prepare."""
-
-    def set_sender(self, message_id, connection):
-        connection.unanswered += 1
-        super().set_sender(message_id, connection)
-
-    def done(self, result, error):
-        self.protocol.answered()
-        super().done(result, error)
-
-
-class _Load(_Read):
-    """It keeps its place among the invalidations."""
-
-    def set_sender(self, message_id, connection):
-        self._place = connection.outbox.begin_load()
-        super().set_sender(message_id, connection)
-
-    def _send(self, outbox, frame):
-        outbox.finish_load(self._place, frame)
-
-
-class _InPlace(_Read):
-    """An answer behind which everything else waits."""
-
-    def set_sender(self, message_id, connection):
-        self._place = connection.outbox.reserve()
-        super().set_sender(message_id, connection)
-
-    def _send(self, outbox, frame):
-        outbox.fill(self._place, frame)
 
 
 class Session(ZEOStorage):
@@ -197,15 +140,15 @@ class Session(ZEOStorage):
                 return self.service.load_cached(oid, tid)
             except BlockingIOError:
                 pass  # it is on the disk
-        return _Load(lambda load: self._readers.submit(
+        return answers.Load(lambda load: self._readers.submit(
             load.done, self.storage.loadBefore, oid, tid))
 
     def _read(self, method, *arguments):
-        return _Read(lambda later: self._readers.submit(
+        return answers.Read(lambda later: self._readers.submit(
             later.done, method, *arguments))
 
     def _slow(self, method, *arguments):
-        return _Read(lambda later: self._slow_calls.submit(
+        return answers.Read(lambda later: self._slow_calls.submit(
             later.done, method, *arguments))
 
     def loadSerial(self, oid, serial):
@@ -243,7 +186,7 @@ class Session(ZEOStorage):
         if known is not None or not self.service.young_enough(tid):
             return known
         # What is announced from now on comes behind the answer.
-        return _InPlace(lambda answer: self._slow_calls.submit(
+        return answers.InPlace(lambda answer: self._slow_calls.submit(
             answer.done, self.service.look_up_invalidations, tid,
             self.service.last_tid))
 
@@ -294,7 +237,7 @@ class Session(ZEOStorage):
             _close(self._iterators.pop(iid, None))
 
     def sendBlob(self, oid, serial):
-        return _Read(lambda later: self._streams.add(
+        return answers.Read(lambda later: self._streams.add(
             self.storage.loadBlob, oid, serial, later.done))
 
     def new_oids(self, n=100):
@@ -310,7 +253,7 @@ class Session(ZEOStorage):
         if self.service.is_packing:
             raise FileStorageError('Already packing')
         self.service.is_packing = True
-        answer = Later()
+        answer = answers.Later()
         threading.Thread(
             target=self._pack, args=(pack_time, answer), daemon=True,
             name=f'pack of {self.storage_id}').start()
@@ -382,7 +325,7 @@ class Session(ZEOStorage):
     def vote(self, id):
         self._check(id, BEGUN)
         self._state = VOTING
-        self._answer = Later(
+        self._answer = answers.Later(
             lambda later: self.service.committer.vote(self._ballot))
         return self._answer
 
@@ -403,7 +346,7 @@ class Session(ZEOStorage):
 
     def tpc_finish(self, id):
         self._check(id, VOTED)
-        self._answer = Later(self._finish)
+        self._answer = answers.Later(self._finish)
         return self._answer
 
     def _finish(self, later):

@@ -1,0 +1,65 @@
+"""Answers that come later than their calls, and where they leave.
+
+ZEO calls `set_sender` when it is known which message is answered; from then on
+an answer may have a place in the outbox, which keeps the order of what leaves
+a connection.
+"""
+
+from ZEO.asyncio.server import Delay
+
+
+class Later(Delay):
+    """The answer to a call comes later."""
+
+    def __init__(self, start=None):
+        self._start = start
+
+    def set_sender(self, message_id, connection):
+        super().set_sender(message_id, connection)
+        if self._start is not None:
+            self._start(self)
+
+    def done(self, result, error):
+        connection = self.protocol
+        if connection is not None:
+            self._send(
+                connection.outbox,
+                connection.reply_frame(self.msgid, result) if error is None
+                else connection.error_frame(self.msgid, error))
+
+    def _send(self, outbox, frame):
+        outbox.send(frame)
+
+
+class Read(Later):
+    """Of an answer that readers or slow calls prepare."""
+
+    def set_sender(self, message_id, connection):
+        connection.unanswered += 1
+        super().set_sender(message_id, connection)
+
+    def done(self, result, error):
+        self.protocol.answered()
+        super().done(result, error)
+
+
+class Load(Read):
+    """It keeps its place among the invalidations."""
+
+    def set_sender(self, message_id, connection):
+        self._place = connection.outbox.begin_load()
+        super().set_sender(message_id, connection)
+
+    def _send(self, outbox, frame):
+        outbox.finish_load(self._place, frame)
+
+
+class InPlace(Read):
+    """An answer behind which everything else waits."""
+
+    def set_sender(self, message_id, connection):
+        self._place = connection.outbox.reserve()
+        super().set_sender(message_id, connection)
+
+    def _send(self, outbox, frame):
+        outbox.fill(self._place, frame)
