@@ -10,8 +10,8 @@ import importlib
 import pathlib
 import sys
 
-from fsyncstorage.timing import arguments
-from fsyncstorage.timing.reports import command as reports
+from fsyncstorage.timing.options import arguments
+from fsyncstorage.timing.reports import commandline as reports
 
 from . import campaign
 from . import questions

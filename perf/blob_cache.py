@@ -25,14 +25,14 @@ from ZEO.ClientStorage import BlobCacheLayout
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
-from fsyncstorage.client.blobcache import BlobCache
-from fsyncstorage.timing import crew
-from fsyncstorage.timing import statistics
-from fsyncstorage.timing import tables
-from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.client.blobs.blobcache import BlobCache
+from fsyncstorage.timing.options.contestants import Contestant
+from fsyncstorage.timing.results import estimates
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results.wording import duration
+from fsyncstorage.timing.running import crew
+from fsyncstorage.timing.running.campaign import Race
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.wording import duration
 
 from .campaign import Campaign
 from .claims import Claim
@@ -87,10 +87,10 @@ def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
         for number in range(settings['processes'])]).results)
     hits, evictions = sum(hits, []), sum(evictions, [])
     return {
-        'hit_p50': statistics.percentile(hits, 50),
-        'hit_p99': statistics.percentile(hits, 99),
-        'eviction_p50': statistics.percentile(evictions, 50),
-        'eviction_p99': statistics.percentile(evictions, 99),
+        'hit_p50': estimates.percentile(hits, 50),
+        'hit_p99': estimates.percentile(hits, 99),
+        'eviction_p50': estimates.percentile(evictions, 50),
+        'eviction_p99': estimates.percentile(evictions, 99),
         'walk': walk,
         'hits': len(hits),
         'evictions': len(evictions),

@@ -12,10 +12,10 @@ how to read them.
 import argparse
 import functools
 
-from fsyncstorage.timing import tables
-from fsyncstorage.timing.blobs import command as blobs
+from fsyncstorage.timing.blobs import commandline as blobs
 from fsyncstorage.timing.blobs import sites
-from fsyncstorage.timing.wording import size as put
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results.wording import size as put
 
 from .campaign import Campaign
 from .claims import Claim

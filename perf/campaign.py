@@ -20,11 +20,11 @@ import typing
 
 from rich.console import Console
 
-from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import quiet
-from fsyncstorage.timing import session
-from fsyncstorage.timing import tables
 from fsyncstorage.timing.reports import pictures
+from fsyncstorage.timing.results import document as documents
+from fsyncstorage.timing.results import quiet
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.running import session
 
 from . import claims
 from . import questions

@@ -23,12 +23,12 @@ import transaction
 from persistent.mapping import PersistentMapping
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.durability import DEFAULT_INDEX_CHECKPOINT
-from fsyncstorage.timing import crew
-from fsyncstorage.timing.campaign import Race
+from fsyncstorage.commit.policies import DEFAULT_INDEX_CHECKPOINT
 from fsyncstorage.timing.commits import committing
-from fsyncstorage.timing.contestants import Contestant
-from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.options.contestants import Contestant
+from fsyncstorage.timing.results.wording import count
+from fsyncstorage.timing.running import crew
+from fsyncstorage.timing.running.campaign import Race
 
 from .campaign import Campaign
 from .claims import Claim

@@ -10,9 +10,9 @@ import dataclasses
 from rich import box
 from rich.table import Table
 
-from fsyncstorage.timing import document as documents
-from fsyncstorage.timing import statistics
-from fsyncstorage.timing import wording
+from fsyncstorage.timing.results import document as documents
+from fsyncstorage.timing.results import estimates
+from fsyncstorage.timing.results import wording
 
 
 @dataclasses.dataclass
@@ -35,8 +35,8 @@ class Claim:
         own = self._values(
             document, self.settings, self.contestant, self.figure)
         if self.against is None:
-            return statistics.spread(own.values()) if own else {}
-        ratio = statistics.ratio(own, self._values(
+            return estimates.spread(own.values()) if own else {}
+        ratio = estimates.ratio(own, self._values(
             document, self.against_settings or self.settings, self.against,
             self.against_figure or self.figure))
         return {'median': ratio['of_medians'], **ratio} if ratio else {}

@@ -28,9 +28,9 @@ import time
 from unittest import mock
 
 from fsyncstorage.datafile import disk
-from fsyncstorage.reading import CachedView
-from fsyncstorage.reading import View
-from fsyncstorage.reading import pread_cached
+from fsyncstorage.format.view import CachedView
+from fsyncstorage.format.view import View
+from fsyncstorage.format.view import pread_cached
 from fsyncstorage.timing.servers import launcher
 
 # The package has an attribute of this name too: the class.

@@ -18,9 +18,9 @@ count.
 
 import functools
 
-from fsyncstorage.timing import loops
 from fsyncstorage.timing.blobs import work as blobwork
-from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.running.campaign import Race
 
 from . import history
 from . import questions
@@ -63,6 +63,7 @@ PROCESSES = (
 )
 #: Two peaks that are the same differ by less.
 FLAT = 1.25
+
 
 def races(sizes, quick):
     return [

@@ -10,12 +10,12 @@ import functools
 
 from rich.text import Text
 
-from fsyncstorage.timing import tables
-from fsyncstorage.timing.commits import command as commits
-from fsyncstorage.timing.contestants import CONTESTANTS
-from fsyncstorage.timing.wording import added
-from fsyncstorage.timing.wording import count
-from fsyncstorage.timing.wording import number
+from fsyncstorage.timing.commits import commandline as commits
+from fsyncstorage.timing.options.contestants import CONTESTANTS
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results.wording import added
+from fsyncstorage.timing.results.wording import count
+from fsyncstorage.timing.results.wording import number
 
 from . import history
 from .campaign import Campaign

@@ -8,8 +8,8 @@ import pathlib
 
 from rich.text import Text
 
-from fsyncstorage.timing import tables
-from fsyncstorage.timing.wording import number
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results.wording import number
 
 _ALL = json.loads(pathlib.Path(__file__).with_suffix('.json').read_text())
 

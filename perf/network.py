@@ -27,8 +27,8 @@ import subprocess
 import time
 import typing
 
-from fsyncstorage.timing import statistics
-from fsyncstorage.timing import supervisor
+from fsyncstorage.timing.results import estimates
+from fsyncstorage.timing.running import supervisor
 
 CONTROL = '/dev/net/tun'
 
@@ -98,7 +98,7 @@ def round_trip(delay):
 def _round_trip(delay):
     with network(delay) as apart:
         apart.enter_clients()
-        return statistics.median(
+        return estimates.median(
             [_refusal() for _ in range(_ROUND_TRIPS)])
 
 

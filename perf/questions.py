@@ -3,10 +3,10 @@
 import functools
 import importlib.util
 
-from fsyncstorage.timing import questions
-from fsyncstorage.timing import tables
-from fsyncstorage.timing import wording
-from fsyncstorage.timing.questions import Question
+from fsyncstorage.timing.results import questions
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results import wording
+from fsyncstorage.timing.results.questions import Question
 
 from .web import memory
 from .web.load import AT_ONCE

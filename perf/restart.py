@@ -26,11 +26,11 @@ from unittest import mock
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import index
-from fsyncstorage import recovery
-from fsyncstorage.timing import supervisor
-from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.contestants import Contestant
+from fsyncstorage.format import index
+from fsyncstorage.storage import recovery
+from fsyncstorage.timing.options.contestants import Contestant
+from fsyncstorage.timing.running import supervisor
+from fsyncstorage.timing.running.campaign import Race
 
 from . import filling
 from .campaign import Campaign

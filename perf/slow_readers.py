@@ -20,9 +20,9 @@ import time
 
 from ZODB.blob import BLOB_SUFFIX
 
-from fsyncstorage.timing import loops
-from fsyncstorage.timing import statistics
-from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.results import estimates
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.running.campaign import Race
 
 from .campaign import Campaign
 from .claims import Claim
@@ -37,7 +37,7 @@ SIZE, NUMBER = 2 << 20, 40
 CACHE = NUMBER * SIZE // 2
 
 #: For a first byte, and for the small file.
-PATIENCE = 30
+GIVE_UP = 30
 
 #: A reader takes so much, so often.
 BIT, PAUSE = 512, 0.5
@@ -64,7 +64,7 @@ def measure(contestant, directory, *, readers, seconds, loop):
             cache_size=CACHE) as address:
         load.fetch(address, applications.SMALL, len(b'small'))
         with Readers(address, readers) as crowd:
-            end = time.perf_counter() + PATIENCE
+            end = time.perf_counter() + GIVE_UP
             while len(crowd.served) < readers and time.perf_counter() < end:
                 crowd.read()
                 time.sleep(PAUSE)
@@ -75,8 +75,8 @@ def measure(contestant, directory, *, readers, seconds, loop):
         return {
             'readers': readers,
             'served': served,
-            'others_p50_seconds': statistics.percentile(times, 50),
-            'others_p99_seconds': statistics.percentile(times, 99),
+            'others_p50_seconds': estimates.percentile(times, 50),
+            'others_p99_seconds': estimates.percentile(times, 99),
             'cache_bytes': _bytes_in(
                 os.path.join(directory, sites.CACHE)),
             'cache_limit': CACHE,
@@ -130,7 +130,7 @@ def _others(address, seconds, crowd):
     while (began := time.perf_counter()) < end:
         with contextlib.suppress(TimeoutError):
             load.fetch(
-                address, applications.SMALL, len(b'small'), timeout=PATIENCE)
+                address, applications.SMALL, len(b'small'), timeout=GIVE_UP)
         yield time.perf_counter() - began
         if began - read > PAUSE:
             read = began

@@ -7,11 +7,11 @@ which both writes and reads were measured.
 
 from rich.text import Text
 
-from fsyncstorage.timing import tables
-from fsyncstorage.timing.document import figures
-from fsyncstorage.timing.document import grouped
-from fsyncstorage.timing.questions import conditions
-from fsyncstorage.timing.statistics import median
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results.document import figures
+from fsyncstorage.timing.results.document import grouped
+from fsyncstorage.timing.results.estimates import median
+from fsyncstorage.timing.results.questions import conditions
 
 from . import history
 

@@ -17,13 +17,13 @@ import os
 
 from rich.text import Text
 
-from fsyncstorage.timing import crew
-from fsyncstorage.timing import loops
-from fsyncstorage.timing import population
-from fsyncstorage.timing.campaign import Race
+from fsyncstorage.timing.results.wording import count
+from fsyncstorage.timing.running import crew
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.running import population
+from fsyncstorage.timing.running.campaign import Race
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.servers.zeo import CONTESTANTS
-from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.servers.zeosites import CONTESTANTS
 
 from . import history
 from . import questions
@@ -49,6 +49,7 @@ CONCURRENCY = _, CROWD = 1, 8
 SECONDS = 3.0, 0.5
 
 FIGURE = 'requests_per_second'
+
 
 def races(quick):
     return [

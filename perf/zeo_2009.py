@@ -13,9 +13,9 @@ import contextlib
 import dataclasses
 import functools
 
-from fsyncstorage.timing import loops
-from fsyncstorage.timing.servers.zeo import CONTESTANTS
-from fsyncstorage.timing.wording import duration
+from fsyncstorage.timing.results.wording import duration
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.servers.zeosites import CONTESTANTS
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
 

@@ -11,9 +11,9 @@ event loop.  README.rst says how to read them.
 
 import dataclasses
 
-from fsyncstorage.timing import loops
-from fsyncstorage.timing.servers.zeo import CONTESTANTS
-from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.results.wording import count
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.servers.zeosites import CONTESTANTS
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing
 

@@ -17,13 +17,13 @@ import os
 
 from persistent.mapping import PersistentMapping
 
-from fsyncstorage.timing import crew
-from fsyncstorage.timing import loops
-from fsyncstorage.timing.campaign import Race
-from fsyncstorage.timing.population import small_object
-from fsyncstorage.timing.servers.zeo import CONTESTANTS
-from fsyncstorage.timing.servers.zeo import DATA_FILE
-from fsyncstorage.timing.wording import duration
+from fsyncstorage.timing.results.wording import duration
+from fsyncstorage.timing.running import crew
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.running.campaign import Race
+from fsyncstorage.timing.running.population import small_object
+from fsyncstorage.timing.servers.zeosites import CONTESTANTS
+from fsyncstorage.timing.servers.zeosites import DATA_FILE
 from fsyncstorage.timing.zeo import reading
 
 from . import colddisk

@@ -5,10 +5,10 @@ of it; and cold reads are timed while another client commits.  All of it under
 asyncio and, where it is installed, uvloop.  README.rst says how to read them.
 """
 
-from fsyncstorage.timing import loops
-from fsyncstorage.timing.servers.zeo import CONTESTANTS
-from fsyncstorage.timing.wording import added
-from fsyncstorage.timing.wording import count
+from fsyncstorage.timing.results.wording import added
+from fsyncstorage.timing.results.wording import count
+from fsyncstorage.timing.running import loops
+from fsyncstorage.timing.servers.zeosites import CONTESTANTS
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import reading
 from fsyncstorage.timing.zeo import writing

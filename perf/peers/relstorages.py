@@ -16,7 +16,7 @@ import os
 import ZODB.config
 
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.servers import zeo
+from fsyncstorage.timing.servers import zeosites
 
 from . import postgresql
 
@@ -60,7 +60,7 @@ class RelStorageSite:
     # PostgreSQL keeps what it has read in buffers of its own, SQLite reads by
     # itself.
     can_be_slowed = takes_light_clients = alone = False
-    ways = zeo.CACHE
+    ways = zeosites.CACHE
 
     def missing(self):
         """What of it is not installed, or None."""
@@ -78,7 +78,7 @@ class RelStorageSite:
 
             def open_storage():
                 return ZODB.config.storageFromString(CONFIGURATION.format(
-                    blobs=zeo.new_cache(directory), database=section))
+                    blobs=zeosites.new_cache(directory), database=section))
 
             # Clients are forked: none of them has to import it.
             open_storage().close()

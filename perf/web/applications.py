@@ -13,7 +13,7 @@ import os
 import ZODB
 import ZODB.config
 
-from fsyncstorage.timing import population
+from fsyncstorage.timing.running import population
 
 #: Where nginx has the files that it is told to send.
 LOCATION = '/blob-files/'

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 
-from fsyncstorage.timing import crew
+from fsyncstorage.timing.running import crew
 
 #: Requests, as in 2004 and 2010.
 AT_ONCE = 10

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 
-from fsyncstorage.timing import supervisor
+from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.servers import served
 
 from . import applications

@@ -14,7 +14,7 @@ import os
 from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.servers import zeo
+from fsyncstorage.timing.servers import zeosites
 
 from . import applications
 from . import nginx
@@ -120,7 +120,7 @@ class FileSite:
                 **site_settings) as site:
             blobwork.plant(site, number, size)
             if site.address is None:
-                files = os.path.join(directory, zeo.BLOBS)
+                files = os.path.join(directory, zeosites.BLOBS)
                 yield files, _DIRECT.format(directory=directory, files=files)
             else:
                 files = os.path.join(directory, CACHE)

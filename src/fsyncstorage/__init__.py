@@ -1,4 +1,24 @@
-"""A FileStorage for ZODB with tunable durability."""
+"""A FileStorage for ZODB with tunable durability.
+
+The rooms, from the top down.  Imports point down only; which room may import
+which is listed in tests/test_rooms.py, and docs/internals has the whole story.
+
+    timing/     the driver `fsync-time`, on top of everything else
+    config      the section <fsyncstorage>
+    check/      `fsync-check`: what is damaged, and what can be saved
+    server/     the ZEO server, `fsync-runzeo`
+    storage/    FsyncStorage: opening, recovery, transactions, look-ups
+    pack/       a pack: what it copies, and how the new file replaces the old
+    commit/     from the vote to the disk: policies, locks, syncs, publishing
+    format/     what the bytes of a Data.fs mean; no locks, and no threads
+    client/     the ZEO client; client/blobs/ is its blob cache
+    files/      blobs for browsers; it knows ZODB, and nothing else of this
+    wire        the frames of the read channel, for server and client
+    datafile    every write, sync and rename of the storage's files
+    allocation  room behind the end of a file, which the kernel keeps
+    forks       what a forked child must not use
+    errors      what a disk that fails makes of a call
+"""
 
 from .storage import AsyncFinish
 from .storage import FsyncStorage

@@ -8,31 +8,31 @@ import importlib
 
 from ZODB.config import BaseConfig
 
-from . import durability
 from . import storage
+from .commit import policies
 
 
 def policy_name(value):
-    return durability.policy_named(value.lower()).name
+    return policies.policy_named(value.lower()).name
 
 
 def sync_interval(value):
-    durability.sync_interval(value)
+    policies.sync_interval(value)
     return value
 
 
 def group_commit_delay(value):
-    durability.group_commit_delay(value)
+    policies.group_commit_delay(value)
     return value
 
 
 def index_checkpoint(value):
-    durability.index_checkpoint(value)
+    policies.index_checkpoint(value)
     return value
 
 
 def reader_threads(value):
-    return durability.reader_threads(value)
+    return policies.reader_threads(value)
 
 
 def _packer(path):

@@ -11,5 +11,5 @@
       |     Reader (reader)     loads and prefetches on
       |       Channels (channels)   connections for reading only
       |     PlainPrefetches (plainprefetch)   prefetches without these
-      `-- BlobCache (blobcache) blob files, and how much they may take
+      `-- BlobCache (blobs/)    blob files, and how much they may take
 """

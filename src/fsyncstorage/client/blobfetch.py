@@ -14,7 +14,7 @@ from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
 from .. import wire
-from .blobcache import Interrupted
+from .blobs.blobcache import Interrupted
 from .readchannel import Lost
 from .readchannel import failure
 
@@ -41,20 +41,20 @@ def _take(event, oid, download):
         raise failure(event, oid)
 
 
-class Arrivals:
+class Transfers:
     """Blobs that come over the ZEO connection."""
 
     # Of each, (oid, serial) is the key.
 
     def __init__(self):
-        self._downloads = {}  # _Arrival
+        self._downloads = {}  # _Transfer
         self._calls = {}      # their futures, done when all was received
 
     def fetch(self, call, oid, serial, download):
         """`call` asks the server; others do not ask for the same now."""
         key = oid, serial
         self._wait_for_what_was_given_up(key)
-        arrival = self._downloads[key] = _Arrival(download)
+        arrival = self._downloads[key] = _Transfer(download)
         try:
             self._calls[key] = call('sendBlob', oid, serial, wait=False)
             self._calls[key].result()
@@ -94,7 +94,7 @@ class Arrivals:
             getattr(arrival, what)(*args)
 
 
-class _Arrival:
+class _Transfer:
 
     def __init__(self, download):
         self._download = download

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 # Seconds without channels after one could not be opened.
 RETREAT = 5
 # Seconds after which a thread that waits for a channel looks by itself.
-PATIENCE = 1
+LOOK_AGAIN = 1
 
 
 class Channels:
@@ -83,7 +83,7 @@ class Channels:
                 while not self._may_open():
                     with contextlib.suppress(IndexError):
                         return self._free.pop()
-                    self._changed.wait(PATIENCE)
+                    self._changed.wait(LOOK_AGAIN)
                 self._opening += 1
             finally:
                 self._waiting -= 1

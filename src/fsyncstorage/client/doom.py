@@ -37,8 +37,8 @@ ZODB's tests and zc.zlibstorage do).
 
 Locks: `_lock` is a leaf, but for that of the adapter, which comes before it.
 
-The underscore names of ZODB were read from ZODB 6.4; tests/test_stock_hooks.py
-fails when they move.
+The underscore names of ZODB were read from ZODB 6.4;
+tests/upstream/test_stock_hooks.py fails when they move.
 """
 
 import threading

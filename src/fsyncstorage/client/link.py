@@ -10,8 +10,8 @@ closed, and its answers are not kept (a new generation of the cache).
 
 All of it belongs to the process that opened it; in a fork of that, loads fail.
 
-What is used of ZEO's inside was read from ZEO 6.2; tests/test_stock_hooks.py
-fails when it moves.
+What is used of ZEO's inside was read from ZEO 6.2;
+tests/upstream/test_stock_hooks.py fails when it moves.
 """
 
 import logging

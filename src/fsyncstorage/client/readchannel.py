@@ -15,10 +15,10 @@ from ZODB.POSException import POSKeyError
 from .. import wire
 
 # Seconds for connecting and for the server's welcome.
-PATIENCE = 10
+CONNECT_WITHIN = 10
 
 # Bytes that are received at once; of a blob, there is more.
-PIECE, BLOB_PIECE = 1 << 16, 1 << 18
+RECEIVED_AT_ONCE, BLOB_RECEIVED_AT_ONCE = 1 << 16, 1 << 18
 
 # Seconds for which a thread looks out for a reply before it sleeps: a server
 # on the same machine answers sooner than a thread falls asleep and is woken.
@@ -34,7 +34,7 @@ class Lost(Exception):
     """There is no answer, and this channel will not give one."""
 
 
-class Refused(Lost):
+class ChannelRefused(Lost):
     """The server does not open a channel; the arguments: reason and text."""
 
 
@@ -61,7 +61,7 @@ class ReadChannel:
             self._say(self._frames.hello)
             event = self.next()
             if event.__class__ is wire.Refused:
-                raise Refused(*event)
+                raise ChannelRefused(*event)
             self._socket.settimeout(None)
         except BaseException:
             self.close()
@@ -90,14 +90,14 @@ class ReadChannel:
                 return data
             self._sleeps = self._next_sleeps
             self._next_sleeps = min(2 * self._next_sleeps, MOST_SLEEPS)
-        return self._socket.recv(PIECE)
+        return self._socket.recv(RECEIVED_AT_ONCE)
 
     def _look(self):
         """What has come while we looked; None: nothing."""
         end = time.perf_counter() + LOOK
         while time.perf_counter() < end:
             try:
-                return self._socket.recv(PIECE, socket.MSG_DONTWAIT)
+                return self._socket.recv(RECEIVED_AT_ONCE, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 os.sched_yield()  # to whoever has something to do
 
@@ -143,7 +143,7 @@ class ReadChannel:
         if not coming:
             return None
         if self._buffer is None:
-            self._buffer = memoryview(bytearray(BLOB_PIECE))
+            self._buffer = memoryview(bytearray(BLOB_RECEIVED_AT_ONCE))
         buffer = self._buffer[:coming]
         try:
             count = self._socket.recv_into(buffer)
@@ -177,7 +177,7 @@ def _connect(address, ssl, hostname):
 def _connect_unix(path):
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(CONNECT_WITHIN)
         connection.connect(path)
     except BaseException:
         connection.close()
@@ -186,7 +186,7 @@ def _connect_unix(path):
 
 
 def _connect_tcp(host, port, ssl, hostname):
-    connection = socket.create_connection((host, port), PATIENCE)
+    connection = socket.create_connection((host, port), CONNECT_WITHIN)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A machine that is gone does not say so.

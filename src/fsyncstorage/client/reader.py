@@ -11,7 +11,7 @@ from .readchannel import Lost
 from .readchannel import failure
 
 # Seconds to wait for the load of another thread, before one's own.
-PATIENCE = 10
+SHARED_LOAD_WITHIN = 10
 
 
 class Reader:
@@ -38,7 +38,7 @@ class Reader:
     def _wait_for(self, load):
         """Until it has ended, or others do not join it any more."""
         if load.prefetches is None:
-            if not load.done.wait(PATIENCE):
+            if not load.done.wait(SHARED_LOAD_WITHIN):
                 # Its thread may have been interrupted in the wrong place.
                 self._cache.forsake(load)
         elif not load.prefetches.wait_for(load):

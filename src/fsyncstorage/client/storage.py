@@ -16,9 +16,9 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
 from . import blobfetch
-from .blobcache import BlobCache
+from .blobs.blobcache import BlobCache
+from .blobs.cachedirectory import MODE
 from .cache import Cache
-from .cachedirectory import MODE
 from .doom import REASON
 from .doom import Doom
 from .link import Link
@@ -32,7 +32,7 @@ FILLS = 'commit', 'load'
 MODES = 0o400, 0o440, 0o444
 
 # Bytes of a blob in one message to the server.
-PIECE = 1 << 16
+MESSAGE_SIZE = 1 << 16
 
 
 class FsyncClient(ClientStorage):
@@ -64,7 +64,7 @@ class FsyncClient(ClientStorage):
         if blob_cache_size_check is not None:
             logger.info('blob-cache-size-check is ignored: the size of the'
                         ' blob cache always holds')
-        self._arrivals = blobfetch.Arrivals()
+        self._transfers = blobfetch.Transfers()
         self._doom = Doom()
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
@@ -180,18 +180,18 @@ class FsyncClient(ClientStorage):
             # It fails if no server comes: that is no connection that was
             # lost, and would be tried again, and waited for, each time.
             self._wait()
-        self._arrivals.fetch(self._call, oid, serial, download)
+        self._transfers.fetch(self._call, oid, serial, download)
 
     # Over the ZEO connection
 
     def receiveBlobStart(self, oid, serial):
-        self._arrivals.start(oid, serial)
+        self._transfers.start(oid, serial)
 
     def receiveBlobChunk(self, oid, serial, chunk):
-        self._arrivals.piece(oid, serial, chunk)
+        self._transfers.piece(oid, serial, chunk)
 
     def receiveBlobStop(self, oid, serial):
-        self._arrivals.stop(oid, serial)
+        self._transfers.stop(oid, serial)
 
     # Transactions
 
@@ -293,7 +293,7 @@ def _blob_messages(path, oid, serial, data, transaction):
     """What is said to the server to store a blob."""
     yield 'storeBlobStart', ()
     with open(path, 'rb') as file:
-        while piece := file.read(PIECE):
+        while piece := file.read(MESSAGE_SIZE):
             yield 'storeBlobChunk', (piece,)
     yield 'storeBlobEnd', (oid, serial, data, transaction)
 

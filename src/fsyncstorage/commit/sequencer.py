@@ -44,16 +44,16 @@ import logging
 import threading
 import time
 
-from ..durability import Company
 from ..errors import OutcomeUnknown
-from ..pipeline import PUBLISHED
-from ..pipeline import Commit
-from ..pipeline import Pipeline
-from ..stats import Histogram
 from .exposure import Exposure
 from .flusher import Flusher
 from .flusher import let_go
 from .flusher import taken_lock
+from .histogram import Histogram
+from .pipeline import PUBLISHED
+from .pipeline import Commit
+from .pipeline import Pipeline
+from .policies import Company
 
 logger = logging.getLogger(__name__)
 

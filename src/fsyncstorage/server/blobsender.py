@@ -22,7 +22,7 @@ from .workers import Dropped
 logger = quiet.get_logger(__name__)
 
 # Of a smaller one the turns between threads cost more than the sending.
-PIECE = 1 << 20
+SENT_AT_ONCE = 1 << 20
 # What is asked for of a blob, up to this size, is sent with the answer.
 SMALL = 1 << 16
 
@@ -97,9 +97,9 @@ class BlobSender:
                 if rest:
                     channel.reply(wire.chunk(request.number, len(rest)) + rest)
                 else:
-                    for position in range(request.offset, end, PIECE):
+                    for position in range(request.offset, end, SENT_AT_ONCE):
                         await self._send(request.number, file, position,
-                                         min(PIECE, end - position))
+                                         min(SENT_AT_ONCE, end - position))
         channel.answered()
 
     async def _send(self, number, file, position, length):

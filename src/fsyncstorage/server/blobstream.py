@@ -9,7 +9,7 @@ import collections
 
 from .door import MOST_STREAMS
 
-PIECE = 1 << 18
+READ_AT_ONCE = 1 << 18
 
 
 class BlobStreams:
@@ -57,7 +57,7 @@ class BlobStream:
         self._read()
 
     def _read(self):
-        self._readers.submit(self._send, self._file.read, PIECE)
+        self._readers.submit(self._send, self._file.read, READ_AT_ONCE)
 
     def _send(self, piece, error):
         connection = self._connection

@@ -6,7 +6,7 @@ method of a session is called with arguments as they stand in `REGISTERED`, or
 not at all.
 """
 
-from ..plainpickle import LONGEST_TEXT
+from ..format.plainpickle import LONGEST_TEXT
 
 KEEP_ALIVE = -1
 

@@ -40,10 +40,10 @@ TURN = 64
 # Bytes of replies that are gathered before they are sent.
 GATHERED = 1 << 16
 # Seconds for a frame that was begun.
-PATIENCE = 10
+FRAME_WITHIN = 10
 
 
-class Refused(Exception):
+class Unwelcome(Exception):
     """The channel is not opened.  The arguments: reason and text."""
 
 
@@ -57,21 +57,21 @@ def admit(server, message):
     """The service that a hello asks for."""
     hello = wire.read_hello(message)
     if hello.version != wire.VERSION:
-        raise Refused(
+        raise Unwelcome(
             wire.OTHER_VERSION,
             f'this server speaks version {wire.VERSION} of the channel'
             f' protocol, not {hello.version}')
     if hello.instance != server.instance:
-        raise Refused(
+        raise Unwelcome(
             wire.OTHER_INSTANCE,
             'the server that was meant is not here any more')
     if hello.storage not in server.services:
-        raise Refused(wire.UNKNOWN_STORAGE,
+        raise Unwelcome(wire.UNKNOWN_STORAGE,
                       f'no storage {short_repr(hello.storage)} is served here')
     open_channels = sum(
         service.channels.channels for service in server.services.values())
     if open_channels >= MOST_CHANNELS:
-        raise Refused(wire.TOO_MANY,
+        raise Unwelcome(wire.TOO_MANY,
                       f'{open_channels} channels are open, that is the limit')
     return server.services[hello.storage]
 
@@ -202,7 +202,7 @@ class Channel(asyncio.Protocol):
 
     def _begin_patience(self):
         if self._patience is None:
-            self._patience = self._loop.call_later(PATIENCE, self.abort)
+            self._patience = self._loop.call_later(FRAME_WITHIN, self.abort)
 
     def _end_patience(self):
         if self._patience is not None:

@@ -41,7 +41,7 @@ from . import decoding
 from . import liveness
 from . import quiet
 from .accounts import Account
-from .channel import Refused
+from .channel import Unwelcome
 from .door import CLIENT
 from .door import Full
 from .frames import LONG
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
     def _become_channel(self, hello):
         try:
             self._successor = self.session.server.open_channel(self, hello)
-        except Refused as refusal:
+        except Unwelcome as refusal:
             self._write(wire.refused(*refusal.args))
             self.close()
         else:

@@ -24,8 +24,8 @@ Left to others: whether it is a call, and of what (calls).
 
 import functools
 
-from .. import plainpickle
-from ..plainpickle import Unreadable
+from ..format import plainpickle
+from ..format.plainpickle import Unreadable
 
 # What `register` needs, and some more.
 FEW_STEPS = 64

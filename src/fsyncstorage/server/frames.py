@@ -6,7 +6,7 @@ after it has registered; but all frames above `LONG` that are under way share
 alone may be longer.  Whoever has room has it for `TURN` seconds, and longer
 only while nobody waits for it.
 
-For every frame there is patience for `PATIENCE` seconds, and again as long as
+For every frame there is patience for `PER_FRAME` seconds, and again as long as
 `PROGRESS` bytes have come in the time before.
 """
 
@@ -16,7 +16,7 @@ LONG = 1 << 16
 ROOM = 256 << 20
 TURN = 60
 
-PATIENCE = 10
+PER_FRAME = 10
 PROGRESS = 1 << 16
 
 
@@ -93,7 +93,7 @@ class Patience:
         """So many bytes, of a frame that is not whole."""
         self._came += size
         if self._timer is None:
-            self._timer = self._loop.call_later(PATIENCE, self._look)
+            self._timer = self._loop.call_later(PER_FRAME, self._look)
 
     def _look(self):
         self._timer = None

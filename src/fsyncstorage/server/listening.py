@@ -36,7 +36,7 @@ AT_ONCE = 32
 # Seconds until the next try, when the system has no descriptor left.
 PAUSE = 0.1
 # Seconds that a peer has until it has registered.
-PATIENCE = 10
+REGISTER_WITHIN = 10
 
 # A first byte, and its protocol: a frame that is no longer than those of
 # newcomers may be, or a handshake.
@@ -170,7 +170,7 @@ class Newcomer:
         #: Has it been sent the announcement?
         self.greeted = listener.ssl_context is None
         #: By then it has to be registered.
-        self.deadline = self._loop.time() + PATIENCE
+        self.deadline = self._loop.time() + REGISTER_WITHIN
         self._patience = self._loop.call_at(self.deadline, self.abort)
         listener.newcomers.add(self)
 

@@ -26,7 +26,7 @@ import sys
 
 import ZEO.runzeo
 
-from . import exposure
+from . import reachable
 from .server import Server
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Runner(ZEO.runzeo.ZEOServer):
     def _warn_of_strangers(self):
         listening = [each.getsockname()
                      for each in self.server.acceptor.sockets]
-        for host, port, *_ in exposure.open_to_others(
+        for host, port, *_ in reachable.open_to_others(
                 listening, self.options.ssl):
             logger.warning(
                 'listening on %s port %s without client certificates:'

@@ -12,7 +12,7 @@ from ZEO.StorageServer import StorageServer
 from .. import wire
 from .accounts import Accounts
 from .channel import Channel
-from .channel import Refused
+from .channel import Unwelcome
 from .channel import admit
 from .connection import Connection
 from .connection import Traffic
@@ -73,7 +73,7 @@ class Server(StorageServer):
         try:
             self.door.stay(connection, CHANNEL, channel)
         except Full:
-            raise Refused(wire.TOO_MANY, 'no descriptors are left') from None
+            raise Unwelcome(wire.TOO_MANY, 'no descriptors are left') from None
         self.connections.add(channel)
         self.connections.discard(connection)
         return channel

@@ -25,7 +25,7 @@ import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
-from ..durability import DEFAULT_READER_THREADS
+from ..commit.policies import DEFAULT_READER_THREADS
 from . import quiet
 from .channel import Figures
 from .committer import Committer

@@ -30,9 +30,9 @@ from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 
 from .. import datafile
-from .. import extension
 from .. import wire
-from ..blobs import UPLOAD
+from ..commit.blobs import UPLOAD
+from ..format import extension
 from . import answers
 from . import quiet
 from .ballot import Ballot

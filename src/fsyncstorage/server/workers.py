@@ -18,7 +18,7 @@ import threading
 from .accounts import ENOUGH
 
 # Seconds for a job under way when all is closed.
-PATIENCE = 1
+END_WITHIN = 1
 # Jobs that are handed out for each thread: the one under way, and the next.
 AT_HAND = 2
 
@@ -122,7 +122,7 @@ class Workers:
                     self._jobs.get_nowait()
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(END_WITHIN)
 
 
 class Line:

@@ -57,9 +57,10 @@ code of users under it, I2); `_writing` (a close waits for it); then `_lock`
 with none of these held.  The mutexes of turns, reserve and sequencer are
 leaves.
 
-Left to others: the transaction (transaction), its records (records), who has
-which object (commit.locks), the pipeline's states (pipeline), syncing and
-making visible (commit.sequencer), opening, closing and reading (storage).
+Left to others: the transaction (transaction), its records (records), the end
+of the file (appending), who has which object (commit.locks), the pipeline's
+states (pipeline), syncing and making visible (commit.sequencer), opening,
+closing and reading (storage).
 """
 
 import contextlib
@@ -70,15 +71,11 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
 
-from .. import blobs
+from ..commit import blobs
+from ..commit.pipeline import PUBLISHED
+from ..commit.pipeline import Commit
 from ..errors import Occupied
-from ..errors import OutcomeUnknown
-from ..errors import WritingStopped
-from ..pipeline import PUBLISHED
-from ..pipeline import Commit
-from ..reading import View
-from .records import Records
-from .transaction import STATUS_OFFSET
+from .appending import Appending
 from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -104,7 +101,7 @@ class AsyncFinish:
         self.publish = publish
 
 
-class Commits(Records):
+class Commits(Appending):
 
     _closed_because = 'is closed'
     #: How many transactions had no room for a seal.
@@ -138,15 +135,6 @@ class Commits(Records):
         if self._checksums and not under_way.sealed:
             self._unsealable += 1
         self._begun[under_way.key] = under_way
-
-    def _refuse_unless_later(self, tid):
-        last = self._sequencer.pipeline.appended.tid
-        if tid <= last:
-            raise StorageTransactionError(
-                f'the transaction id {tid.hex()} is not later'
-                f' than {last.hex()}, the last one. (Where the ids of a'
-                ' database do not rise, move its files, not its'
-                ' transactions)')
 
     def _is_closed(self):
         return ValueError(f'{self._file_name} {self._closed_because}')
@@ -285,42 +273,6 @@ class Commits(Records):
     def _prepare_blobs(self, under_way):
         under_way.blobs.prepare(self.durability.policy.name != 'none')
 
-    # The file; the append lock is held
-
-    def _new_tid(self, under_way):
-        tid = under_way.given_tid
-        if tid is None:
-            tid = self._last_given = self._tids.next(self._last_given)
-        else:
-            self._refuse_unless_later(tid)
-        return tid
-
-    def _write(self, under_way, tid, counts):
-        """At the end of the file."""
-        file = self._file
-        if under_way.keeps_file or under_way.file is not file:
-            for record in under_way.records:
-                record.previous = self._positions.get(record.oid, 0)
-        self._has_tail = True
-        under_way.write(
-            file, tid, self._pos, self._sequencer.pipeline.durable.end,
-            counts)
-
-    def _leave_no_tail(self):
-        """What was written and not appended is cut off again."""
-        if not self._has_tail or self._closed:
-            return
-        self._cut_back_to = self._pos
-        try:
-            self._file.truncate(self._pos)
-        except OSError as error:
-            # What stays there could be taken for a transaction.
-            self._sequencer.stop_writing(
-                f'the file could not be cut back to {self._pos} ({error})')
-        else:
-            self._reserve.renew()
-        self._has_tail = False
-
     # Abort
 
     def tpc_abort(self, transaction):
@@ -442,24 +394,6 @@ class Commits(Records):
                 self._write_status(commit)
             self._append(under_way, commit)
 
-    def _name_blobs(self, under_way, commit):
-        with self._lock:  # a pack removes empty directories under it
-            keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
-        if commit.blobs is not None:
-            commit.blobs.add(keys)
-
-    def _append(self, under_way, commit):
-        """The transaction becomes part of the file."""
-        try:
-            self._advance(under_way, commit)
-        except WritingStopped as error:
-            raise OutcomeUnknown(
-                f'{error}. Whether this transaction was kept is known'
-                ' then') from error
-        except BaseException:  # interrupted: too late to go back
-            self._advance(under_way, commit)
-            raise
-
     def _commit(self, under_way, tid, start, f):
         """What the pipeline needs to know of the transaction."""
         policy = self.durability.policy
@@ -496,53 +430,6 @@ class Commits(Records):
             self._cut_back_to = -1
         return self._checksums and (
             not sealed or self._cut_back_to >= 0)
-
-    def _advance(self, under_way, commit):
-        """It is appended.  May be called again when interrupted.
-
-        The index goes first: what is published must be found.  A checkpoint
-        takes index and position under the lock, and what it takes must be in
-        the pipeline: else it would not be synced before the index counts.
-        """
-        with self._lock:
-            if self._checkpoints.snapshot is not None:
-                self._checkpoints.snapshot.about_to_change(under_way.places)
-            for oid, place in under_way.places.items():
-                self._positions[oid] = place
-            self._pos = commit.end
-            self._last_given = commit.tid  # it may be of the future
-            self._has_tail = False
-            if commit.blobs is None and under_way.blobs:  # `none`
-                self._unsynced_blobs.add(under_way.blob_keys)
-            under_way.blobs = None  # `_end` would take them back
-            self._sequencer.append(commit)
-        if commit.end >= self._checkpoints.due:
-            self._checkpoints.wake()
-
-    def _write_status(self, commit):
-        self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
-
-    def _sync_batch(self, batch):
-        """The sequencer's sync: these commits, and all before them.
-
-        What a sync has made durable has its blobs, whatever the policy.
-        """
-        if self.blob_dir:
-            self._unsynced_blobs.sync(self._spare)
-        unfinished = []
-        for commit in batch:
-            if commit.status_last:
-                unfinished.append(commit)
-                if commit.blobs:
-                    commit.blobs.sync(self._spare)
-        if unfinished:
-            self._file.sync()
-            for commit in unfinished:
-                self._write_status(commit)
-        self._file.sync()
-
-    def _show(self, point):
-        self._view = View(self._file, self._positions, point.end, point.tid)
 
     def own_publishing(self, notify):
         """For an event loop: from now on, it publishes.

@@ -3,8 +3,8 @@
 FsyncStorage is no FileStorage, and keeps what programs read of one, or set.
 Most are simply ours, too: `_file`, `_lock`, `_commit_lock` (what a `packer` is
 given, see ZODB.FileStorage.interfaces), `_file_name`, `_pos` (tools that look
-at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.
-The rest is here.  Each has its reason, and a test in tests/test_ecosystem.py.
+at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.  The rest is
+here.  Each has its reason, and a test in tests/storage/test_ecosystem.py.
 """
 
 from persistent.TimeStamp import TimeStamp

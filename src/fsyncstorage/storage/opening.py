@@ -25,15 +25,15 @@ from ZODB.fsIndex import fsIndex
 from ZODB.utils import newTid
 from ZODB.utils import z64
 
-from .. import blobs
 from .. import datafile
-from .. import index
-from .. import leftovers
-from .. import recovery
-from .. import scan
-from .. import swap
-from ..reading import ViewIterator
-from ..source import Source
+from ..commit import blobs
+from ..format import index
+from ..format import scan
+from ..format.view import ViewIterator
+from ..format.window import Window
+from ..pack import swap
+from . import leftovers
+from . import recovery
 
 logger = logging.getLogger(__name__)
 # Monitoring looks for some lines where FileStorage has them.
@@ -198,9 +198,9 @@ def trusted_index(file):
 def _trusted_by_stock(file, loaded):
     """What an index without a checksum knows, if the last transaction that
     changed anything is as it says: stock believes it then."""
-    source = Source.of_file(file.fileno())
+    window = Window.of_file(file.fileno())
     try:
-        tid = _last_tid_if_known(source, loaded)
+        tid = _last_tid_if_known(window, loaded)
     except (EOFError, scan.Damage):
         tid = None
     if tid is None:
@@ -210,14 +210,14 @@ def _trusted_by_stock(file, loaded):
     return recovery.Recovered(loaded.index, loaded.position, tid)
 
 
-def _last_tid_if_known(source, loaded):
+def _last_tid_if_known(window, loaded):
     """None: the index contradicts the file."""
     end, tid = loaded.position, None
     while end > scan.FIRST:
-        begin = end - 8 - int.from_bytes(_exactly(source, end - 8, 8), 'big')
+        begin = end - 8 - int.from_bytes(_exactly(window, end - 8, 8), 'big')
         if begin < scan.FIRST:
             break
-        transaction = scan.read_transaction(source, begin)
+        transaction = scan.read_transaction(window, begin)
         if transaction.end != end:
             break
         tid = tid or transaction.tid
@@ -230,8 +230,8 @@ def _last_tid_if_known(source, loaded):
     return None
 
 
-def _exactly(source, position, length):
-    data = source.read(position, length)
+def _exactly(window, position, length):
+    data = window.read(position, length)
     if len(data) < length:
         raise EOFError
     return data

@@ -32,14 +32,14 @@ from ZODB.POSException import UndoError
 from ZODB.POSException import Unsupported
 from ZODB.utils import mktemp
 
-from .. import blobrecord
-from .. import conflicts
 from .. import datafile
 from ..errors import Unpublished
-from ..reading import View
-from ..reading import check_oid
-from ..reading import pread_cached
-from ..reading import read_header
+from ..format import blobrecord
+from ..format.view import View
+from ..format.view import check_oid
+from ..format.view import pread_cached
+from ..format.view import read_header
+from . import conflicts
 from . import undo
 from .transaction import Record
 
@@ -426,7 +426,7 @@ class Records:
         if self._distrusts_records:
             try:
                 self._check_records(oid, oldSerial, newpickle, committedData)
-            except conflicts.Refused as reason:
+            except conflicts.Untrusted as reason:
                 raise ConflictError(
                     oid=oid, serials=(committedSerial, oldSerial),
                     data=newpickle) from reason

@@ -5,13 +5,13 @@ files.  Here is what is called from outside: how it is opened and closed, what
 readers call, and maintenance.  A reader takes the current `View` and needs no
 lock.
 
-Left to others: commits (commits, records), look-ups (reading), what is found
+Left to others: commits (commits, records), look-ups (view), what is found
 at open (opening, recovery), what a crash left (leftovers), the index file
 (checkpoints, index), packs (packing, swap), and what other programs know of
 the inside of a FileStorage (ecosystem).
 
 What is used of stock's inside was read from ZODB 6.4;
-tests/test_stock_hooks.py fails when it moves.
+tests/upstream/test_stock_hooks.py fails when it moves.
 """
 
 import collections
@@ -37,25 +37,25 @@ from ZODB.POSException import POSKeyError
 from zope.interface import alsoProvides
 from zope.interface import implementer
 
-from .. import blobs
 from .. import datafile
-from .. import durability as policies
 from .. import forks
-from .. import leftovers
-from .. import packing
-from ..checkpoints import Checkpoints
+from ..commit import blobs
+from ..commit import policies
+from ..commit.pipeline import Point
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
+from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
-from ..index import Positions
-from ..pipeline import Point
-from ..reading import CachedView
-from ..scan import FIRST
-from ..spare import Spare
-from ..unsynced import Mark
+from ..format.index import Positions
+from ..format.scan import FIRST
+from ..format.view import CachedView
+from ..pack import packing
+from . import leftovers
 from . import opening
+from .checkpoints import Checkpoints
 from .commits import Commits
+from .crashmark import Mark
 from .ecosystem import Ecosystem
 from .tids import Tids
 from .transaction import Transaction

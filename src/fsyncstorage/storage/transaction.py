@@ -41,7 +41,7 @@ from ZODB.POSException import StorageError
 from ZODB.utils import as_bytes
 
 from .. import forks
-from .. import seal
+from ..format import seal
 
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20

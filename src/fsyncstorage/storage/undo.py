@@ -26,8 +26,8 @@ from ZODB.POSException import UndoError
 from ZODB.utils import u64
 from ZODB.utils import z64
 
-from ..reading import read_header
-from ..scan import FIRST
+from ..format.scan import FIRST
+from ..format.view import read_header
 
 _header = struct.Struct(TRANS_HDR)
 

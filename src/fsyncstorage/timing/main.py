@@ -6,13 +6,13 @@ wrong, 130 interrupted.  Errors are one line.
 
 import sys
 
-from . import arguments
-from . import session
-from .blobs import command as blobs
-from .commits import command as commits
-from .disk import command as disk
-from .reports import command as report
-from .zeo import command as zeo
+from .blobs import commandline as blobs
+from .commits import commandline as commits
+from .disk import commandline as disk
+from .options import arguments
+from .reports import commandline as report
+from .running import session
+from .zeo import commandline as zeo
 
 COMMANDS = (disk, commits, zeo, blobs, report)
 

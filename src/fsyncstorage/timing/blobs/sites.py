@@ -7,12 +7,12 @@ directory of the server.  A storage without a server is for one process alone.
 
 import dataclasses
 
-from .. import contestants
-from ..servers import zeo
+from ..options import contestants
+from ..servers import zeosites
 
 
-def _served(name, /, ways=zeo.CACHE, **more):
-    return dataclasses.replace(zeo.CONTESTANTS[name], ways=ways, **more)
+def _served(name, /, ways=zeosites.CACHE, **more):
+    return dataclasses.replace(zeosites.CONTESTANTS[name], ways=ways, **more)
 
 
 def _direct(name, summary):
@@ -23,7 +23,7 @@ def _direct(name, summary):
 CONTESTANTS = {contestant.name: contestant for contestant in (
     _served('zeo'),
     _served(
-        'zeo', zeo.NO_CACHE, name='zeo:shared',
+        'zeo', zeosites.NO_CACHE, name='zeo:shared',
         summary='the same, clients share the directory of the server'),
     _served('fsync-client'),
     _served('fsync-client:zeo'),

@@ -19,9 +19,9 @@ import os
 
 from ZODB.blob import Blob
 
-from .. import crew
-from .. import population
-from ..campaign import Race
+from ..running import crew
+from ..running import population
+from ..running.campaign import Race
 
 READS, WRITE = ('cold', 'cached', 'direct'), 'write'
 
@@ -31,7 +31,7 @@ VOLUME, QUICK_VOLUME = 150 << 20, 15 << 20
 LEAST_REQUESTS = 3
 
 #: A file is read in pieces, as who sends it on would.
-PIECE = 1 << 18
+READ_SIZE = 1 << 18
 
 FIGURES = 'per_second', 'bytes_per_second', 'p50_seconds'
 
@@ -116,7 +116,7 @@ def _read_whole(manager, blob, size):
 
 def read_file(blob):
     """Return how many bytes it has."""
-    buffer = bytearray(PIECE)
+    buffer = bytearray(READ_SIZE)
     total = 0
     with blob.open() as file:
         while length := file.readinto(buffer):

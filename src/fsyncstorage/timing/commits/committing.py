@@ -25,10 +25,10 @@ from BTrees.IIBTree import IIBTree
 from ZODB.POSException import ConflictError
 from ZODB.utils import maxtid
 
-from .. import crew
-from .. import latency
-from .. import population
-from ..campaign import Race
+from ..running import crew
+from ..running import latency
+from ..running import population
+from ..running.campaign import Race
 
 #: While loads are timed.
 COMMITTERS = 4

@@ -13,8 +13,8 @@ import typing
 
 from fsyncstorage.datafile import disk
 
-from .. import crew
-from ..campaign import Race
+from ..running import crew
+from ..running.campaign import Race
 
 #: About what a small commit writes.
 RECORD = b'x' * 1000

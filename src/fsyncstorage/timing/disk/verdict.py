@@ -7,13 +7,13 @@ cannot.
 
 import dataclasses
 
-from fsyncstorage.durability import POLICIES
+from fsyncstorage.commit.policies import POLICIES
 
-from .. import statistics
-from ..tables import mark
-from ..wording import count
-from ..wording import duration
-from ..wording import number
+from ..results import estimates
+from ..results.tables import mark
+from ..results.wording import count
+from ..results.wording import duration
+from ..results.wording import number
 
 #: Of one sync, in seconds: nothing that keeps data is faster than this,
 NO_DISK = 20e-6
@@ -130,10 +130,10 @@ def _of_group_commit(figures):
 
 
 def _share(figures, policy, of, committers):
-    ratio = statistics.ratio(
+    ratio = estimates.ratio(
         figures.commits[policy][committers], figures.commits[of][committers])
     return f'{mark(ratio)}{ratio["of_medians"]:.0%}'
 
 
 def _rate(figures, policy, committers):
-    return statistics.median(figures.commits[policy][committers].values())
+    return estimates.median(figures.commits[policy][committers].values())

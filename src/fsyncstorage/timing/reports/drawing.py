@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator
 from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullFormatter
 
-from ..wording import number
+from ..results.wording import number
 from . import pictures
 
 #: Of a picture; the height is what it needs.

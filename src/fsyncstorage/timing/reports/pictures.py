@@ -9,14 +9,14 @@ differ in more make a picture each.
 import dataclasses
 import typing
 
-from .. import document as documents
-from .. import quiet
-from .. import statistics
-from .. import tables
-from ..questions import QUESTIONS
-from ..questions import Question
-from ..questions import conditions
-from ..wording import duration
+from ..results import document as documents
+from ..results import estimates
+from ..results import quiet
+from ..results import tables
+from ..results.questions import QUESTIONS
+from ..results.questions import Question
+from ..results.questions import conditions
+from ..results.wording import duration
 
 
 class Point(typing.NamedTuple):
@@ -120,7 +120,7 @@ def _points(document, question, figure, races, contestant):
             settings = document['races'][race]['settings']
             yield Point(settings.get(question.setting, 0), *(
                 value * question.scale
-                for value in statistics.spread(values).values()))
+                for value in estimates.spread(values).values()))
 
 
 def _footer(document):

@@ -15,9 +15,9 @@ import time
 
 import ZODB.event
 
-from .. import latency
-from .. import loops
-from .. import supervisor
+from ..running import latency
+from ..running import loops
+from ..running import supervisor
 from . import served
 
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import typing
 
-from .. import supervisor
+from ..running import supervisor
 
 #: Standard error of the program, in the directory of the server; and the log
 #: that it may write there.

@@ -16,9 +16,9 @@ import time
 
 from ZODB.utils import z64
 
-from .. import crew
-from ..campaign import Race
-from . import wire
+from ..running import crew
+from ..running.campaign import Race
+from . import zeowire
 
 
 def race(**settings):
@@ -88,11 +88,11 @@ class Client:
         self.durations = []
         self.invalidations = 0
         self.tids_not_rising = 0
-        self._inbox = wire.Inbox()
+        self._inbox = zeowire.Inbox()
         self._answer = None
         self._tid = z64
         self._serial = z64
-        self._finish = wire.finish()
+        self._finish = zeowire.finish()
         self.socket = _connected(address)
         try:
             self._register()
@@ -102,19 +102,19 @@ class Client:
 
     def _register(self):
         handshake, = self._inbox.add(self._read())
-        if handshake != wire.HANDSHAKE:
+        if handshake != zeowire.HANDSHAKE:
             raise ConnectionError(f'the server speaks {handshake!r}')
-        self.socket.sendall(wire.frame(handshake))
+        self.socket.sendall(zeowire.frame(handshake))
         self._tid = self.call('register', '1', False)
         oid, = self.call('new_oids', 1)
-        self._vote = wire.Vote(oid)
+        self._vote = zeowire.Vote(oid)
 
     def close(self):
         self.socket.close()
 
     def call(self, name, *arguments):
         """Call a method of the server, and wait for the answer."""
-        self.socket.sendall(wire.call(wire.CALL, name, *arguments))
+        self.socket.sendall(zeowire.call(zeowire.CALL, name, *arguments))
         self._answer = None
         while self._answer is None:
             self.receive()
@@ -129,7 +129,7 @@ class Client:
         """Take what has come; true when the commit is done."""
         done = False
         for message in self._inbox.add(self._read()):
-            message_id, flags, name, arguments = wire.read(message)
+            message_id, flags, name, arguments = zeowire.read(message)
             if name == 'invalidateTransaction':
                 self.invalidations += 1
                 self._see(arguments[0])
@@ -141,15 +141,15 @@ class Client:
         return done
 
     def _replied(self, message_id, result):
-        if message_id == wire.VOTE:
+        if message_id == zeowire.VOTE:
             self.socket.sendall(self._finish)
-        elif message_id == wire.FINISH:
+        elif message_id == zeowire.FINISH:
             self.durations.append(time.perf_counter() - self._began)
             self._see(result)
             self._serial = result
         else:
             self._answer = [result]
-        return message_id == wire.FINISH
+        return message_id == zeowire.FINISH
 
     def _see(self, tid):
         if tid <= self._tid:

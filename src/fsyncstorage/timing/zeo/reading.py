@@ -20,9 +20,9 @@ import time
 import typing
 from statistics import fmean
 
-from .. import crew
-from .. import population
-from ..campaign import Race
+from ..running import crew
+from ..running import population
+from ..running.campaign import Race
 from .writing import writer
 
 #: Read by each client, as far as they fill transactions.

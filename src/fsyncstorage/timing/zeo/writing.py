@@ -7,9 +7,9 @@ first transaction, which opens what is opened only then, does not count.
 import itertools
 from statistics import fmean
 
-from .. import crew
-from .. import population
-from ..campaign import Race
+from ..running import crew
+from ..running import population
+from ..running.campaign import Race
 
 
 def race(**settings):

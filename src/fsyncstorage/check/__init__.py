@@ -1,0 +1,12 @@
+"""`fsync-check`: reads a Data.fs, and says what is damaged.
+
+- commandline   options, the report in words, exit codes
+- salvage       copies what is sound into a new file
+- verify        what is checked
+- laterseals    what later seals vouch for
+- findings      what was found
+"""
+
+from .commandline import main
+
+__all__ = ['main']

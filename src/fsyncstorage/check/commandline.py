@@ -1,0 +1,445 @@
+"""The command line of `fsync-check`.
+
+Exit codes: 0 no damage, 1 damage, 2 the check could not be made (or what was
+asked for beside it), 130 interrupted.  Errors are one line.
+
+Left to others: the checks (verify), what is saved (salvage).
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import stat
+import sys
+
+import zc.lockfile
+from persistent.TimeStamp import TimeStamp
+from rich.console import Console
+from rich.progress import BarColumn
+from rich.progress import Progress
+from rich.progress import TaskProgressColumn
+from rich.progress import TextColumn
+from rich.progress import TimeRemainingColumn
+from ZODB.blob import FilesystemHelper
+
+from .. import datafile
+from ..errors import DiskError
+from ..format import index
+from ..format import seal
+from ..format.window import Window
+from ..storage import leftovers
+from ..storage.recovery import DamagedFile
+from . import findings
+from . import salvage
+from . import verify
+
+DESCRIPTION = """\
+Check a Data.fs: structure, seals, pointers, and the pickle of every current
+record.  It may be open elsewhere, and be written meanwhile; nothing is locked
+and nothing is changed, unless you ask for it.
+"""
+
+EPILOG = """\
+exit status: 0 no damage; 1 damage; 2 the check could not be made.
+"""
+
+STAGES = {
+    'transactions': 'reading transactions',
+    'objects': 'walking pickles',
+    'salvage': 'copying what is sound',
+}
+
+
+class CannotRun(Exception):
+    """What was asked for cannot be done; the message says why."""
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Without the usage, which is longer than the error that it hides."""
+
+    def error(self, message):
+        self.exit(2, f'{self.prog}: {message} (--help explains)\n')
+
+
+def main(argv=None):
+    arguments = parser()
+    options = arguments.parse_args(argv)
+    if options.index and options.repair_index:
+        arguments.error('--index compares the index that --repair-index'
+                        ' replaces; ask for one of them')
+    try:
+        return run(options)
+    except (CannotRun, DiskError) as error:
+        message = str(error)
+    except OSError as error:
+        message = f'{error.filename or options.path}: {error.strerror}'
+    except KeyboardInterrupt:
+        return 130
+    print(f'fsync-check: {printable(message)}', file=sys.stderr)
+    return 2
+
+
+def parser():
+    made = OneLineParser(
+        prog='fsync-check', description=DESCRIPTION, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument('path', metavar='DATA.FS', help='the file to check')
+    made.add_argument(
+        '--blobs', metavar='DIR',
+        help='check that each blob record has its file in this blob'
+             ' directory, and look for files without a record')
+    made.add_argument(
+        '--index', action='store_true',
+        help='compare the index file with the data')
+    made.add_argument(
+        '--refs', action='store_true',
+        help='references to objects that do not exist count as damage')
+    made.add_argument(
+        '--json', action='store_true',
+        help='write the report as JSON to standard output')
+    repairs = made.add_mutually_exclusive_group()
+    repairs.add_argument(
+        '--repair-index', action='store_true',
+        help='write a new index from the data; nobody may have the file open'
+             ' for writing')
+    repairs.add_argument(
+        '--salvage', metavar='OUT',
+        help='copy all that is sound into this new file, and list what is'
+             ' left out')
+    return made
+
+
+def run(options):
+    lock = contextlib.nullcontext()
+    if options.repair_index:
+        lock = contextlib.closing(lock_for_writing(options.path))
+    with lock, contextlib.closing(opened(options.path)) as file:
+        check = Check(options, file)
+        with progress_bar(check.window.end) as tell:
+            check.verify(tell)
+            if options.salvage:
+                check.salvage(tell)
+        if options.repair_index:
+            check.repair_index()
+    if options.json:
+        json.dump(check.as_dict(), sys.stdout, indent=1)
+        print()
+    else:
+        for line in check.lines():
+            print(printable(line))
+    return 1 if check.is_damaged() else 0
+
+
+def opened(path):
+    """The file, if it is one."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = 'a directory' if stat.S_ISDIR(mode) else 'no regular file'
+        raise CannotRun(f'{path} is {kind}; the path of a Data.fs is needed')
+    return datafile.open_existing(path, read_only=True)
+
+
+def lock_for_writing(path):
+    """The lock that whoever writes the file holds."""
+    os.stat(path)  # leave no lock beside a file that is not there
+    try:
+        return zc.lockfile.LockFile(path + '.lock')
+    except zc.lockfile.LockError:
+        with open(path + '.lock') as lock_file:
+            holder = lock_file.read(20).strip() or '(unknown)'
+        raise CannotRun(
+            f'{path} is open for writing in process {holder}; stop it before'
+            ' the index is repaired') from None
+
+
+def refuse_taken_names(target, source):
+    """A salvage writes a new file, removes none, and is not removed itself."""
+    if os.path.lexists(target):
+        raise CannotRun(
+            f'{target} is there already; --salvage writes a new file')
+    for suffix in leftovers.GONE_AFTER_OPEN:
+        if os.path.lexists(target + suffix):
+            raise CannotRun(
+                f'{target}{suffix} is there already; it would be removed when'
+                f' {target} is opened')
+        if os.path.abspath(target) == os.path.abspath(source + suffix):
+            raise CannotRun(
+                f'{target} would be removed when {source} is opened; give it'
+                ' another name')
+
+
+@contextlib.contextmanager
+def progress_bar(size):
+    """A function to tell how far we are: on a terminal, it shows a bar."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn('{task.description}'), BarColumn(bar_width=None),
+        TaskProgressColumn(), TimeRemainingColumn(), console=console,
+        auto_refresh=False, transient=True, expand=True,
+        disable=not console.is_terminal)
+    task = bar.add_task('', total=size)
+    step = size // 200
+    shown = None, 0
+
+    def tell(stage, position):
+        nonlocal shown
+        if shown[0] != stage or abs(position - shown[1]) > step:
+            if shown[0] != stage:
+                bar.reset(task, description=STAGES[stage])
+            bar.update(task, completed=position, refresh=True)
+            shown = stage, position
+
+    with bar:
+        yield tell
+
+
+class Check:
+    """One run: what was asked for, and what came of it."""
+
+    def __init__(self, options, file):
+        self.options = options
+        self.file = file
+        self.index_path = options.path + '.index'
+        # An index never knows more than the data that was there before it.
+        if options.index:
+            self.stored_index = self.load_index()
+        self.window = Window.of_file(file.fileno())
+        self.salvaged = None
+        self.repaired = False
+        if options.salvage:
+            refuse_taken_names(options.salvage, options.path)
+
+    def is_damaged(self):
+        return any(map(self.counts_as_damage, self.report.counts))
+
+    # What is done
+
+    def verify(self, tell):
+        blob_files = stored = words = problem = None
+        if self.options.blobs:
+            blob_files = self.blob_files()
+        if self.options.index:
+            stored, words, problem = self.stored_index
+        try:
+            self.verification = verify.verify(
+                self.window, blob_files, stored, tell)
+        except verify.NoDataFile as error:
+            raise CannotRun(f'{self.options.path}: {error}') from None
+        self.report = self.verification.report
+        self.report.index = words or problem or self.report.index
+        if problem:
+            self.report.add(verify.INDEX, problem)
+        if blob_files or self.options.index:
+            self.refuse_if_replaced()
+
+    def blob_files(self):
+        path = self.options.blobs
+        if not os.path.isdir(path):
+            raise CannotRun(f'{path} is no directory')
+        try:
+            return FilesystemHelper(path)
+        except KeyError as layout:
+            raise CannotRun(
+                f'{path} has an unknown layout: {layout}') from None
+
+    def load_index(self):
+        """The index to compare, or words, or a problem."""
+        try:
+            stored = index.load(self.index_path)
+        except FileNotFoundError:
+            return None, 'there is none', None
+        except index.Damaged as error:
+            return None, None, str(error)
+        if stored is None:
+            return None, 'of an old release, not compared', None
+        if stored.fingerprint not in (
+                None, index.fingerprint(self.file, stored.position)):
+            return None, None, 'the index belongs to another data file'
+        return stored, None, None
+
+    def refuse_if_replaced(self):
+        """A pack puts another file in the place of the one we read, and
+        removes blobs."""
+        now = os.stat(self.options.path)
+        then = os.fstat(self.file.fileno())
+        if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
+            raise CannotRun(
+                f'{self.options.path} was packed while it was checked; run'
+                ' the check again')
+
+    def salvage(self, tell):
+        try:
+            self.salvaged = salvage.salvage(
+                self.verification, self.options.salvage, tell)
+        except (DamagedFile, zc.lockfile.LockError,
+                salvage.NotWritten) as error:
+            raise CannotRun(str(error)) from None  # in its place or beside it
+
+    def repair_index(self):
+        if self.report.damages:
+            self.repaired = None
+        else:
+            salvage.write_index(
+                self.verification, self.file, self.index_path)
+            self.repaired = True
+
+    # What came of it
+
+    def as_dict(self):
+        report = self.report
+        return {
+            'file': self.options.path,
+            'damaged': self.is_damaged(),
+            'size': report.size,
+            'end': report.end,
+            'tail': report.tail and plain(report.tail._asdict()),
+            'transactions': report.transactions,
+            'records': report.records,
+            'objects': report.objects,
+            'objects_without_data': report.without_data,
+            'first_tid': plain(report.first_tid),
+            'last_tid': plain(report.last_tid),
+            'seals': {verdict: report.seals[verdict] for verdict in (
+                seal.SOUND, seal.ABSENT, seal.MOVED)},
+            'pickles_walked': report.walked,
+            'wrapped': report.wrapped,
+            'opaque': report.opaque,
+            'blobs': report.blobs,
+            'index': report.index,
+            'index_repaired': self.repaired,
+            'problem_counts': report.counts,
+            'problems': [plain(problem._asdict()) | {
+                'damage': self.counts_as_damage(problem.kind)}
+                for problem in report.problems],
+            'salvage': self.salvaged and {
+                'file': self.options.salvage,
+                **vars(self.salvaged),
+                'left_out': [plain(left_out._asdict())
+                             for left_out in self.salvaged.left_out]},
+        }
+
+    def counts_as_damage(self, kind):
+        return kind not in findings.WARNINGS or (
+            self.options.refs and kind == verify.DANGLING)
+
+    def lines(self):
+        """The report for people."""
+        yield from self.summary()
+        for title, damage in ('Damage', True), ('Warnings', False):
+            problems = [problem for problem in self.report.problems
+                        if self.counts_as_damage(problem.kind) is damage]
+            if problems:
+                yield f'{title}:'
+                yield from map(described, problems)
+        left = sum(self.report.counts.values()) - len(self.report.problems)
+        if left:
+            yield f'  and {left:,} more, not listed'
+        if self.salvaged:
+            yield from self.salvage_lines()
+        if self.options.repair_index:
+            yield ('A new index was written.' if self.repaired else
+                   'No index was written: the data is damaged.')
+        yield 'DAMAGED.' if self.is_damaged() else 'No damage found.'
+
+    def summary(self):
+        report = self.report
+        yield f'{self.options.path}: {report.size:,} bytes'
+        rows = {
+            'transactions': f'{report.transactions:,}; {self.seal_words()}',
+            'first': moment(report.first_tid),
+            'last': moment(report.last_tid),
+            'records': f'{report.records:,} of {report.objects:,} objects,'
+                       f' {report.without_data:,} of them deleted',
+            'pickles': self.pickle_words(),
+            'blobs': self.blob_words(),
+            'index': report.index,
+            'tail': self.tail_words(),
+        }
+        for name, words in rows.items():
+            if words:
+                yield f'  {name:13}{words}'
+
+    def seal_words(self):
+        seals = self.report.seals
+        return (f'seals: {seals[seal.SOUND]:,} sound,'
+                f' {seals[seal.ABSENT]:,} absent, {seals[seal.MOVED]:,} moved')
+
+    def pickle_words(self):
+        report = self.report
+        words = f'{report.walked:,} current records walked'
+        if report.opaque:
+            words += (f', {report.opaque:,} not: their storage wrapper keeps'
+                      ' them unreadable')
+        if report.wrapped:
+            words += '; wrapped: ' + ', '.join(
+                f'{count:,} as {marks}'
+                for marks, count in report.wrapped.items())
+        return words
+
+    def blob_words(self):
+        blobs = self.report.blobs
+        if blobs is None:
+            return None
+        counts = self.report.counts
+        words = (f'{blobs["records"]:,} records,'
+                 f' {counts[verify.BLOB]:,} without a file; ')
+        if self.verification.damaged:
+            return (words + 'no look for files without a record: the data is'
+                    ' damaged')
+        return (words + f'{blobs["files"]:,} files,'
+                f' {counts[verify.ORPHAN]:,} without a record')
+
+    def tail_words(self):
+        tail = self.report.tail
+        if tail is None:
+            return None
+        return (f'{tail.length:,} bytes from {tail.position} on are not part'
+                f' of the database ({tail.reason}{named(tail.tid)}): they are'
+                ' being written, or the torn tail of a crash')
+
+    def salvage_lines(self):
+        salvaged = self.salvaged
+        yield (f'Salvaged into {self.options.salvage}:'
+               f' {salvaged.transactions:,} transactions,'
+               f' {salvaged.records:,} records. Left out:'
+               f' {salvaged.transactions_left_out:,} transactions, and'
+               f' {salvaged.records_left_out:,} records of others')
+        for left_out in salvaged.left_out:
+            oids = ' '.join(oid.hex() for oid in left_out.oids) or 'unknown'
+            yield (f'  at {left_out.position}{named(left_out.tid)}:'
+                   f' {left_out.reason}; oids: {oids}')
+
+
+def plain(value):
+    """For JSON."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def printable(line):
+    """What comes from a file cannot tell a terminal what to do."""
+    return ''.join(
+        each if each.isprintable() else each.encode('unicode_escape').decode()
+        for each in line)
+
+
+def described(problem):
+    place = '' if problem.position is None else f'at {problem.position}'
+    oid = '' if problem.oid is None else f', oid {problem.oid.hex()}'
+    return f'  {place}{named(problem.tid)}{oid}: {problem.reason}'
+
+
+def named(tid):
+    return '' if tid is None else f', tid {tid.hex()}'
+
+
+def moment(tid):
+    return tid and f'{TimeStamp(tid)}{named(tid)}'
+
+
+if __name__ == '__main__':
+    sys.exit(main())

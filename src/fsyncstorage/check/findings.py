@@ -1,0 +1,75 @@
+"""What a check found: figures and problems, for people and programs to read.
+
+Left to others: finding it (verify), words and exit codes (commandline).
+"""
+
+import typing
+from collections import Counter
+
+from ..format import scan
+
+# Kinds of damage.
+MAGIC = 'magic'
+TRANSACTION = 'transaction'
+POINTER = 'pointer'
+LOST = 'lost'           # what a record needs lies in a damaged transaction
+PICKLE = 'pickle'
+BLOB = 'blob'
+INDEX = 'index'
+# Kinds of warnings.
+DANGLING = 'dangling'
+ORPHAN = 'orphan'
+ODD = 'odd'
+UNREAD = 'unread'       # to walk this pickle would take too much
+WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
+
+# Problems of one kind that are listed; the others are counted.
+MOST_LISTED = 1000
+
+
+class Problem(typing.NamedTuple):
+    kind: str
+    reason: str
+    position: int | None = None
+    tid: bytes | None = None
+    oid: bytes | None = None
+
+
+class Tail(typing.NamedTuple):
+    """The end of the file that is not, or not yet, part of the database."""
+    position: int
+    length: int
+    tid: bytes | None
+    reason: str
+
+
+class Report:
+    """Everything that was found, for people and programs to read."""
+
+    def __init__(self, size):
+        self.size = size
+        self.end = scan.FIRST           # of what is part of the database
+        self.tail = None
+        self.transactions = 0
+        self.records = 0
+        self.objects = 0
+        self.without_data = 0           # objects deleted, or never created
+        self.first_tid = self.last_tid = None
+        self.seals = Counter()          # verdicts
+        self.wrapped = Counter()        # current records, by their marks
+        self.opaque = 0                 # of them, those that nobody can read
+        self.walked = 0
+        self.blobs = None               # Counter, if they were checked
+        self.index = None               # words, if it was checked
+        self.problems = []
+        self.counts = Counter()         # problems, by kind
+
+    def add(self, kind, reason, position=None, tid=None, oid=None):
+        self.counts[kind] += 1
+        if self.counts[kind] <= MOST_LISTED:
+            self.problems.append(Problem(kind, reason, position, tid, oid))
+
+    @property
+    def damages(self):
+        return sum(count for kind, count in self.counts.items()
+                   if kind not in WARNINGS)

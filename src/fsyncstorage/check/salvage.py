@@ -1,0 +1,261 @@
+"""What can be saved of a Data.fs: a new index, or a copy of all that is sound.
+
+Both go by what a `Verification` found.
+
+A copy has every sound transaction, with its tid, status, user, description and
+extension.  Where a record points back to the data of an earlier one, so does
+that of the copy: else a small file that was made for it would fill the disk.
+What cannot be copied is left out and listed.  Memory does not grow with the
+file, except for what is pointed back to.
+
+The copy is always a new file: it has its name from the begin, and if it cannot
+be finished, it is removed.
+
+Blob files are not copied: they belong to oids and tids, which stay.
+"""
+
+import contextlib
+import itertools
+import os
+import re
+import typing
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.utils import z64
+
+from .. import datafile
+from ..format import index
+from ..format import scan
+from ..format import seal
+from ..format.window import Window
+from ..storage import FsyncStorage
+
+# What is left out is listed up to this number, and counted.
+MOST_LISTED = 10_000
+# So many oids are listed in all.  A file can be made that looks as if it had
+# one in each ten bytes.
+MOST_OIDS = 1_000_000
+
+# From the oid in the header of a record to the position of its transaction.
+_OID_TO_POSITION = 24
+
+
+def write_index(verification, file, path):
+    """Put an index of the data in `file` in the place of the one at `path`."""
+    temporary = path + '.index_tmp'
+    file.sync()  # an index never knows more than the disk
+    index.save_unchanging(
+        temporary, verification.report.end, verification.index, file)
+    datafile.disk.replace(temporary, path)
+    datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))
+
+
+class LeftOut(typing.NamedTuple):
+    """A transaction that is not in the copy, or some of its records."""
+    position: int
+    tid: bytes | None
+    oids: list
+    reason: str
+
+
+class Salvaged:
+
+    def __init__(self):
+        self.transactions = 0
+        self.records = 0
+        self.left_out = []
+        self.transactions_left_out = 0
+        self.records_left_out = 0       # of transactions that are in the copy
+
+    def leave_out(self, position, tid, oids, reason):
+        if len(self.left_out) < MOST_LISTED:
+            self.left_out.append(LeftOut(position, tid, oids, reason))
+
+
+# Files that a storage makes beside its data file.
+_BESIDE = '', '.index', '.index.index_tmp', '.lock', '.unsynced'
+
+
+class NotWritten(Exception):
+    """The copy could not be written, and nothing is left of it."""
+
+
+def salvage(verification, path, tell=lambda *_: None):
+    """Copy what is sound into a new file at `path`: a `Salvaged`.
+
+    FileExistsError if something has that name.  If the copy fails, there is
+    no such file.
+    """
+    new = [path + suffix for suffix in _BESIDE
+           if not os.path.lexists(path + suffix)]
+    # Even if others take the name at this moment, theirs is not overwritten.
+    os.close(os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    try:
+        with contextlib.closing(_Target(path, durability='none')) as storage:
+            copy = _Copy(verification, storage)
+            copy.run(tell)
+            storage.make_durable()
+    except BaseException as error:
+        for each in new:
+            datafile.remove_if_there(each)
+        if isinstance(error, OSError):
+            raise NotWritten(
+                f'{path}: {error.strerror or error}; no copy was made'
+            ) from error
+        raise
+    return copy.salvaged
+
+
+class _Target(FsyncStorage):
+    """A storage whose `restore` takes for `prev_txn` where the data are.
+
+    To look for it would read all the transactions in between, each time.
+    """
+
+    _refuses_last_oids = False  # what is in the file was accepted once
+
+    def _place_of_same(self, place, oid, data):
+        return place or 0
+
+    def last_record(self, transaction):
+        """The one that was restored last."""
+        return self._under_way(transaction).records[-1]
+
+    def make_durable(self):
+        """Closing does that, too, and does not say when it fails."""
+        self._sequencer.drain()
+        self._sequencer.sync_to(self._pos)
+
+
+class _Copy:
+
+    def __init__(self, verification, storage):
+        self.verification = verification
+        self.window = Window(
+            verification.window.pread, verification.report.end)
+        self.storage = storage
+        self.salvaged = Salvaged()
+        self.tid = z64
+        # Where the data are in the copy that others point to.
+        self.places = {}
+        # In the transaction that is copied: the records that have them.
+        self.new_records = {}
+        # Data that others point to, and whose own record is left out.  Those
+        # of different records are different parts of the file.
+        self.room = verification.window.end
+        self.oids_to_list = MOST_OIDS
+        self.doubtful = None
+
+    def run(self, tell):
+        for found in scan.walk(self.window):
+            tell('salvage', found.position)
+            if not isinstance(found, scan.Damage):
+                self.copy_in_order(found)
+            elif found.sound_records is None:
+                self.leave_out(found, self.oids_of(found), found.reason)
+            else:
+                self.copy_in_order(found.sound_records)
+        if self.doubtful:
+            self.copy(self.doubtful)
+
+    def copy_in_order(self, transaction):
+        """One whose tid is doubtful waits for the next one, which tells.
+
+        A wrong tid that is too late would keep out all that is behind it.
+        """
+        doubtful, self.doubtful = self.doubtful, None
+        if doubtful and self.tid < transaction.tid <= doubtful.tid:
+            self.leave_out(
+                doubtful, [record.oid for record in doubtful.records],
+                'no record has its tid, which is later than the next one')
+        elif doubtful:
+            self.copy(doubtful)
+        if self.is_doubtful(transaction):
+            self.doubtful = transaction
+        else:
+            self.copy(transaction)
+
+    @staticmethod
+    def is_doubtful(transaction):
+        """Does nothing in the transaction bear its tid out?"""
+        return (transaction.seal != seal.SOUND and bool(transaction.records)
+                and all(record.tid != transaction.tid
+                        for record in transaction.records))
+
+    def leave_out(self, found, oids, reason):
+        self.salvaged.transactions_left_out += 1
+        oids = list(itertools.islice(oids, self.oids_to_list))
+        self.oids_to_list -= len(oids)
+        self.salvaged.leave_out(found.position, found.tid, oids, reason)
+
+    def copy(self, transaction):
+        if transaction.status == b'u':
+            return  # undone: no storage shows it
+        if transaction.tid <= self.tid:
+            self.leave_out(
+                transaction, [record.oid for record in transaction.records],
+                'its tid is not later than that of the one before')
+            return
+        self.tid = transaction.tid
+        self.new_records = {}
+        metadata = TransactionMetaData(
+            transaction.user, transaction.description, transaction.extension)
+        status = 'p' if transaction.status == b'p' else ' '
+        self.storage.tpc_begin(metadata, transaction.tid, status)
+        try:
+            for record in transaction.records:
+                self.copy_record(record, transaction, metadata)
+            self.storage.tpc_vote(metadata)
+            self.storage.tpc_finish(metadata)
+        except BaseException:
+            self.storage.tpc_abort(metadata)
+            raise
+        # Not earlier: a record points back to another transaction.
+        self.places.update((position, record.place)
+                           for position, record in self.new_records.items())
+        self.salvaged.transactions += 1
+
+    def copy_record(self, record, transaction, metadata):
+        try:
+            holder = self.verification.holder(record)
+            place = holder and self.places.get(holder.position)
+            data = None if place else self.data(record, holder)
+        except (LookupError, ValueError) as reason:
+            self.salvaged.records_left_out += 1
+            self.salvaged.leave_out(
+                record.position, transaction.tid, [record.oid], str(reason))
+            return
+        self.storage.restore(
+            record.oid, record.tid, data, '', place, metadata)
+        self.salvaged.records += 1
+        if data and holder.position in self.verification.shared:
+            self.new_records[holder.position] = (
+                self.storage.last_record(metadata))
+
+    def data(self, record, holder):
+        """ValueError if it cannot be that somebody wrote so much."""
+        if holder is None:
+            return None
+        if holder is not record:
+            self.room -= holder.length
+            if self.room < 0:
+                raise ValueError(
+                    'its back pointer leads to the data of others')
+        return self.window.read(
+            holder.position + scan.RECORD_HEADER, holder.length)
+
+    def oids_of(self, damage):
+        """Of all that still looks like a record of that transaction."""
+        begin = damage.position.to_bytes(8, 'big') + b'\0\0'
+        # Not one byte further: there may be as many of these as transactions.
+        damaged = Window(self.window.pread, damage.end)
+        for at, _ in scan.matches(
+                damaged, re.compile(re.escape(begin)),
+                damage.position + scan.HEADER + _OID_TO_POSITION):
+            try:
+                record = scan.record_at(damaged, at - _OID_TO_POSITION)
+            except EOFError:
+                break  # it ends in that record
+            if record.previous < damage.position and record.end < damage.end:
+                yield record.oid

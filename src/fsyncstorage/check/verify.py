@@ -1,0 +1,485 @@
+"""What is wrong with a Data.fs: the checks behind `fsync-check`.
+
+`verify` reads the file twice: transaction by transaction, with their seals and
+pointers; then the current record of each object, whose pickles are walked
+without importing a class.  Beside that it can hold blob files and an index
+against the data.
+
+It takes no lock and changes nothing.  The file may be written meanwhile: it is
+checked up to the size that it had in the beginning, and a transaction there
+that is not finished is no damage.
+
+Damage, or not:
+
+- *Damage* is what was written once and cannot be read any more, or contradicts
+  itself.
+- A *warning* is what some program did that it should not have done.
+- The *tail* is what a power cut leaves, or what is being written right now.
+  If something behind it shows that it was on disk already, it is damage.
+
+Whatever the file says, the time is proportional to its size.  What could lead
+to the same bytes again and again is bounded: what is read of pickles has a
+budget (a record can be compressed, and many can point to the same data);
+chains of back pointers are remembered; the seals behind damage are sought
+once.  Memory: an index, one record, and what is remembered of records that are
+damaged, that have a blob or a back pointer.
+
+Left to others: what was found (findings), words and exit codes (commandline),
+what a pickle refers to (references) in its wrappers (wrapped), repairs
+(salvage).
+"""
+
+import array
+import bisect
+import contextlib
+import itertools
+import os
+import zlib
+from collections import Counter
+
+from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.fsIndex import fsIndex
+
+from ..format import scan
+from ..format import seal
+from ..format.blobrecord import FRONT
+from ..format.blobrecord import is_of_blob
+from ..format.references import references
+from ..format.wrapped import Budget
+from ..format.wrapped import TooMuch
+from ..format.wrapped import unwrap
+from .findings import BLOB
+from .findings import DANGLING
+from .findings import INDEX
+from .findings import LOST
+from .findings import MAGIC
+from .findings import ODD
+from .findings import ORPHAN
+from .findings import PICKLE
+from .findings import POINTER
+from .findings import TRANSACTION
+from .findings import UNREAD
+from .findings import Report
+from .findings import Tail
+from .laterseals import LaterSeals
+
+# Of an error in a pickle, which may quote all of it.
+LONGEST_REASON = 200
+# A chain of back pointers is followed over so many steps, before what it leads
+# to is remembered.
+STEPS = 16
+# Positions that are sorted at a time, to read them in order.
+SORTED_AT_A_TIME = 1_000_000
+
+
+class NoDataFile(Exception):
+    """This is no Data.fs, and nothing can be said about it."""
+
+
+class Ranges:
+    """Parts of the file, added in rising order."""
+
+    def __init__(self):
+        self._starts = []
+        self._ends = []
+
+    def add(self, start, end):
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def __contains__(self, position):
+        at = bisect.bisect_right(self._starts, position)
+        return at > 0 and position < self._ends[at - 1]
+
+    def __bool__(self):
+        return bool(self._starts)
+
+
+def verify(window, blob_files=None, stored=None, tell=lambda *_: None):
+    """The `Verification` of a file: its report, its index, what is damaged.
+
+    `blob_files` is a FilesystemHelper, `stored` an index with `position` and
+    `index`; `tell(stage, position)` is called all the time.
+    """
+    verification = Verification(window, blob_files, stored, tell)
+    verification.check_magic()
+    verification.read_transactions()
+    verification.walk_pickles()
+    verification.find_orphans()
+    return verification
+
+
+class Verification:
+
+    def __init__(self, window, blob_files, stored, tell):
+        self.window = window
+        self.report = Report(window.end)
+        self.index = fsIndex()
+        self.damaged = Ranges()
+        self.without_data = set()
+        self.later_seals = None
+        self.budget = Budget(window.end)
+        self.led_to = {}                # what long chains of pointers led to
+        self.shared = set()             # positions of data pointed to
+        self.blob_files = blob_files
+        self.blobs = set()              # oid and tid of blob records
+        self.blob_data = set()          # positions of those with data
+        if blob_files is not None:
+            self.report.blobs = Counter()
+        self.stored = stored
+        self.tell = tell
+
+    # Transactions
+
+    def check_magic(self):
+        magic = self.window.read(0, scan.FIRST)
+        if len(magic) < scan.FIRST:
+            raise NoDataFile(
+                f'it has {len(magic)} bytes, and no Data.fs is that short. A'
+                ' power cut while one is created or packed can leave this: do'
+                ' not open it, look for a .old beside it or a backup')
+        if magic == b'FS21':
+            raise NoDataFile(
+                'it was written under Python 2 (it begins with FS21); convert'
+                ' it with zodbupdate first')
+        if magic != FILESTORAGE_MAGIC:
+            expected = FILESTORAGE_MAGIC.decode()
+            try:
+                scan.read_transaction(self.window, scan.FIRST)
+            except scan.Damage:
+                raise NoDataFile(
+                    f'it is no Data.fs: it does not begin with {expected}'
+                ) from None
+            self.report.add(
+                MAGIC, f'the file begins with {magic!r}, not with {expected}',
+                position=0)
+
+    def read_transactions(self):
+        for found in scan.walk(self.window):
+            self.compare_index(found.position)
+            self.tell('transactions', found.position)
+            if isinstance(found, scan.Damage):
+                if self.is_tail(found):
+                    self.note_tail(found)
+                    break
+                self.note_damage(found)
+            else:
+                self.report.seals[found.seal] += 1
+                self.note_transaction(found)
+            self.report.end = found.end
+        self.compare_index(self.report.end)
+        self.refuse_other_index()
+        self.report.objects = len(self.index)
+        self.report.without_data = len(self.without_data)
+
+    def is_tail(self, damage):
+        """Is this where the database ends, for now?"""
+        if self.later_seals is None:
+            self.later_seals = LaterSeals(self.window, damage.position + 1)
+        durable = self.later_seals.durable(damage.position)
+        if damage.kind == scan.UNFINISHED:
+            # Several can be unfinished at a time, and a power cut can finish
+            # a later one only.  But a seal knows what was on disk before it,
+            # and without seals, no transaction is begun behind such a one.
+            return ((durable is None or durable <= damage.position)
+                    and not self.is_finished_without_seal(damage.end))
+        if damage.kind == scan.SHORT or self.is_without_header(damage):
+            return damage.end == self.window.end and durable is None
+        return False
+
+    def is_finished_without_seal(self, position):
+        try:
+            found = scan.read_transaction(self.window, position)
+        except scan.Damage:
+            return False
+        return found.seal != seal.SOUND
+
+    def is_without_header(self, damage):
+        """The header of a large transaction is written last."""
+        return damage.tid is not None and not any(
+            self.window.read(damage.position, scan.HEADER))
+
+    def note_tail(self, damage):
+        length = self.window.end - damage.position
+        reason = damage.reason
+        if self.is_without_header(damage):
+            reason = (f'{length} zero bytes'
+                      if self.is_zero(damage.position)
+                      else 'its header is not written')
+        self.report.tail = Tail(damage.position, length, damage.tid, reason)
+
+    def is_zero(self, position):
+        return not any(
+            any(piece)
+            for piece in self.window.pieces(position, self.window.end))
+
+    def note_damage(self, damage):
+        reason = damage.reason
+        if damage.kind == scan.UNFINISHED:
+            reason += ', and finished ones are behind it'
+        if damage.end == self.window.end and damage.transaction is None:
+            reason += (
+                '; behind it, up to the end of the file, no transaction can be'
+                ' read. If the last thing that happened was a crash, this may'
+                ' be its torn tail')
+        self.report.add(TRANSACTION, reason, damage.position, damage.tid)
+        whole = damage.sound_records
+        if whole is None:
+            self.damaged.add(damage.position, damage.end)
+        else:
+            self.note_transaction(whole)
+
+    def note_transaction(self, transaction):
+        report, get = self.report, self.index.get
+        report.transactions += 1
+        report.records += len(transaction.records)
+        report.last_tid = transaction.tid
+        if report.first_tid is None:
+            report.first_tid = transaction.tid
+        positions = {}
+        for record in transaction.records:
+            oid, tid, previous, position, length, _ = record
+            if previous != get(oid, 0):
+                self.note_previous(transaction, record)
+            if tid != transaction.tid:
+                self.report.add(
+                    ODD, f'a record has the tid of another transaction'
+                    f' ({tid.hex()})', position, transaction.tid, oid)
+            if self.without_data:
+                self.without_data.discard(oid)
+            if not length:
+                self.follow_back(transaction, record)
+            if self.blob_files is not None:
+                self.check_blob(record)
+            positions[oid] = position
+        self.index.update(positions)
+
+    # Pointers
+
+    def note_previous(self, transaction, record):
+        """The previous pointer does not lead to the previous record."""
+        if record.previous in self.damaged:
+            kind, reason = LOST, (
+                f'its previous revision, at {record.previous}, is in a damaged'
+                ' transaction')
+        elif record.previous:
+            kind, reason = POINTER, (
+                f'its previous pointer leads to {record.previous}, and the'
+                f' previous record is at {self.index.get(record.oid, 0)}')
+        elif transaction.status == b'p':
+            return  # a pack keeps a revision for the sake of back pointers
+        else:
+            kind, reason = ODD, 'it does not point to its previous record'
+        self.report.add(
+            kind, reason, record.position, transaction.tid, record.oid)
+
+    def follow_back(self, transaction, record):
+        kind = POINTER
+        try:
+            holder = self.holder(record)
+        except LookupError as lost:
+            kind, reason = LOST, str(lost)
+        except ValueError as wrong:
+            reason = str(wrong)
+        else:
+            if holder is None:
+                self.without_data.add(record.oid)
+            else:
+                self.shared.add(holder.position)
+            return
+        self.report.add(
+            kind, reason, record.position, transaction.tid, record.oid)
+
+    def holder(self, record):
+        """The record that has the data of this one, or None.
+
+        LookupError if they are lost, ValueError if a pointer is wrong.
+        """
+        if record.length:
+            return record
+        if record.position in self.led_to:
+            found = self.led_to[record.position]
+        else:
+            found, steps = self.follow(record)
+            if steps >= STEPS:
+                self.led_to[record.position] = found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def follow(self, record):
+        """Where the pointers lead: a record, None or an error; how far."""
+        steps = 0
+        try:
+            for target in itertools.chain(
+                    [record], scan.backward(self.window, record)):
+                if target.back in self.damaged:
+                    return LookupError(
+                        f'its data, at {target.back}, is in a damaged'
+                        ' transaction'), steps
+                if target.position in self.led_to:
+                    return self.led_to[target.position], steps
+                steps += 1
+        except ValueError as wrong:
+            return wrong.with_traceback(None), steps
+        return (target if target.length else None), steps
+
+    def content(self, holder):
+        """Marks and pickles, see `unwrap`."""
+        self.budget.spend(holder.length)
+        return unwrap(self.window.read(
+            holder.position + scan.RECORD_HEADER, holder.length), self.budget)
+
+    # Pickles
+
+    def walk_pickles(self):
+        for position in self.current_positions():
+            self.tell('objects', position)
+            record = scan.record_at(self.window, position)
+            try:
+                holder = self.holder(record)
+            except (LookupError, ValueError):
+                continue  # that was noted with its transaction
+            if holder is not None:
+                self.walk_pickle(record, holder)
+
+    def current_positions(self):
+        """In rising order, as long as they are not too many."""
+        positions = self.index.itervalues()
+        while some := array.array(
+                'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
+            yield from sorted(some)
+
+    def walk_pickle(self, record, holder):
+        try:
+            marks, data = self.content(holder)
+            if marks:
+                self.report.wrapped[marks] += 1
+            if data is None:
+                self.report.opaque += 1
+                return
+            oids = references(data)
+        except TooMuch as reason:
+            self.report.add(
+                UNREAD, f'its pickle was not walked: {reason}',
+                record.position, record.tid, record.oid)
+            return
+        except (ValueError, zlib.error) as error:
+            said = f'{error}'[:LONGEST_REASON]
+            self.report.add(
+                PICKLE, f'its pickle cannot be read ({said})',
+                record.position, record.tid, record.oid)
+            return
+        self.report.walked += 1
+        for oid in oids:
+            if oid not in self.index or oid in self.without_data:
+                self.report.add(
+                    DANGLING, 'it refers to an object that is not there:'
+                    f' {oid.hex()}', record.position, record.tid, record.oid)
+
+    # Blobs
+
+    def check_blob(self, record):
+        if self.has_blob(record):
+            self.blobs.add(record.oid + record.tid)
+            self.report.blobs['records'] += 1
+            path = self.blob_files.getBlobFilename(record.oid, record.tid)
+            if not os.path.exists(path):
+                self.report.add(
+                    BLOB, f'its blob file is missing: {path}',
+                    record.position, record.tid, record.oid)
+
+    def has_blob(self, record):
+        """If its pickles can be read.  If not, and it is a current one, that
+        is noted elsewhere."""
+        if not record.length:  # what it leads to was asked before
+            with contextlib.suppress(LookupError, ValueError):
+                holder = self.holder(record)
+                return holder and holder.position in self.blob_data
+            return False
+        front = self.window.read(
+            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
+        if is_of_blob(front):
+            self.blob_data.add(record.position)
+            return True
+        return False
+
+    def find_orphans(self):
+        """Blob files without a record.
+
+        Behind damage, nobody knows which they are.
+        """
+        if self.blob_files is None or self.damaged:
+            return
+        for oid, directory in self.blob_files.listOIDs():
+            paths = {}
+            for name in os.listdir(directory):
+                path = os.path.join(directory, name)
+                tid = self.tid_of_blob_file(path)
+                if tid is not None:
+                    self.report.blobs['files'] += 1
+                    if not self.may_have_record(oid, tid):
+                        paths[tid] = path
+            if paths and self.report.opaque:
+                self.leave_those_with_records(oid, paths)
+            for tid, path in paths.items():
+                self.report.add(
+                    ORPHAN, f'a blob file without a record: {path}',
+                    tid=tid, oid=oid)
+
+    def tid_of_blob_file(self, path):
+        try:
+            return self.blob_files.splitBlobFilename(path)[1]
+        except ValueError:
+            return None
+
+    def may_have_record(self, oid, tid):
+        if oid + tid in self.blobs:
+            return True
+        # Or is it of a transaction that is not finished?
+        return self.report.last_tid is None or tid > self.report.last_tid
+
+    def leave_those_with_records(self, oid, paths):
+        """Nobody knows whether a record that cannot be read has a blob."""
+        position = self.index.get(oid, 0)
+        record = position and scan.record_at(self.window, position)
+        while record:
+            paths.pop(record.tid, None)
+            record = record.previous and scan.earlier_record(
+                self.window, record, record.previous)
+
+    # The index
+
+    def compare_index(self, position):
+        """We know all that is before that position: is it as stored?"""
+        if (self.stored is None or self.report.index is not None
+                or self.stored.position != position):
+            return
+        if self.damaged:
+            self.report.index = 'not compared: the data is damaged'
+            return
+        ours, theirs = self.index, self.stored.index
+        first, count = None, 0
+        for oid in itertools.chain(
+                (oid for oid, at in theirs.iteritems() if ours.get(oid) != at),
+                (oid for oid in ours if oid not in theirs)):
+            first = first or oid
+            count += 1
+        if count:
+            self.wrong_index(
+                f'{count:,} entries are not as in the data', first)
+        else:
+            self.report.index = (
+                f'{len(theirs):,} entries as in the data before {position}')
+
+    def refuse_other_index(self):
+        if self.stored is not None and self.report.index is None:
+            self.wrong_index(
+                f'it ends at {self.stored.position}, where no transaction'
+                ' ends')
+
+    def wrong_index(self, reason, oid=None):
+        self.report.index = reason
+        self.report.add(
+            INDEX, f'the index does not belong to the data: {reason}',
+            self.stored.position, oid=oid)

@@ -1,0 +1,225 @@
+"""The blob cache of a client: blob files on a local disk, within a limit.
+
+It promises that a path which it hands out is that of a complete blob; and that
+all files together take no more than the limit, plus the one blob that each
+thread is reading, however many processes use the directory.
+
+The limit comes first.  So a path may be gone when it is opened: `open` loads
+the blob again then, under the same name.  What was used last goes last, and
+what is leased after that.  Of what does not fit at all (a guest), a process
+keeps the last one that it handed out the path of, until it opens and closes
+it, or loads another.
+
+One process or thread downloads a blob, the others wait for it: they wait for
+the lock of its part, and then look again.
+
+What is where: `cachedirectory`; what there is and what has to go: `books`;
+how a blob comes: `download`, and who reads it before it is there: `arriving`.
+Where it comes from is for the storage to say.
+"""
+
+import contextlib
+import io
+import logging
+import math
+import os
+import tempfile
+
+from ZODB.blob import BlobFile
+from ZODB.blob import rename_or_copy_blob
+
+from . import filelocks
+from . import ledger
+from .arriving import Arrivals
+from .books import Books
+from .cachedirectory import MODE
+from .cachedirectory import CacheDirectory
+from .download import Download
+from .download import DownloadFailed
+from .download import Interrupted
+from .guests import open_guest
+
+logger = logging.getLogger(__name__)
+
+#: How often a download is begun, or gone on with.
+TRIES = 5
+
+
+class BlobCache:
+
+    # A guest whose path was handed out.
+    _held = None
+
+    def __init__(self, directory, limit, fetch, fill='commit', mode=MODE):
+        """
+        :param limit: bytes; None: no limit.
+        :param fetch: called as `fetch(oid, serial, download)`; it writes the
+            blob to a Download.  It raises Interrupted when it may be called
+            again, to go on.
+        :param fill: ``commit``: what this client commits goes into the cache.
+        :param mode: of a file in the cache: who may read it, and go there.
+        """
+        self._limit = math.inf if limit is None else limit
+        self._fetch = fetch
+        self._fill = fill
+        self._directory = CacheDirectory(directory, mode)
+        self._directory.make()
+        self._books = Books(self._directory, self._limit)
+        self._arrivals = Arrivals(
+            self._directory, self._books, self._transfer)
+        self.temporary_directory = self._directory.temporary
+
+    def close(self):
+        """Nothing can be fetched any more."""
+        self._arrivals.close()
+        self._let_go()
+        self._books.close()
+
+    # Reading
+
+    def load(self, oid, serial):
+        """The path of the file."""
+        name = self._directory.name(oid, serial)
+        path = self._directory.blob(name)
+        while True:
+            try:
+                self._use(name)
+                return path
+            except FileNotFoundError:
+                self._get(oid, serial, name)
+
+    def lease(self, oid, serial, seconds):
+        """The path of the file, leased for so long; None: it is not here."""
+        name = self._directory.name(oid, serial)
+        try:
+            self._use(name, seconds)
+        except FileNotFoundError:
+            return None
+        return self._directory.blob(name)
+
+    def _use(self, name, seconds=0):
+        if self._directory.use(name, seconds) > self._limit:
+            self._hold(name)
+
+    def open(self, oid, serial, blob=None):
+        """The open file; a BlobFile of the blob, if one is given."""
+        name = self._directory.name(oid, serial)
+        while True:
+            try:
+                return self._open(name, blob)
+            except FileNotFoundError:
+                self._get(oid, serial, name)
+
+    def open_arriving(self, oid, serial):
+        """The open file; if it is not here, and not short, an ArrivingFile."""
+        name = self._directory.name(oid, serial)
+        with contextlib.suppress(FileNotFoundError):
+            return self._open(name)
+        return self._arrivals.open(oid, serial, name, self.open)
+
+    def _open(self, name, blob=None):
+        size = self._directory.use(name)
+        if size > self._limit or self._holds(name):
+            return self._open_guest(name, blob)
+        path = self._directory.blob(name)
+        return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
+
+    def _get(self, oid, serial, name):
+        """Download a blob, if nobody else did meanwhile."""
+        part = self._directory.claim_missing(name)
+        if part is not None:
+            with part:
+                download = Download(part, name, self._directory, self._books)
+                with self._downloaded(oid, serial, download):
+                    if download.guest:
+                        self._hold(name)
+
+    @contextlib.contextmanager
+    def _downloaded(self, oid, serial, download):
+        """A guest does not go before the `with` has ended."""
+        with download.given_up_if_it_fails():
+            self._transfer(oid, serial, download)
+            with download.finished():
+                yield
+
+    def _transfer(self, oid, serial, download):
+        for _ in range(TRIES):
+            try:
+                return self._fetch(oid, serial, download)
+            except Interrupted as error:
+                reason = error
+        raise DownloadFailed(
+            f'{download} did not come: the connection to the server was lost'
+            f' {TRIES} times, at last by: {reason}') from reason
+
+    # Guests
+
+    def _holds(self, name):
+        held = self._held
+        return held is not None and held.name == self._directory.blob(name)
+
+    def _hold(self, name):
+        """Keep this guest, in place of the last one."""
+        if not self._holds(name):
+            self._let_go(instead=self._guest(name))
+
+    def _let_go(self, instead=None):
+        held, self._held = self._held, instead
+        if held is not None:
+            held.close()
+
+    def _open_guest(self, name, blob):
+        file = self._guest(name, blob)
+        if self._holds(name):
+            self._let_go()
+        return io.BufferedReader(file) if blob is None else file
+
+    def _guest(self, name, blob=None):
+        return open_guest(
+            self._directory, name, self._books.dismiss_guests, blob)
+
+    # Committing
+
+    def stage(self, path):
+        """Take over a file that is to be committed; return where it is."""
+        fd, staged = tempfile.mkstemp(
+            prefix='staged-', dir=self.temporary_directory)
+        os.close(fd)
+        try:
+            rename_or_copy_blob(path, staged)
+        except BaseException:
+            self.discard(staged)
+            raise
+        return staged
+
+    def commit(self, oid, serial, staged):
+        """It is committed: keep it, or not.  The commit cannot fail now."""
+        try:
+            if self._fill == 'commit':
+                self._keep(self._directory.name(oid, serial), staged)
+        except (OSError, ledger.Error, DownloadFailed) as error:
+            logger.warning('%s: a committed blob is not kept: %s',
+                           self._directory.path, error)
+        self.discard(staged)
+
+    def discard(self, staged):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(staged)
+
+    def _keep(self, name, staged):
+        """As a download that is complete, if nobody else downloads it."""
+        claimed = self._directory.claim(name, wait=False)
+        if claimed is None:
+            return
+        with claimed, filelocks.LockFile(staged, os.O_RDONLY) as part:
+            part.lock()
+            download = Download(part, name, self._directory, self._books)
+            try:
+                if not self._directory.has(name):
+                    download.expect(download.offset)
+                    if not download.guest:
+                        self._directory.replace_part(staged, name)
+                        with download.finished():
+                            pass
+            finally:
+                download.give_up()

@@ -1,0 +1,160 @@
+"""A blob on its way into the cache: what `fetch` writes to.
+
+It promises that room is booked before a byte is written, and that a blob gets
+its name when all of it is there, as many bytes as were announced.
+
+What a process left that was killed is gone on with: a blob never changes, and
+what was written before a kill was written.  (After a power cut this would not
+be so; but no part outlives the next start.)
+
+A stock server does not say how large a blob is.  Then room is booked for what
+is there, and a STEP in advance.
+"""
+
+import contextlib
+import errno
+import os
+
+from transaction.interfaces import TransientError
+from ZODB.POSException import StorageError
+
+from ...wire import LONGEST_BLOB
+
+#: Bytes that are booked at once, where nobody says how many there will be.
+STEP = 1 << 20
+
+DISK_FULL = errno.ENOSPC, errno.EDQUOT
+
+
+class Interrupted(Exception):
+    """The connection was lost, or the like: go on with the same download."""
+
+
+class DownloadFailed(StorageError, TransientError):
+    """A blob could not be loaded; the message says why.
+
+    It may be, next time: nothing is left of this one.
+    """
+
+
+class Download:
+
+    #: It does not fit into the cache (books).
+    guest = False
+
+    #: If it has more bytes, no more than a begin is wanted now.
+    most = LONGEST_BLOB
+
+    def __init__(self, part, name, directory, books):
+        """`part` is an open file, locked for as long as this lasts."""
+        self._part = part
+        self._name = name
+        self._directory = directory
+        self._books = books
+        self._size = self._reserved = self._edition = None
+        self._made_room = False
+        #: Bytes that are there.
+        self.offset = os.fstat(part.fd).st_size
+
+    def __str__(self):
+        return f'the blob {self._name}'
+
+    # What `fetch` calls
+
+    def expect(self, size):
+        """The peer says how many bytes the whole blob has."""
+        if self._size is None and self.offset <= size:
+            self._size = size
+            self._reserve(size)
+        elif self._size != size:
+            raise DownloadFailed(
+                f'{self} has {size} bytes on the server, and'
+                f' {self._size or self.offset} were expected')
+
+    def write(self, piece):
+        piece = memoryview(piece).cast('B')
+        end = self.offset + len(piece)
+        if self._size is None:
+            self._keep_ahead(end)
+        elif end > self._size:
+            raise DownloadFailed(
+                f'{self} goes on after the {self._size} bytes that the server'
+                ' announced')
+        while piece:
+            written = self._with_room(
+                os.pwrite, self._part.fd, piece, self.offset)
+            self.offset += written
+            piece = piece[written:]
+
+    def restart(self):
+        """The peer cannot go on where it was interrupted."""
+        os.truncate(self._part.fd, 0)
+        self.offset = 0
+
+    # What the cache calls
+
+    @property
+    def complete(self):
+        return self._size in (None, self.offset)
+
+    @contextlib.contextmanager
+    def finished(self):
+        """It is complete: give it its name.
+
+        A guest does not go before the `with` has ended.
+        """
+        if not self.complete:
+            raise DownloadFailed(
+                f'{self} ended after {self.offset} of {self._size} bytes')
+        if self._reserved != self.offset:
+            self._reserve(self.offset)
+        with self._with_room(self._directory.keep, self._name):
+            self._with_room(self._directory.complete, self._name)
+            # Not before: who goes on with a part must be able to write to it.
+            os.fchmod(self._part.fd, self._directory.mode)
+            if self._edition != self._books.current_edition():
+                # The walk for the new ones may have been there too early.
+                self._reserve(self.offset)
+            yield
+
+    def give_up(self):
+        """Leave nothing behind."""
+        self._books.give_up(self._name)
+
+    @contextlib.contextmanager
+    def given_up_if_it_fails(self):
+        try:
+            yield
+        except BaseException:
+            self.give_up()
+            raise
+
+    # Room
+
+    def _keep_ahead(self, end):
+        if not self.guest and end > (self._reserved or 0):
+            # What comes in one piece is complete, as a rule.
+            self._reserve(end + STEP if self.offset else end, final=False)
+
+    def _reserve(self, size, final=True):
+        booking = self._with_room(
+            self._books.reserve, self._name, size, final)
+        self.guest = not booking.fits
+        self._edition = booking.edition
+        self._reserved = size
+
+    def _with_room(self, function, *args):
+        """Call it; once more with what is missing, if the disk is full."""
+        try:
+            return function(*args)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            if self._made_room:
+                raise DownloadFailed(
+                    f'there is no room for {self}: the disk of the blob cache'
+                    ' is full. Make room on it, or make blob-cache-size'
+                    ' smaller') from error
+        self._made_room = True
+        self._books.free(max((self._size or 0) - self.offset, STEP))
+        return self._with_room(function, *args)

@@ -1,0 +1,241 @@
+"""A small SQLite database that one process at a time reads and writes.
+
+It promises that `work` has it to itself, in a transaction, and can say which
+*edition* it saw: the database may be lost or damaged, and is made anew then,
+by whoever finds out.  After a fork the child uses a connection of its own.
+
+The others wait in `flock`, which wakes the next one at once; SQLite would let
+them poll.  The lock is a file of its own, and while it is held, a *note* can
+be written there, of what is done outside of the database and cannot be rolled
+back.  Who finds a note knows that its writer failed or died.
+
+All use of sqlite3 is here, but for the statements.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import sqlite3
+import threading
+
+from . import filelocks
+
+logger = logging.getLogger(__name__)
+
+Error = sqlite3.Error
+
+# Connections of a parent process.  SQLite forbids to close them in the child.
+_abandoned: list[sqlite3.Connection] = []
+
+
+class Ledger:
+
+    def __init__(self, directory, version, filling, read_note):
+        """
+        :param version: a number; any other in the file counts as damage.
+        :param filling: called with the connection to an empty database; a
+            context, which ends when this database has its name.
+        :param read_note: called with the database and a note that was left.
+        """
+        self._directory = directory
+        self._version = version
+        self._filling = filling
+        self._read_note = read_note
+        self._mutex = threading.Lock()
+        self._lock = self._db = None
+        self._closed = False
+        #: Which database it is that `work` sees.
+        self.edition = None
+        filelocks.in_child(self)
+
+    def forked(self):
+        self._mutex = threading.Lock()
+        _abandoned.append(self._db)
+        self._lock = self._db = None
+
+    def close(self):
+        with self._mutex:
+            self._closed = True
+            self._disconnect()
+            self._unlock_for_good()
+
+    # One at a time
+
+    def work(self, work):
+        """Call `work` with the database, in a transaction; its result."""
+        with self.locked() as locked:
+            if not locked:
+                raise ValueError(f'{self._directory.path} is closed')
+            return self._settle(work)
+
+    def try_work(self, work):
+        """The same, but not if somebody is to be waited for.
+
+        Such work is never urgent, and who does it by the way is not to fail.
+        It may also be that this thread is at work, when garbage collection
+        closes a file: so even the mutex is only tried.
+        """
+        try:
+            with self.locked(wait=False) as locked:
+                if locked:
+                    self._settle(work)
+        except (OSError, Error) as error:
+            logger.warning('%s: %s', self._directory.books, error)
+
+    @contextlib.contextmanager
+    def locked(self, wait=True):
+        """Yield whether it is, when that is not to take waiting."""
+        if not self._mutex.acquire(blocking=wait):
+            yield False
+            return
+        # What is left to be done without the lock (later).
+        with contextlib.ExitStack() as self._later:
+            self._later.callback(self._mutex.release)
+            try:
+                yield not self._closed and self._lock_in_place(wait)
+            finally:
+                if self._lock is not None:
+                    self._lock.unlock()
+
+    def later(self, context):
+        """Exit this context when the lock is free again."""
+        self._later.enter_context(context)
+
+    def _lock_in_place(self, wait):
+        """The lock may have been removed, with all the rest."""
+        while True:
+            if self._lock is None:
+                self._lock = self._open_lock()
+            locked = self._lock.lock(wait)
+            if not locked or self._lock.is_in_place():
+                return locked
+            self._unlock_for_good()
+
+    def _open_lock(self):
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        try:
+            return filelocks.LockFile(self._directory.lock, flags)
+        except FileNotFoundError:
+            self._directory.make()
+            return filelocks.LockFile(self._directory.lock, flags)
+
+    def _unlock_for_good(self):
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+    def _settle(self, work):
+        try:
+            return self._transact(work)
+        except sqlite3.DatabaseError as error:
+            if 'full' in str(error):
+                raise OSError(errno.ENOSPC, str(error)) from error
+            # SQLite's own code is not told before Python 3.11; but of all
+            # errors, damage alone has no class of its own.
+            if type(error) is not sqlite3.DatabaseError:
+                raise
+            logger.warning('%s is damaged, and made anew: %s',
+                           self._directory.books, error)
+            self.make_anew()
+            return self._transact(work)
+
+    def _transact(self, work):
+        self._connect()
+        db = self._db
+        try:
+            db.execute('BEGIN IMMEDIATE')
+            if note := self._note_left():
+                self._read_note(db, note)
+            result = work(db)
+            db.execute('COMMIT')
+        except BaseException:
+            if db.in_transaction:
+                db.execute('ROLLBACK')
+            raise
+        self._clear_note()
+        return result
+
+    # The database
+
+    def current_edition(self):
+        """Which one there is now.  It may be made anew at any time."""
+        try:
+            return os.stat(self._directory.books).st_ino
+        except FileNotFoundError:
+            return None
+
+    def _connect(self):
+        if self._db is None or self.edition != self.current_edition():
+            self._open()
+            version, = self._db.execute('PRAGMA user_version').fetchone()
+            if version != self._version:
+                self.make_anew()
+
+    def _open(self):
+        self._disconnect()
+        with contextlib.ExitStack() as stack:
+            db = _connection(self._directory.books)
+            stack.callback(db.close)
+            db.execute('PRAGMA journal_mode = WAL')
+            # A power cut may take the last transactions, and no more.
+            db.execute('PRAGMA synchronous = NORMAL')
+            stack.pop_all()
+        self._db = db
+        self.edition = self.current_edition()
+
+    def _disconnect(self):
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def rows(self, query):
+        """As many as can be read of what there was; locked."""
+        found = []
+        try:
+            self._open()
+            found.extend(self._db.execute(query))
+        except sqlite3.DatabaseError as error:
+            logger.warning('%s: %s', self._directory.books, error)
+        return found
+
+    def make_anew(self):
+        """It gets its name when it is complete; locked."""
+        self._disconnect()
+        new = f'{self._directory.books}.new'
+        _remove(new)
+        with contextlib.closing(_connection(new)) as db:
+            db.execute('PRAGMA journal_mode = OFF')
+            db.execute('BEGIN')
+            db.execute(f'PRAGMA user_version = {self._version}')
+            with self._filling(db):
+                db.execute('COMMIT')
+                # What belongs to the old file would damage the new one.
+                for suffix in '-wal', '-shm':
+                    _remove(self._directory.books + suffix)
+                os.replace(new, self._directory.books)
+        self._clear_note()
+        self._open()
+
+    # The note
+
+    def note(self, text):
+        os.write(self._lock.fd, text.encode())
+
+    def _note_left(self):
+        size = os.fstat(self._lock.fd).st_size
+        return os.pread(self._lock.fd, size, 0).decode(errors='replace')
+
+    def _clear_note(self):
+        if os.fstat(self._lock.fd).st_size:
+            os.truncate(self._lock.fd, 0)
+
+
+def _connection(path):
+    return sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False)
+
+
+def _remove(path):
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)

@@ -1,0 +1,285 @@
+"""Blob files that are durable before their transaction counts (I11).
+
+`Stored` has the blob files of one transaction, until it is appended.  Each is
+moved into the blob file system when it is stored, under a name of its own; the
+vote makes its content durable, and the directory that it will be in.  It gets
+its real name, which has the tid in it, when the transaction is about to be
+written; an abort takes back its own files, and no others.  What a process that
+was killed has left, the next opening removes: the names begin as those of
+uploads (leftovers).
+
+`Placed` has the keys of blobs that have their names.  A leader makes these
+names durable before it writes the status of the transaction.  Where nothing is
+promised (`none`), the contents are made durable there, too.
+
+No file is held open: each is opened for its sync, one at a time (spare).
+"""
+
+import os
+import tempfile
+
+from ZODB.blob import LAYOUT_MARKER
+from ZODB.blob import LAYOUTS
+from ZODB.blob import copied
+from ZODB.blob import set_not_writable
+from ZODB.utils import cp
+from ZODB.utils import z64
+
+from .. import datafile
+
+# The name of a file begins so, in `blobs/tmp`, until its transaction is
+# appended: while a server receives it, and while it waits for its real name.
+UPLOAD = 'upload-'
+
+# A blob file is known by its oid and its serial.
+OID = 8
+KEY = 16
+# So many files are synced before the directories that name them: what is
+# remembered of a sync is bounded, however many blobs there are.
+AT_ONCE = 500
+
+
+class Stored:
+
+    def __init__(self, helper, durable_names):
+        self._helper = helper
+        self._temporary = os.path.join(
+            helper.base_dir, os.path.basename(helper.temp_dir))
+        self._durable_names = durable_names
+        #: (oid, serial or None: that of the transaction) -> path
+        self._files = {}
+        self._prepared = set()
+        self._named = []
+
+    def __bool__(self):
+        return bool(self._files)
+
+    def take(self, source, oid, serial=None):
+        """From now on the file is ours."""
+        earlier = self._files.pop((oid, serial), None)
+        if earlier is not None:
+            datafile.remove_if_there(earlier)
+        target = tempfile.mktemp(prefix=UPLOAD, dir=self._temporary)
+        self._files[oid, serial] = target
+        try:
+            datafile.disk.replace(source, target)
+        except OSError:  # from another file system: copy it
+            with open(source, 'rb') as from_file:
+                with datafile.open_new(target) as to_file:
+                    cp(from_file, to_file)
+            os.remove(source)
+            copied('Copied blob file %r to %r.', source, target)
+        set_not_writable(target)
+        # What cannot be opened fails now, not when it is to be synced.
+        datafile.open_existing(target, read_only=True).close()
+
+    def prepare(self, durable):
+        """All that could fail for want of room; `durable`: sync them."""
+        for (oid, _), path in self._files.items():
+            if path not in self._prepared:
+                self._make_directory(
+                    os.path.dirname(self._helper.getBlobFilename(oid, z64)))
+                if durable:
+                    datafile.sync_path(path)
+                self._prepared.add(path)
+
+    def name(self, tid):
+        """Give them their names; return their keys."""
+        keys = bytearray()
+        for (oid, serial), path in self._files.items():
+            serial = serial or tid
+            target = self._helper.getBlobFilename(oid, serial)
+            # A pack may have removed it: it was empty.
+            self._make_directory(os.path.dirname(target))
+            self._named.append(target)
+            datafile.disk.replace(path, target)
+            keys += oid + serial
+        return keys
+
+    def _make_directory(self, path):
+        if not os.path.isdir(path):
+            self._make_directory(os.path.dirname(path))
+            try:
+                datafile.disk.make_directory(path)
+            except FileExistsError:
+                return  # somebody else made it
+            self._durable_names.discard(path)  # after a pack removed it
+
+    def take_back(self):
+        for path in self._named:
+            datafile.remove_if_there(path)
+        for path in self._files.values():
+            datafile.remove_if_there(path)
+
+
+class Placed:
+
+    def __init__(self, helper, durable_names, keys=b'', names_only=False,
+                 removable=False):
+        """`names_only`: their contents are durable.
+
+        `removable`: the transactions count already, and what is gone by the
+        time of the sync was removed, by a pack for example."""
+        self._gone = FileNotFoundError if removable else ()
+        self._names_only = names_only
+        self._path = helper.getBlobFilename
+        self._base = helper.base_dir.rstrip(os.sep)
+        #: Directories whose names are known to be durable; shared by all.
+        self._durable_names = durable_names
+        self._keys = bytearray(keys)
+
+    def __bool__(self):
+        return bool(self._keys)
+
+    def add(self, keys):
+        """Those of a transaction that was acknowledged without them."""
+        self._keys += keys
+
+    def add_if_there(self, oid, serial):
+        """Somebody else placed it; not every object is a blob."""
+        if os.path.exists(self._path(oid, serial)):
+            self._keys += oid + serial
+
+    def sync(self, spare):
+        """Make the files and their names durable, and forget them.
+
+        What is added meanwhile stays for another time.
+        """
+        left = len(self._keys)
+        while left:
+            keys = bytes(self._keys[:min(left, AT_ONCE * KEY)])
+            self._sync(list(self._paths(keys)), spare)
+            del self._keys[:len(keys)]
+            left -= len(keys)
+
+    def _sync(self, paths, spare):
+        directories = set()
+        for path in paths:
+            if not self._names_only:
+                try:
+                    spare.sync_path(path)
+                except self._gone:
+                    continue
+            directories.update(self._names_to_sync(path))
+        # Noted before: what is removed and made anew meanwhile, `put` takes
+        # out again.
+        noted = directories - {os.path.dirname(path) for path in paths}
+        self._durable_names |= noted
+        try:
+            self._sync_directories(directories, spare)
+        except BaseException:
+            self._durable_names -= noted
+            raise
+
+    def _sync_directories(self, directories, spare):
+        for path in sorted(directories, reverse=True):  # inner ones first
+            try:
+                spare.sync_directory(path)
+            except self._gone:
+                continue
+
+    def _paths(self, keys):
+        for start in range(0, len(keys), KEY):
+            key = bytes(keys[start:start + KEY])
+            yield self._path(key[:OID], key[OID:])
+
+    def _names_to_sync(self, path):
+        """The directories that name the file, and each other.
+
+        Whether the name of an object's own directory is durable is not
+        remembered: there are as many as blobs.  Those above it are few.
+        """
+        directory = os.path.dirname(path)
+        yield directory
+        while directory != self._base:
+            directory = os.path.dirname(directory)
+            yield directory
+            if directory in self._durable_names:
+                break
+
+
+def prepare(base):
+    """A blob directory whose layout a power cut cannot take away.
+
+    Stock never syncs the marker: it could be found empty.  So write it before
+    stock looks, and make it durable before there are blobs.  Return the name
+    of the layout.
+    """
+    base = os.path.abspath(base)
+    _make_durably(base)
+    layout = layout_of(base)
+    marker = os.path.join(base, LAYOUT_MARKER)
+    if _said_by(marker) != layout:
+        # Over a torn one: if it were removed before, and no other could be
+        # made, the next opening would take all blobs for `lawn`.
+        with datafile.DataFile(
+                marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as file:
+            file.write(layout.encode())
+            file.truncate()
+            file.sync()
+    datafile.disk.sync_directory(base)
+    datafile.disk.sync_directory(os.path.dirname(base))
+    return layout
+
+
+def _make_durably(path):
+    """A directory, and those that it is in."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        _make_durably(parent)
+        datafile.disk.make_directory(path)
+        datafile.disk.sync_directory(parent)
+
+
+# What a blob directory without blobs may contain, beside hidden names.
+NOT_BLOBS = 'tmp'
+
+
+def layout_of(base):
+    """The layout of a blob directory; changes nothing.
+
+    By its marker; where a power cut has taken what the marker said, or there
+    is none, by what is in the directory.
+    """
+    marker = os.path.join(base, LAYOUT_MARKER)
+    said = _said_by(marker)
+    if said in LAYOUTS:
+        return said
+    if said and not any(layout.startswith(said) for layout in LAYOUTS):
+        raise ValueError(
+            f'{marker} says {said!r}, and there is no such layout of blob'
+            f' directories (only {" and ".join(LAYOUTS)})')
+    return _layout_by_content(base, torn=said is not None)
+
+
+def _said_by(marker):
+    """What the marker says; None if there is none."""
+    try:
+        with open(marker, 'rb') as file:
+            said = file.read(99)
+    except FileNotFoundError:
+        return None
+    return said.strip(b'\0 \t\r\n').decode('latin-1')
+
+
+def _layout_by_content(base, torn):
+    """Stock takes all that has no marker for `lawn`, and so do we.
+
+    A marker that a power cut has torn says only that there was one.
+    """
+    try:
+        names = [name for name in os.listdir(base)
+                 if name != NOT_BLOBS and not name.startswith('.')]
+    except FileNotFoundError:
+        names = []
+    if not names:
+        return 'bushy'
+    if not torn:
+        return 'lawn'
+    for name in names:
+        path = os.path.join(base, name)
+        # Others may be unreadable, like lost+found.
+        if name.startswith('0x') and os.path.isdir(path) and any(
+                inner.endswith('.blob') for inner in os.listdir(path)):
+            return 'lawn'  # the files are one level below
+    return 'bushy'

@@ -1,0 +1,226 @@
+"""A commit's way: appended -> durable -> published.
+
+A pure state machine: no file, no thread, no lock, no clock.  Whoever drives
+it (the sequencer) holds one mutex around every call.  It promises:
+
+- commits become durable and are published in the order of the file, which is
+  the order of their tids (I1);
+- a commit that was promised durable is never published before it is (I4);
+- after a failed sync nothing becomes durable and nothing is appended any more,
+  and every commit that was not published has failed (I7).
+"""
+
+import collections
+import itertools
+import typing
+from collections.abc import Callable
+
+from ..errors import WritingStopped
+
+APPENDED = 'appended'
+DURABLE = 'durable'
+PUBLISHED = 'published'
+FAILED = 'failed'
+
+
+class Point(typing.NamedTuple):
+    """A place between two transactions of the file."""
+
+    end: int    # where the next transaction begins
+    tid: bytes  # of the last transaction before it
+
+
+class Commit:
+    """One transaction between its append and its acknowledgement."""
+
+    __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
+                 'status_last', 'blobs', 'on_publish', 'on_done', 'orphan',
+                 'state', 'error', 'waiters')
+
+    def __init__(self, tid: bytes, start: int, end: int, status: bytes = b' ',
+                 promised: bool = True) -> None:
+        self.tid = tid
+        self.start = start
+        self.end = end
+        self.point = Point(end, tid)
+        #: The byte that makes it count.
+        self.status = status
+        #: Published only when durable.
+        self.promised = promised
+        #: The status byte is written only after a sync of what it makes count.
+        self.status_last = False
+        #: What must be durable before that, too.
+        self.blobs: typing.Any = None
+        #: Called with the tid, in order, when it becomes visible.
+        self.on_publish: Callable[[bytes], object] | None = None
+        #: Called with (tid, error or None) when all is over.
+        self.on_done: (
+            Callable[[bytes, BaseException | None], object] | None) = None
+        #: No thread of its own waits for it.
+        self.orphan = False
+        self.state: str | None = None
+        self.error: Exception | None = None
+        #: Locks to release, one for each thread that waits for this commit.
+        self.waiters: list[typing.Any] = []
+
+    @property
+    def settled(self) -> bool:
+        return self.state in (PUBLISHED, FAILED)
+
+    @property
+    def needs_sync(self) -> bool:
+        return self.promised and self.state is APPENDED
+
+
+class Pipeline:
+
+    def __init__(self, start: Point) -> None:
+        self.appended = self.durable = self.published = start
+        #: Why nothing is appended any more, in words.
+        self.stopped: str | None = None
+        #: A sync failed.
+        self.failed = False
+        # Appended, not settled; in the order of the file.
+        self.queue: collections.deque[Commit] = collections.deque()
+        #: A set, not a number: what an interrupt breaks off is done again.
+        self.needing_sync: set[Commit] = set()
+        self._newest: Commit | None = None
+
+    # What is the state?
+
+    @property
+    def unsynced(self) -> bool:
+        return self.appended.end > self.durable.end
+
+    @property
+    def visible(self) -> Point:
+        """What a reader may see: after a failure only what is durable (I7)."""
+        if self.failed:
+            return min(self.published, self.durable)
+        return self.published
+
+    def find(self, tid: bytes) -> Commit | None:
+        """The commit of that tid, if it is not settled."""
+        for commit in self.queue:
+            if commit.tid == tid:
+                return commit
+        return None
+
+    def stats(self) -> dict[str, object]:
+        return {
+            'last_appended': self.appended.tid,
+            'last_durable': self.durable.tid,
+            'last_published': self.published.tid,
+            'waiting': len(self.queue),
+            'failed': self.failed,
+            'writing_stopped': self.stopped,
+        }
+
+    def refuse_when_stopped(self) -> None:
+        if self.stopped is not None:
+            raise WritingStopped(self.stopped)
+
+    # What happens?
+
+    def append(self, commit: Commit) -> None:
+        """May be called again when an interrupt broke it off."""
+        if self._newest is not commit:
+            if self.stopped is not None:
+                raise WritingStopped(self.stopped)
+            end, tid = self.appended
+            if commit.start != end or commit.tid <= tid:
+                raise AssertionError(
+                    f'commit {commit.point} does not follow {self.appended}')
+            self._newest = commit
+        self.appended = commit.point
+        if commit.state is None:
+            if not self.queue or self.queue[-1] is not commit:
+                self.queue.append(commit)
+            if commit.promised:
+                self.needing_sync.add(commit)
+            commit.state = APPENDED
+
+    def next_batch(self, alone: bool, data_first: bool = False
+                   ) -> tuple[Point, list[Commit]]:
+        """The point to sync to, and the commits that it makes durable.
+
+        `data_first`: what is not durable yet before the first blobs is a
+        batch of its own.  It may be acknowledged already, and shall not wait
+        for them; what is behind them is not acknowledged before they are.
+        """
+        batch: list[Commit] = []
+        before = self.published
+        for commit in self.queue:
+            if commit.state is APPENDED:
+                if data_first and commit.blobs is not None:
+                    if before.end > self.durable.end:
+                        return before, batch
+                    data_first = False
+                batch.append(commit)
+                if alone:
+                    return commit.point, batch
+            before = commit.point
+        return self.appended, batch
+
+    def synced(self, point: Point) -> None:
+        """Everything up to `point` is durable."""
+        if self.failed:
+            return
+        if point.end > self.durable.end:
+            self.durable = point
+        for commit in self.queue:
+            if commit.end > point.end:
+                break
+            if commit.state is APPENDED:
+                self._leave_appended(commit, DURABLE)
+
+    def _leave_appended(self, commit: Commit, state: str) -> None:
+        self.needing_sync.discard(commit)
+        commit.state = state
+
+    def next_to_publish(self) -> Commit | None:
+        """The oldest commit, if it may be published now."""
+        while self.queue:
+            commit = self.queue[0]
+            if not commit.promised or commit.state is DURABLE:
+                return commit
+            if not commit.settled:
+                break
+            self.queue.popleft()  # an interrupt broke off its publishing
+        return None
+
+    def publish(self, commit: Commit) -> None:
+        if self.queue[0] is not commit:
+            raise AssertionError(f'{commit.point} is not next to publish')
+        self.published = commit.point
+        commit.state = PUBLISHED
+        self.queue.popleft()
+
+    def stop(self, reason: str) -> None:
+        """Nothing is appended any more; what was appended goes on."""
+        if self.stopped is None:
+            self.stopped = reason
+
+    def fail(self, reason: str,
+             make_error: Callable[[], Exception]) -> list[Commit]:
+        """A sync failed.  Return the commits that fail with it.
+
+        The first that needed it, and all behind it.  (What needs no sync and
+        stands before them is acknowledged as it was promised.)
+        """
+        self.stop(reason)
+        self.failed = True
+        lost = list(itertools.dropwhile(
+            lambda commit: not commit.needs_sync, self.queue))
+        for commit in lost:
+            commit.error = make_error()
+            if commit.state is APPENDED:
+                self._leave_appended(commit, FAILED)
+            self.queue.remove(commit)
+        return lost
+
+    def rebase(self, point: Point) -> None:
+        """The file was replaced (a pack): nothing may be under way."""
+        if self.queue:
+            raise AssertionError('a file is replaced while commits wait')
+        self.appended = self.durable = self.published = point

@@ -1,0 +1,17 @@
+"""What the bytes of a Data.fs and of its index mean.
+
+From the outside in:
+
+- view          what a reader sees: look-ups as of a transaction
+- index         the index file: written, and believed only if it is right
+- scan          a walk through a file, which finds all damage
+- window        reads a file by positions, for a scan
+- seal          the checksum of a transaction, in its extension
+- extension     the extension of a transaction, shown as plain data
+- plainpickle   reads pickles of plain data, and runs no code
+- references    what a record refers to
+- blobrecord    which records are of blobs
+- wrapped       records that a wrapper has compressed
+
+No module takes a lock, or starts a thread.
+"""

@@ -1,0 +1,316 @@
+"""The index file: an exact snapshot of the index at one position.
+
+It is a stock index file, with a trailer behind the point where stock stops
+reading::
+
+    8  magic
+    8  position      everything before it is in this index
+    4  fingerprint   of the data file that the index belongs to
+    4  crc           of all before, from the first byte of the file
+
+An index with a trailer is believed if all of it is right; one without was
+written by stock, and is left to stock's own check.
+
+An index is a row of pickles, and they are never unpickled: a file that
+somebody else may have written could run code, or take any amount of memory.
+What ZODB writes is always the same few opcodes, so these are matched, byte for
+byte; everything else is damage.  Memory is bounded by what the file holds: no
+length is believed before its bytes were read.
+
+`Snapshot` keeps what the index said at its position while commits go on: it is
+told before entries change, and keeps the old ones.
+
+Left to others: when an index is written, and that the data before its
+position is durable first (checkpoints).
+"""
+
+import array
+import contextlib
+import io
+import operator
+import os
+import re
+import stat
+import struct
+import sys
+import typing
+import zlib
+
+from BTrees.fsBTree import fsBucket
+from ZODB._compat import _protocol
+from ZODB._compat import dumps
+from ZODB.fsIndex import fsIndex
+from ZODB.fsIndex import num2str
+
+from .. import datafile
+from .scan import FIRST
+from .scan import HEADER
+from .scan import LONGEST
+
+MAGIC = b'\xf5FSYNCIX'
+_TRAILER = struct.Struct('>8sQI')
+_CRC = struct.Struct('>I')
+TRAILER_SIZE = _TRAILER.size + _CRC.size
+
+# The pickles of an index: a position; then a prefix and a bucket each; None.
+# Stock writes no memo opcodes, `dumps` does.
+_POSITION = re.compile(
+    rb'\x80\x03(?:K(.)|M(..)|J(.{4})'
+    rb'|\x8a(?:\x05(.{5})|\x06(.{6})|\x07(.{7})))\.', re.DOTALL)
+_BEFORE_BUCKET = re.compile(
+    rb'\x80\x03C\x06(.{6})(?:q.)?(?:C(.)|B(.{4}))', re.DOTALL)
+_BEHIND_BUCKET = re.compile(rb'(?:q.)?\x86(?:q.)?\.', re.DOTALL)
+_END = re.compile(rb'\x80\x03N\.')
+# One pickle of a dictionary, in releases of ZODB before 3.10.
+_OF_OLD_RELEASE = re.compile(rb'(?:\x80.)?[}(]', re.DOTALL)
+_LONGEST_MATCH = 32
+# Of each entry: the last 2 bytes of the oid, and the position.
+_KEY, _ENTRY = 2, 8
+_LONGEST_BUCKET = _ENTRY << 16
+_CHUNK = 1 << 18
+
+
+class Damaged(Exception):
+    """The file is no index, or not all of one."""
+
+
+class Loaded(typing.NamedTuple):
+    index: fsIndex
+    position: int
+    #: None: written by stock, without a checksum.
+    fingerprint: int | None
+
+
+def save(path, position, pieces, fingerprint):
+    """Write an index, and sync it.  `pieces` are (prefix, bucket bytes)."""
+    file = datafile.open_new(path)
+    try:
+        with io.BufferedWriter(file, 1 << 18) as writer:
+            crc = 0
+            for data in _contents(position, pieces, fingerprint):
+                crc = zlib.crc32(data, crc)
+                writer.write(data)
+            writer.write(_CRC.pack(crc))
+            writer.flush()
+            file.sync()
+    except BaseException:
+        datafile.remove_if_there(path)
+        raise
+
+
+def save_unchanging(path, position, index, file):
+    """Write an index that nobody changes meanwhile."""
+    pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
+    save(path, position, pieces, fingerprint(file, position))
+
+
+def _contents(position, pieces, fingerprint):
+    yield dumps(position, _protocol)
+    for piece in pieces:
+        yield dumps(piece, _protocol)
+    yield dumps(None, _protocol)
+    yield _TRAILER.pack(MAGIC, position, fingerprint)
+
+
+def load(path):
+    """The index in a file, or Damaged; None for one of an old release."""
+    # A pipe of that name must not hold us up.
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise Damaged(f'{path} is no regular file')
+    with open(number, 'rb', buffering=0) as file:
+        content = _Content(file)
+        if content.match(_OF_OLD_RELEASE):
+            return None
+        try:
+            return _parse(content)
+        except Damaged as reason:
+            raise Damaged(f'{path} {reason}') from None
+
+
+def _parse(content):
+    """What an index file says; Damaged with a reason that needs a subject."""
+    found = content.match(_POSITION)
+    if not found:
+        raise Damaged('cannot be read: it does not begin as an index')
+    position = int.from_bytes(found[found.lastindex], 'little')
+    if not (position == FIRST
+            or FIRST + HEADER + 8 <= position < LONGEST):
+        raise Damaged(f'cannot be right: it ends at {position}')
+    index = fsIndex()
+    last = b''
+    while found := content.match(_BEFORE_BUCKET):
+        prefix = found[1]
+        if prefix <= last:
+            raise Damaged('cannot be right: its oids do not rise')
+        last = prefix
+        index._data[prefix] = _bucket(
+            content, int.from_bytes(found[found.lastindex], 'little'))
+    if not content.match(_END):
+        raise Damaged('cannot be read: it has other pickles than an index')
+    return Loaded(index, position, _read_trailer(content, position))
+
+
+def _bucket(content, size):
+    if size % _ENTRY or not 0 < size <= _LONGEST_BUCKET:
+        raise Damaged(f'cannot be right: a bucket of {size} bytes')
+    data = content.take(size)
+    if not content.match(_BEHIND_BUCKET):
+        raise Damaged('cannot be read: a bucket does not end as one')
+    keys = array.array('H', data[:size // _ENTRY * _KEY])
+    if sys.byteorder == 'little':
+        keys.byteswap()
+    if not all(map(operator.lt, keys, keys[1:])):
+        raise Damaged('cannot be right: its oids do not rise')
+    return fsBucket().fromString(data)
+
+
+def _read_trailer(content, position):
+    """The fingerprint; None if there is no trailer."""
+    if content.is_at_end():
+        return None
+    trailer = content.take(_TRAILER.size)
+    if content.crc() != content.take(_CRC.size) or not content.is_at_end():
+        raise Damaged('has a wrong checksum')
+    magic, stated, fingerprint = _TRAILER.unpack(trailer)
+    if magic != MAGIC or stated != position:
+        raise Damaged('contradicts itself')
+    return fingerprint
+
+
+class _Content:
+    """The bytes of a file, taken from the begin to the end."""
+
+    def __init__(self, file):
+        self._file = file
+        self._data = b''
+        self._at = 0
+        self._crc = 0
+
+    def match(self, pattern):
+        """The pattern here, and step behind it; None if it is not here."""
+        self._fetch(_LONGEST_MATCH)
+        found = pattern.match(self._data, self._at)
+        if found:
+            self._at = found.end()
+        return found
+
+    def take(self, size):
+        if not self._fetch(size):
+            raise Damaged('is too short')
+        self._at += size
+        return self._data[self._at - size:self._at]
+
+    def is_at_end(self):
+        return not self._fetch(1)
+
+    def crc(self):
+        """Of all that was taken."""
+        return _CRC.pack(zlib.crc32(self._data[:self._at], self._crc))
+
+    def _fetch(self, size):
+        """Are there so many more bytes?  They are in memory then."""
+        while len(self._data) - self._at < size:
+            more = self._file.read(max(size, _CHUNK))
+            if not more:
+                return False
+            self._crc = zlib.crc32(self._data[:self._at], self._crc)
+            self._data = self._data[self._at:] + more
+            self._at = 0
+        return True
+
+
+class Positions(fsIndex):
+    """The index of an open file, which each load, store and append asks.
+
+    As fsIndex, in less time: without the checks and conversions that are
+    function calls there.  It takes over the content of another one.
+    """
+
+    def __init__(self, index):
+        self._data = index._data
+
+    def get(self, oid, default=None):
+        bucket = self._data.get(oid[:6])
+        if bucket is not None:
+            position = bucket.get(oid[6:])
+            if position is not None:
+                return int.from_bytes(position, 'big')
+        return default
+
+    def __setitem__(self, oid, position):
+        bucket = self._data.get(oid[:6])
+        if bucket is None:
+            bucket = self._data[oid[:6]] = fsBucket()
+        bucket[oid[6:]] = position.to_bytes(6, 'big')
+
+
+def fingerprint(file, position):
+    """What tells this data file from another with the same length: its first
+    and its last transaction before the position."""
+    crc = 0
+    if position > FIRST:
+        with file.reader() as reader:
+            for start in FIRST, _last_transaction(reader, position):
+                reader.seek(start)
+                # What is behind the position may still become another.
+                crc = zlib.crc32(
+                    reader.read(min(256, position - start)), crc)
+    return crc
+
+
+def last_tid(file, position):
+    """That of the last transaction before the position."""
+    with file.reader() as reader:
+        reader.seek(_last_transaction(reader, position))
+        return reader.read(8)
+
+
+def _last_transaction(reader, position):
+    """Where it begins, or 0 if that cannot be."""
+    reader.seek(position - 8)
+    length = int.from_bytes(reader.read(8), 'big')
+    return max(position - 8 - length, 0)
+
+
+class Snapshot:
+    """The index as it is now, read piece by piece while it changes.
+
+    The caller holds the lock that guards the index around each call, but not
+    between the pieces.
+    """
+
+    def __init__(self, index, position):
+        self.position = position
+        self._index = index
+        self._prefixes = list(index._data.keys())
+        self._before = {}  # prefix -> suffix -> position, 0 for none
+
+    def about_to_change(self, oids):
+        """These entries will change: keep what they are."""
+        for oid in oids:
+            before = self._before.setdefault(oid[:6], {})
+            if oid[6:] not in before:
+                before[oid[6:]] = self._index.get(oid, 0)
+
+    def pieces(self, lock):
+        """(prefix, bucket bytes), as of the moment of the snapshot."""
+        for prefix in self._prefixes:
+            with lock:
+                data = self._index._data[prefix].toString()
+                before = dict(self._before.get(prefix, ()))
+            if before:
+                data = self._put_back(data, before)
+            if data:
+                yield prefix, data
+
+    @staticmethod
+    def _put_back(data, before):
+        bucket = fsBucket().fromString(data)
+        for suffix, position in before.items():
+            if position:
+                bucket[suffix] = num2str(position)
+            else:
+                bucket.pop(suffix, None)
+        return bucket.toString() if len(bucket) else b''

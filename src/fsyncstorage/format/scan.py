@@ -1,0 +1,474 @@
+"""Walks through a Data.fs, transaction by transaction, and says what is wrong.
+
+It reports and decides nothing: whether a transaction that is not complete is
+the tail of a crash, or one that is being written, or damage, is for those who
+call (the check, the recovery at open).
+
+Promises:
+
+- A transaction is what its header, its records and the length behind them
+  agree on, and its seal, if it has one that is in its place.
+- Everything else raises, or is yielded as, a `Damage` that names the position
+  and, if the header can be read, the tid.
+- Behind damage, the walk goes on with the next transaction that can be read.
+  A Data.fs kept inside a pickle is no such transaction: its records and seals
+  name other positions.
+- Whatever the file says, the time is proportional to its size, and memory does
+  not grow with it (with the number of records of one transaction, it does).
+  A sound file is read once, in large pieces; of a transaction that does not
+  fit into one piece, headers of records are read beside that.  No length is
+  believed before the file is known to be so long, and checksums are counted
+  over what adds up: so a search behind damage cannot be led to read the same
+  bytes again and again.
+
+Left to others: whether previous pointers name the previous revision (that
+takes an index), and whether record tids are those of their transactions
+(stock's copy of a file with unordered tids writes others).
+"""
+
+import re
+import struct
+import typing
+import zlib
+
+from . import seal
+
+FIRST = 4           # the position of the first transaction, behind the magic
+HEADER = 23
+RECORD_HEADER = 42
+SMALLEST_RECORD = RECORD_HEADER + 8
+LONGEST = 1 << 48   # the positions in an index have 48 bits
+
+# What kind of damage it is.
+SHORT = 'short'             # the file ends before the transaction is complete
+UNFINISHED = 'unfinished'   # complete, with the status of one in progress
+DAMAGED = 'damaged'         # everything else
+
+# What a search goes by.  Of a transaction header: the length, which begins
+# with two zero bytes and is caught from the second one on, and the status.
+_MAGIC = re.compile(re.escape(seal.MAGIC))
+_LENGTH_AND_STATUS = re.compile(rb'\0(?=(\0.{6})[ puc])', re.DOTALL)
+_LENGTH_OFFSET = 8
+
+# A scan of a large file spends its time with these.
+unpack_header = struct.Struct('>8sQcHHH').unpack_from
+unpack_record = struct.Struct('>8s8sQQHQ').unpack_from
+unpack_number = struct.Struct('>Q').unpack_from
+new_tuple = tuple.__new__
+
+
+class Record(typing.NamedTuple):
+    oid: bytes
+    tid: bytes
+    previous: int   # the position of the object's previous record, or 0
+    position: int
+    length: int     # of the data; 0 if there are none in this record
+    back: int       # the position of the record that has them, or 0
+
+    @property
+    def end(self):
+        return self.position + RECORD_HEADER + (self.length or 8)
+
+
+class Transaction(typing.NamedTuple):
+    position: int
+    end: int            # where the next one begins
+    tid: bytes
+    status: bytes
+    front: bytes        # the header with user and description
+    field: bytes        # the extension, with the seal
+    seal: str           # what `seal.verify` says
+    records: list
+
+    @property
+    def user(self):
+        return self.front[HEADER:HEADER + unpack_header(self.front)[3]]
+
+    @property
+    def description(self):
+        return self.front[HEADER + unpack_header(self.front)[3]:]
+
+    @property
+    def extension(self):
+        """As the user wrote it."""
+        return seal.strip(self.field)
+
+
+class Damage(Exception):
+    """Here is no sound transaction.
+
+    `transaction` is what could be read of one whose records add up all the
+    same.  If *its* seal is sound, nothing but the status byte is wrong, and
+    its status is the one that the seal says.
+
+    `end` is known of a damage that `walk` yields: where it goes on.
+    """
+
+    def __init__(self, position, tid, kind, reason, transaction=None):
+        super().__init__(position, tid, kind, reason)
+        self.position = position
+        self.tid = tid
+        self.kind = kind
+        self.reason = reason
+        self.transaction = transaction
+        self.end = None
+
+    def __str__(self):
+        name = '' if self.tid is None else f' (tid {self.tid.hex()})'
+        return f'transaction at {self.position}{name}: {self.reason}'
+
+    @property
+    def sound_records(self):
+        """The transaction, if nothing but its header is wrong.
+
+        Its records are good, as far as can be known.
+        """
+        whole = self.transaction
+        return None if whole is None or whole.seal == seal.DAMAGED else whole
+
+    def same(self, other):
+        return self.args == other.args
+
+
+# One transaction
+
+def read_transaction(window, position, after=None):
+    """The transaction at that position, or Damage.
+
+    `after` is the transaction before it, if that is known.
+    """
+    tid = status = None
+    try:
+        header = unpack_header(*window.cover(position, HEADER))
+        tid, length, status, user, description, extension = header
+        own, records = _read_structure(window, position, header)
+        size = HEADER + user + description + extension
+        front = window.read(position, size)
+        if len(front) < size:
+            raise EOFError
+        front, field = front[:size - extension], front[size - extension:]
+        end = position + length + 8
+        verdict, final, reason = (
+            _ask_seal(window, own, position, front, field, records, after)
+            if field else (seal.ABSENT, status, None))
+    except EOFError:
+        raise Damage(position, tid, SHORT,
+                     'the file ends before it is complete') from None
+    except ValueError as wrong:
+        raise _damage(position, tid, status, str(wrong)) from None
+    transaction = new_tuple(Transaction, (
+        position, end, tid, final, front, field, verdict, records))
+    if reason is None:
+        reason = _ask_header(tid, status, after)
+    if reason is not None:
+        raise _damage(position, tid, status, reason, transaction)
+    return transaction
+
+
+def _damage(position, tid, status, reason, transaction=None):
+    kind = UNFINISHED if status == b'c' else DAMAGED
+    return Damage(position, tid, kind, reason, transaction)
+
+
+def _read_structure(window, position, header):
+    """The seal that was made for it in this place, or None; its records.
+
+    ValueError if that is no transaction, EOFError if the file ends before.
+    """
+    _, length, status, user, description, extension = header
+    size = HEADER + user + description + extension
+    if not size <= length < LONGEST:
+        raise ValueError(f'its header ({size} bytes) does not fit its'
+                         f' length ({length})')
+    stop = position + length
+    if stop + 8 > window.end:
+        own = _own_seal(window, position, size, extension)
+        if own is not None and own.length != length:
+            raise ValueError(
+                f'its length is {length}, and its seal says {own.length}')
+        raise EOFError
+    if length + 8 <= window.SIZE:
+        window.cover(position, length + 8)
+    again = window.read(stop, 8)
+    if len(again) < 8:
+        raise EOFError
+    again, = unpack_number(again)
+    if again != length:
+        raise ValueError(
+            'redundant transaction length does not match initial transaction'
+            f' length: {again} != {length}')
+    own = _own_seal(window, position, size, extension)
+    records = _read_records(
+        window, position, position + size, stop,
+        status if own is None else own.status)
+    return own, records
+
+
+def _own_seal(window, position, size, extension):
+    """The seal that was made for a transaction in this place, or None."""
+    if extension < seal.SIZE:
+        return None
+    found = seal.parse(window.read(position + size - seal.SIZE, seal.SIZE))
+    return found if found and found.position == position else None
+
+
+def _read_records(window, position, at, stop, status):
+    records = []
+    if status == b'u':
+        # Undone, in ancient times: what is in it is of no account.
+        at = stop
+    limit = base = 0
+    while at < stop:
+        if at + SMALLEST_RECORD > limit:
+            if at + RECORD_HEADER > stop:
+                break
+            buffer, offset = window.cover(at, SMALLEST_RECORD)
+            base = at - offset
+            limit = base + len(buffer)
+        oid, tid, previous, begin, version, length = unpack_record(
+            buffer, at - base)
+        if begin != position or version:
+            raise ValueError(f'the record at {at} does not belong to it')
+        back = 0
+        if not length:
+            back, = unpack_number(buffer, at - base + RECORD_HEADER)
+        if previous >= position or back >= position:
+            raise ValueError(f'the record at {at} points forward')
+        records.append(new_tuple(
+            Record, (oid, tid, previous, at, length, back)))
+        at += RECORD_HEADER + (length or 8)
+    if at != stop:
+        raise ValueError('its records do not add up to its length')
+    return records
+
+
+def _ask_seal(window, own, position, front, field, records, after):
+    """What the seal says, the status it says, and what is wrong."""
+    status = front[16:17]
+    if own is None:
+        verdict = seal.verify(position, front, field, 0)  # asks for no crc
+        return verdict, status, (
+            'behind its extension is what is left of a seal'
+            if verdict == seal.DAMAGED else None)
+    if _was_rewritten(own, front, after):
+        return seal.MOVED, status, None
+    final_front = b''.join((front[:16], own.status, front[17:]))
+    crc = window.crc(position + len(front) + len(field),
+                     position + own.length + 8, 0)
+    verdict = seal.verify(position, final_front, field, crc)
+    if verdict == seal.SOUND:
+        return verdict, own.status, None if status in (own.status, b'c') else (
+            f'its status is {status!r}, and its seal says {own.status!r}')
+    if status == b'p' and seal.SOUND == seal.verify(
+            position, front, field,
+            _crc_before_copy(window, position + len(front) + len(field),
+                             position + own.length + 8, records)):
+        return seal.MOVED, status, None
+    return verdict, status, 'it does not fit the checksum in its seal'
+
+
+def _was_rewritten(own, front, after):
+    """Has a stock tool written it anew, in the same position?
+
+    Stock's pack and copy keep the extension, and with it the seal.  Both may
+    write other records.  The pack gives status 'p' to all transactions from
+    the first one up to the time of the pack.
+    """
+    _, length, status, *_ = unpack_header(front)
+    if status == b'c':
+        return False
+    if length != own.length:
+        return True
+    return (status == b'p' != own.status
+            and (after is None or after.status in (b'p', b'u')))
+
+
+def _crc_before_copy(window, at, end, records):
+    """The crc that the records had before stock copied the transaction.
+
+    A pack leaves out all previous pointers; stock's copy of a packed file
+    puts them in again where the object has an earlier record.
+    """
+    crc = 0
+    for record in records:
+        if record.previous and earlier_record(
+                window, record, record.previous):
+            crc = window.crc(at, record.position + 16, crc)
+            crc = zlib.crc32(bytes(8), crc)
+            at = record.position + 24
+    return window.crc(at, end, crc)
+
+
+def _ask_header(tid, status, after):
+    """What is wrong with a header that no seal vouches for."""
+    if status not in (b' ', b'p', b'u', b'c'):
+        return f'its status is {status!r}'
+    if after is not None and tid <= after.tid:
+        return f'its tid does not rise: {after.tid.hex()} is before it'
+    if status == b'c':
+        return 'it has the status of a transaction in progress'
+    return None
+
+
+# One record
+
+def record_at(window, position):
+    """What stands at that position, read as a record."""
+    buffer, offset = window.cover(position, SMALLEST_RECORD)
+    return _as_record(buffer, offset, position)
+
+
+def backward(window, record):
+    """The records that the back pointers lead to, up to the data.
+
+    The last one has the data, or it has none and no back pointer either: the
+    creation of the object was undone.  ValueError if a pointer leads to
+    something else than a record of the same object.
+    """
+    while record.back:
+        target = earlier_record(window, record, record.back)
+        if target is None:
+            raise ValueError(
+                f'the record at {record.position} points back to'
+                f' {record.back}, where no record of its object is')
+        yield target
+        record = target
+
+
+def _as_record(buffer, offset, position):
+    oid, tid, previous, _, _, length = unpack_record(buffer, offset)
+    back = 0 if length else unpack_number(buffer, offset + RECORD_HEADER)[0]
+    return Record(oid, tid, previous, position, length, back)
+
+
+def earlier_record(window, record, position):
+    """The record of the same object at an earlier position, or None.
+
+    These are far apart, and rare: they leave the window where it is.
+    """
+    data = window.read(position, SMALLEST_RECORD)
+    if len(data) < SMALLEST_RECORD:
+        return None
+    target = _as_record(data, 0, position)
+    begin, version = unpack_record(data)[3:5]
+    header = window.read(begin, HEADER)
+    if (target.oid != record.oid or version or len(header) < HEADER
+            or not begin < target.position < record.position):
+        return None
+    end = begin + unpack_header(header)[1]
+    return target if target.end <= end else None
+
+
+# Forward, over what cannot be read
+
+def walk(window, position=FIRST, after=None):
+    """Every transaction from there on, and a Damage where there is none.
+
+    What looks damaged is read a second time: when the file is being written,
+    the window may hold what was there before.
+    """
+    while position < window.end:
+        try:
+            after = found = read_transaction(window, position, after)
+        except Damage as damage:
+            found = _second_look(window, damage, after)
+            if isinstance(found, Damage):
+                found.end = _end_of_damage(window, found)
+                after = found.sound_records or after
+            else:
+                after = found
+        yield found
+        position = found.end
+
+
+def transactions(window, position=FIRST, after=None):
+    """Every transaction from there on; raises the first Damage."""
+    for found in walk(window, position, after):
+        if isinstance(found, Damage):
+            raise found
+        yield found
+
+
+def _second_look(window, damage, after):
+    """The transaction there, or the Damage that two looks agree on."""
+    while True:
+        try:
+            found = read_transaction(window.scout(), damage.position, after)
+        except Damage as again:
+            if again.same(damage):
+                return again
+            damage = again
+        else:
+            window.forget()  # what is behind it may have been written, too
+            return found
+
+
+def _end_of_damage(window, damage):
+    if damage.transaction is not None:
+        return damage.transaction.end
+    found = find_transaction(window, damage.position + 1)
+    return window.end if found is None else found
+
+
+def find_transaction(window, start):
+    """Where the next transaction is that can be read, or None.
+
+    It may be one that is not finished, or whose seal is damaged: what counts
+    is that its records add up, and name its position.
+    """
+    scout = window.scout()
+    for at, match in matches(window, _LENGTH_AND_STATUS, start):
+        position = at - _LENGTH_OFFSET
+        length = int.from_bytes(match[1], 'big')
+        # Most are none: the length behind the records tells it soonest.
+        if (position >= start and HEADER <= length < window.end - position
+                and scout.read(position + length, 8) == b'\0' + match[1]
+                and _stands_at(scout, position)):
+            return position
+    return None
+
+
+def _stands_at(window, position):
+    """Is this a transaction, going by its records, or else by its seal?
+
+    Each record belongs to one position, and what stands is gone on behind: so
+    all of these looks together cost no more than one walk.
+    """
+    try:
+        header = unpack_header(*window.cover(position, HEADER))
+        own, records = _read_structure(window, position, header)
+    except (EOFError, ValueError):
+        return False
+    return bool(records) or own is not None and own.length == header[1]
+
+
+def find_sound_seals(window, start):
+    """(position, Seal) of each sealed transaction from there on.
+
+    The transaction may be torn, but its header is there, and the seal is at
+    its end, where it belongs.  A seal elsewhere says nothing: it was moved, or
+    it is part of a Data.fs that is kept inside a pickle.
+    """
+    for at, _ in matches(window, _MAGIC, start):
+        found = seal.parse(window.read(at, seal.SIZE))
+        if found is not None and start <= found.position < at:
+            header = window.read(found.position, HEADER)
+            _, length, _, *sizes = unpack_header(header)
+            if length == found.length and (
+                    found.position + HEADER + sum(sizes) == at + seal.SIZE):
+                yield found.position, found
+
+
+def matches(window, pattern, start):
+    """(position, match) of a pattern in the bytes from `start` on.
+
+    It may look at as many bytes as a transaction header has.
+    """
+    step, overlap = window.SMALL_SIZE, HEADER
+    while start < window.end:
+        data = window.pread(min(step + overlap, window.end - start), start)
+        for match in pattern.finditer(data):
+            if match.start() < step:
+                yield start + match.start(), match
+        start += step
+        step = min(2 * step, window.SIZE)  # what is near costs little

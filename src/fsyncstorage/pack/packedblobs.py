@@ -1,0 +1,143 @@
+"""The blob files that a pack leaves out: removed, or moved to `blobs.old`.
+
+Stock's packer lists them in `.removed` in the blob directory, a line for each,
+in hexadecimal: an oid, where nothing is left of the object, or an oid and a
+tid.  They are taken away when the packed data file is there for good.
+
+With `pack_keep_old`, `blobs.old` has the blobs of `Data.fs.old`: those that
+were taken away, and second names of those that stay.  Without hard links it
+has only the first: the others are where they were, and to copy them would need
+room for all blobs twice.  The `blobs.old` of the last pack goes now, and not
+earlier: its blobs belong to the `Data.fs.old` that was replaced just now.
+"""
+
+import binascii
+import errno
+import logging
+import os
+import shutil
+
+from ZODB.blob import LAYOUT_MARKER
+
+from .. import datafile
+
+logger = logging.getLogger(__name__)
+
+LIST = '.removed'
+
+
+def forget_list(blob_dir):
+    """The pack that it is of did not happen."""
+    if blob_dir:
+        datafile.remove_if_there(os.path.join(blob_dir, LIST))
+
+
+def opened_list(blob_dir):
+    """The list, if there are blobs."""
+    return open(os.path.join(blob_dir, LIST), 'rb') if blob_dir else None
+
+
+def take_away(storage, listed):
+    """The packed file is in its place, for good.
+
+    The storage may be closed meanwhile: then `listed` is still the list of
+    this pack, and the file of its name may be that of another one.
+    """
+    blob_dir = storage.blob_dir
+    old = blob_dir + '.old'
+    if os.path.lexists(old):
+        _remove(old)
+    if storage.pack_keep_old:
+        datafile.disk.make_directory(old)
+        _copy_marker(blob_dir, old)
+    for path in _paths(storage, listed):
+        if storage.pack_keep_old:
+            _move(path, old + path[len(blob_dir):])
+        else:
+            _remove(path)
+        _remove_empty_directories(storage, os.path.dirname(path))
+    datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
+    if storage.pack_keep_old:
+        _link_what_stays(blob_dir, old)
+
+
+def _paths(storage, listed):
+    """Those that are there, of files and directories."""
+    for line in listed:
+        name = binascii.unhexlify(line.strip())
+        oid, tid = name[:8], name[8:]
+        path = (storage.fshelper.getBlobFilename(oid, tid) if tid
+                else storage.fshelper.getPathForOID(oid))
+        if os.path.exists(path):
+            yield path
+
+
+def _remove(path):
+    if not os.path.isdir(path):
+        datafile.disk.remove(path)
+        return
+    for parent, directories, files in os.walk(path, topdown=False):
+        for name in files:
+            datafile.disk.remove(os.path.join(parent, name))
+        for name in directories:
+            name = os.path.join(parent, name)
+            if os.path.islink(name):
+                datafile.disk.remove(name)
+            else:
+                datafile.disk.remove_directory(name)
+    datafile.disk.remove_directory(path)
+
+
+def _move(source, target):
+    _make_directories(os.path.dirname(target))
+    try:
+        datafile.disk.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # The blob directory is a file system of its own.
+        shutil.move(source, target)
+
+
+def _make_directories(path):
+    if not os.path.isdir(path):
+        _make_directories(os.path.dirname(path))
+        datafile.disk.make_directory(path)
+
+
+def _remove_empty_directories(storage, path):
+    """This one, and those that it is in."""
+    while len(path) > len(storage.blob_dir):
+        try:
+            with storage._lock:  # a commit makes directories under it
+                datafile.disk.remove_directory(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return
+        path = os.path.dirname(path)
+
+
+def _copy_marker(blob_dir, old):
+    with open(os.path.join(blob_dir, LAYOUT_MARKER), 'rb') as marker:
+        with datafile.open_new(os.path.join(old, LAYOUT_MARKER)) as copy:
+            copy.write(marker.read())
+
+
+def _link_what_stays(blob_dir, old):
+    for parent, _, files in os.walk(blob_dir):
+        for name in files:
+            if not name.endswith('.blob'):
+                continue
+            source = os.path.join(parent, name)
+            target = old + source[len(blob_dir):]
+            _make_directories(os.path.dirname(target))
+            try:
+                linked = datafile.link_if_possible(source, target)
+            except FileNotFoundError:
+                continue  # of a transaction that was aborted just now
+            if not linked:
+                logger.warning(
+                    '%s has only the blobs that the pack took away: without'
+                    ' hard links the others are in %s alone', old, blob_dir)
+                return

@@ -1,0 +1,262 @@
+"""A pack that survives a power cut at any moment.
+
+Stock's packer decides what is kept and how records are copied.  What is ours:
+
+- each transaction's seal is checked before it is copied, and made anew;
+- everything is synced while others commit, until a small rest is left; the
+  append lock is taken once, for that rest (I2);
+- the new file takes the name of the old one (swap), and until then nothing is
+  changed: what the last pack kept stays, too;
+- only when that is durable, old data and blobs are removed (packedblobs);
+- a pack that fails, or whose storage is closed, leaves nothing behind.  What
+  one leaves that is killed, the next opening removes (leftovers).
+"""
+
+import contextlib
+import errno
+import io
+import logging
+import os
+import time
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.FileStorage.FileStorage import RedundantPackWarning
+from ZODB.FileStorage.format import CorruptedError
+from ZODB.FileStorage.fspack import FileStoragePacker
+from ZODB.FileStorage.fspack import PackCopier
+from ZODB.POSException import ReadOnlyError
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import z64
+
+from .. import datafile
+from ..format import scan
+from ..format import seal
+from ..format.scan import FIRST
+from ..format.window import Window
+from . import packedblobs
+from . import swap
+
+logger = logging.getLogger(__name__)
+
+# What may be left to copy and sync under the append lock.
+SMALL_REST = 1 << 20
+# Committers that are faster than the copying are held up in the end.
+MOST_ROUNDS = 20
+
+
+def pack(storage, t, referencesf, gc):
+    """`IStorage.pack` for a FsyncStorage."""
+    if storage.isReadOnly():
+        raise ReadOnlyError()
+    stop = TimeStamp(*time.gmtime(t)[:5] + (t % 60,)).raw()
+    if stop == z64:
+        raise FileStorageError('Invalid pack time')
+    if not storage._index:
+        return  # nothing to do in an empty storage
+    with storage._lock:
+        if storage._pack_is_in_progress:
+            raise FileStorageError('Already packing')
+        storage._pack_is_in_progress = True
+    try:
+        swap.refuse_what_is_in_the_way(storage)
+        _let_undos_end(storage)
+        # What a pack was asked for is durable after it, whatever the policy,
+        # and whether or not there was something to free.
+        storage._sequencer.sync_to(storage.getSize())
+        with _advice_on_room(storage._file_name):
+            packed = _packed(storage, referencesf, stop, gc)
+            if packed is None:
+                return  # nothing can be freed
+            try:
+                blobs = swap.swap(storage, *packed)
+            finally:
+                storage._commit_lock.release()
+        _remove_what_was_packed_away(storage, blobs)
+    finally:
+        storage._pack_is_in_progress = False
+
+
+def _packed(storage, referencesf, stop, gc):
+    with swap.nobody_else_has_the_file(storage):
+        # A packer of the user's own may empty a file of this name.
+        datafile.remove_if_there(storage._file_name + '.pack')
+    try:
+        return storage.packer(storage, referencesf, stop, gc)
+    except RedundantPackWarning as reason:
+        logger.info('%s', reason)
+
+
+@contextlib.contextmanager
+def _advice_on_room(path):
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            error.errno, f'{error.strerror}: a pack needs room for the new'
+            f' file beside {path} and the {path}.old of the last pack, which'
+            ' stays until the new file is complete') from error
+
+
+def _let_undos_end(storage):
+    """No undo begins any more; one that is in progress comes in time.
+
+    It would point to data that the pack, not knowing of it, leaves out.
+    """
+    with storage._commit_lock:
+        pass
+    storage._sequencer.drain()
+
+
+def _remove_what_was_packed_away(storage, blobs):
+    if not storage.pack_keep_old:
+        datafile.remove_if_there(storage._file_name + '.old')
+    if blobs is not None:
+        with blobs:
+            packedblobs.take_away(storage, blobs)
+
+
+def copy_what_is_needed(storage, referencesf, stop, gc):
+    """The packer of FsyncStorage: (end, index), or None if nothing is freed.
+
+    With a result, Data.fs.pack is complete and the append lock is held.
+    """
+    with swap.nobody_else_has_the_file(storage):
+        packer = _Packer(storage, referencesf, stop, gc)
+    with contextlib.closing(packer):
+        end = None
+        try:
+            end = packer.pack()
+        finally:
+            if end is None:
+                packer.leave_nothing()
+        return None if end is None else (end, packer.index)
+
+
+class _NoLock:
+    """Stock frees and takes the commit lock for each transaction it copies."""
+
+    def acquire(self):
+        pass
+
+    release = acquire
+
+
+class _Packer(FileStoragePacker):
+    """Works with the inside of stock's packer, as it is in ZODB 6.4."""
+
+    def __init__(self, storage, referencesf, stop, gc):
+        self._blob_list = None
+        if storage.blob_dir:
+            self._blob_list = os.path.join(storage.blob_dir, packedblobs.LIST)
+            datafile.remove_if_there(self._blob_list)  # stock would empty it
+        super().__init__(storage, referencesf, stop, gc)
+        self._commit_lock = _NoLock()
+        self._checked_to = FIRST    # in the old file
+        self._copied_to = FIRST     # in the old file
+        self._sealed_to = FIRST     # in the new file
+        self._synced_to = 0         # in the new file
+
+    def pack(self):
+        self._check_up_to(self.file_end)
+        self.gc.findReachable()
+        with swap.nobody_else_has_the_file(self._storage):
+            self._tfile = io.BufferedRandom(
+                datafile.open_new(self._path + '.pack'))
+        if not self._copy_to_pack_time():
+            return None
+        self._copy_while_others_commit()
+        self._storage.hold_still()
+        try:
+            self._copy_up_to(self._storage.getSize())
+            if self.blob_removed is not None:
+                self.blob_removed.flush()  # its last bytes may not fit
+        except BaseException:
+            self._storage._commit_lock.release()
+            raise
+        return self._sealed_to
+
+    def leave_nothing(self):
+        """Remove what was written.
+
+        The storage may be closed, and somebody else be packing: by now, the
+        names may be of other files.
+        """
+        if self._tfile is not None:
+            datafile.remove_if_it_is(self._path + '.pack', self._tfile)
+        if self.blob_removed is not None:
+            datafile.remove_if_it_is(self._blob_list, self.blob_removed)
+
+    def close(self):
+        for file in self._file, self._tfile, self.blob_removed:
+            if file is not None:
+                # What is needed was flushed before.
+                with contextlib.suppress(OSError):
+                    file.close()
+
+    def _copy_to_pack_time(self):
+        """False if nothing was left out so far: then nothing will be."""
+        self._file.seek(0)
+        self._tfile.write(self._file.read(self._metadata_size))
+        self._copier = PackCopier(self._tfile, self.index, self.tindex)
+        self._copied_to, size = self.copyToPacktime()
+        return self._copied_to != size
+
+    def _copy_while_others_commit(self):
+        """Copy and sync until only a small rest is left."""
+        for _ in range(MOST_ROUNDS):
+            self._copy_up_to(self._storage.getSize())
+            self._tfile.raw.sync()
+            self._synced_to = self._sealed_to
+            # The old file, too: else `none` would sync all of it in the swap.
+            self._storage._sequencer.sync_to(self._copied_to)
+            if self._storage.getSize() - self._copied_to < SMALL_REST:
+                break
+
+    def _copy_up_to(self, end):
+        self._storage._refuse_when_stopped()  # or closed: all would be in vain
+        self._check_up_to(end)
+        # With a fresh buffer: the old one may hold what was not committed.
+        self._file.close()
+        self._file = self._storage._file.reader()
+        while self._copied_to < end:
+            self._copied_to = self.copyOne(self._copied_to)
+        self._tfile.flush()
+        self._seal()
+
+    def _check_up_to(self, end):
+        """Never copy damage: where it came from would be forgotten."""
+        window = Window(self._pread(self._storage._file), end)
+        try:
+            while self._checked_to < end:
+                self._checked_to = scan.read_transaction(
+                    window, self._checked_to).end
+        except scan.Damage as damage:
+            raise CorruptedError(
+                f'{self._path}: {damage}. The pack was given up, and nothing'
+                ' was changed; fsync-check shows what is damaged') from None
+
+    def _seal(self):
+        """The seals were copied from other positions: make them anew."""
+        file = self._tfile.raw
+        end = file.size()
+        window = Window(self._pread(file), end)
+        while self._sealed_to < end:
+            position = self._sealed_to
+            found = scan.read_transaction(window, position)
+            if seal.find(found.field):
+                size = scan.HEADER + len(found.user) + len(found.description)
+                front = window.read(position, size)
+                behind = position + size
+                crc = window.crc(behind + len(found.field), found.end, 0)
+                file.write_at(seal.make(
+                    front, found.extension, found.status, position,
+                    found.end - position - 8, self._synced_to, crc), behind)
+            self._sealed_to = found.end
+
+    @staticmethod
+    def _pread(file):
+        descriptor = file.descriptor  # kept open by whoever reads
+        return lambda length, position: os.pread(
+            descriptor.number, length, position)

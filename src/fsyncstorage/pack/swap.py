@@ -1,0 +1,191 @@
+"""How the file that a pack has written takes the place of the old one.
+
+The order, under the append lock, with everything drained:
+
+1. the new file is durable, and so is its index, as `.pack.index`;
+2. the old file gets a second name, `.old`;
+3. the index of the new file gets its name, for good.  From here on it says
+   that the new file is whole;
+4. the new file gets its name, for good.
+
+So at no moment is there no whole Data.fs.
+
+Where there are no hard links, step 2 is a rename in step 4, for good, and then
+there is a moment without a Data.fs.  A process that is killed in it leaves the
+new file as `.pack`, and an index that says that it is whole: the next opening
+finishes the swap.  The same is done where a power cut left half of a rename.
+"""
+
+import contextlib
+import logging
+import os
+
+import zc.lockfile
+
+from .. import datafile
+from ..errors import DiskError
+from ..format import index
+from . import packedblobs
+
+logger = logging.getLogger(__name__)
+
+
+def refuse_what_is_in_the_way(storage):
+    """What could not be replaced later."""
+    old = storage._file_name + '.old'
+    if os.path.isdir(old) and not os.path.islink(old):
+        raise IsADirectoryError(
+            f'{old} is a directory; a pack keeps the old file there. Nothing'
+            ' was changed')
+    blobs = f'{storage.blob_dir}.old'
+    if (storage.blob_dir and os.path.lexists(blobs)
+            and (os.path.islink(blobs) or not os.path.isdir(blobs))):
+        raise NotADirectoryError(
+            f'{blobs} is no directory; a pack keeps old blobs there. Nothing'
+            ' was changed')
+
+
+@contextlib.contextmanager
+def nobody_else_has_the_file(storage):
+    """A pack goes on for a while when its storage is closed.
+
+    By then the file may be open elsewhere, and be packed there, under the
+    same names.  In here the storage is not closed.
+    """
+    with storage._swapping:
+        storage._refuse_when_stopped()
+        yield
+
+
+def swap(storage, end, new_index):
+    """Put the packed file in the place of the old one.
+
+    The append lock is held, and everything is drained.  The list of blobs that
+    can be taken away now, or None: later, its name may be of another one.
+    """
+    with nobody_else_has_the_file(storage):
+        path, file = storage._file_name, None
+        try:
+            storage._sequencer.sync_to(storage.getSize())
+            file = datafile.open_existing(path + '.pack')
+            file.sync()
+            storage._reserve.prepare(file, end)
+            storage._checkpoints.write_for_packed(file, new_index, end)
+            to_rename = not _link_old(path) and storage.pack_keep_old
+            if to_rename:
+                _warn_of_rename(path)
+            with storage._checkpoints.replacing(end):
+                _replace(storage, file, new_index, end, to_rename)
+        except BaseException:
+            if storage._file is not file:
+                _clean(storage, file)
+            raise
+        return packedblobs.opened_list(storage.blob_dir)
+
+
+def _clean(storage, file):
+    path = storage._file_name
+    if file is not None:
+        file.close()
+    if os.path.lexists(path):  # else the next opening needs all of it
+        datafile.remove_if_there(path + '.pack')
+        storage._checkpoints.forget_packed()
+        packedblobs.forget_list(storage.blob_dir)
+        if datafile.is_same(path + '.old', path):  # no backup of anything
+            datafile.remove_if_there(path + '.old')
+
+
+def _link_old(path):
+    """False: the file system has no hard links.
+
+    The name is durable, by the sync for the name of the index, before the new
+    file gets its own.  Where the old file is not kept, it is for the swap
+    only: of a rename that is not atomic, a power cut could keep what takes a
+    name away, and lose what gives it.
+    """
+    old = path + '.old'
+    datafile.remove_if_there(old)
+    return datafile.link_if_possible(path, old)
+
+
+def _warn_of_rename(path):
+    logger.warning(
+        '%s: this file system has no hard links, so a pack is a little less'
+        ' safe: in its last step there is no file of this name for a moment;'
+        ' after a crash in it, the next start finishes the swap', path)
+
+
+def _replace(storage, file, new_index, end, to_rename):
+    path = storage._file_name
+    try:
+        _give_name(path, to_rename)
+        file.name = path
+        storage.replace_file(file, new_index, end)
+        storage.sync_home()
+    except BaseException as error:
+        if (isinstance(error, OSError) and storage._file is not file
+                and os.path.lexists(path)):
+            raise  # it was not renamed: but for the index, all is as before
+        # Which file has the name now, and after a power cut?
+        storage._sequencer.stop_writing(
+            f'a pack failed while it replaced the file ({error!r})')
+        raise
+
+
+def _give_name(path, to_rename):
+    """To the new file; and to the old one, if it has no second name."""
+    try:
+        if to_rename:
+            datafile.disk.replace(path, path + '.old')
+            # A power cut may leave half of a rename, but not of both.
+            datafile.disk.sync_directory(os.path.dirname(path))
+        datafile.disk.replace(path + '.pack', path)
+    except BaseException:
+        if not os.path.lexists(path):
+            datafile.disk.replace(path + '.old', path)
+            _make_name_durable(path)
+        raise
+
+
+def _make_name_durable(path):
+    """Of the old file, which stays.
+
+    Else the opening after a power cut would finish the swap, and what is
+    committed from now on would be gone.
+    """
+    try:
+        datafile.disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise DiskError(
+            f'{path} has its name back, but perhaps not for good: {error}'
+        ) from error
+
+
+def finish_interrupted(path):
+    """Whoever had the file was killed before the new one had its name."""
+    if os.path.lexists(path) or not os.path.exists(path + '.pack'):
+        return
+    with contextlib.closing(zc.lockfile.LockFile(path + '.lock')):
+        if not os.path.lexists(path) and packed_is_whole(path):
+            datafile.disk.replace(path + '.pack', path)
+            datafile.disk.sync_directory(
+                os.path.dirname(os.path.abspath(path)))
+            logger.warning(
+                '%s was missing: a crash had interrupted the last step of a'
+                ' pack, which was finished now', path)
+
+
+def packed_is_whole(path):
+    """Does the index belong to all of the new file?
+
+    It gets its name when the new file is durable.
+    """
+    try:
+        loaded = index.load(path + '.index')
+        file = datafile.open_existing(path + '.pack', read_only=True)
+    except (FileNotFoundError, index.Damaged):
+        return False
+    with file:
+        return (loaded is not None and loaded.position == file.size()
+                and loaded.fingerprint == index.fingerprint(
+                    file, loaded.position))

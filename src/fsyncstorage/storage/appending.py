@@ -1,0 +1,129 @@
+"""The end of the file: what is written there, cut off, and made part of it.
+
+Everything but `_sync_batch` and `_show` is done under the append lock
+(`_commit_lock`), in the order that the recipes of `commits` say.  What was
+written and not appended is a *tail*: it is cut off before anything else is
+written, and by whatever fails.
+
+`_sync_batch` is the sync of the sequencer, and `_show` lets readers see what
+it has published: commit.sequencer says when.
+"""
+
+from ZODB.POSException import StorageTransactionError
+
+from ..errors import OutcomeUnknown
+from ..errors import WritingStopped
+from ..format.view import View
+from .records import Records
+from .transaction import STATUS_OFFSET
+
+
+class Appending(Records):
+
+    def _refuse_unless_later(self, tid):
+        last = self._sequencer.pipeline.appended.tid
+        if tid <= last:
+            raise StorageTransactionError(
+                f'the transaction id {tid.hex()} is not later'
+                f' than {last.hex()}, the last one. (Where the ids of a'
+                ' database do not rise, move its files, not its'
+                ' transactions)')
+
+    def _new_tid(self, under_way):
+        tid = under_way.given_tid
+        if tid is None:
+            tid = self._last_given = self._tids.next(self._last_given)
+        else:
+            self._refuse_unless_later(tid)
+        return tid
+
+    def _write(self, under_way, tid, counts):
+        """At the end of the file."""
+        file = self._file
+        if under_way.keeps_file or under_way.file is not file:
+            for record in under_way.records:
+                record.previous = self._positions.get(record.oid, 0)
+        self._has_tail = True
+        under_way.write(
+            file, tid, self._pos, self._sequencer.pipeline.durable.end,
+            counts)
+
+    def _leave_no_tail(self):
+        """What was written and not appended is cut off again."""
+        if not self._has_tail or self._closed:
+            return
+        self._cut_back_to = self._pos
+        try:
+            self._file.truncate(self._pos)
+        except OSError as error:
+            # What stays there could be taken for a transaction.
+            self._sequencer.stop_writing(
+                f'the file could not be cut back to {self._pos} ({error})')
+        else:
+            self._reserve.renew()
+        self._has_tail = False
+
+    def _name_blobs(self, under_way, commit):
+        with self._lock:  # a pack removes empty directories under it
+            keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
+        if commit.blobs is not None:
+            commit.blobs.add(keys)
+
+    def _append(self, under_way, commit):
+        """The transaction becomes part of the file."""
+        try:
+            self._advance(under_way, commit)
+        except WritingStopped as error:
+            raise OutcomeUnknown(
+                f'{error}. Whether this transaction was kept is known'
+                ' then') from error
+        except BaseException:  # interrupted: too late to go back
+            self._advance(under_way, commit)
+            raise
+
+    def _advance(self, under_way, commit):
+        """It is appended.  May be called again when interrupted.
+
+        The index goes first: what is published must be found.  A checkpoint
+        takes index and position under the lock, and what it takes must be in
+        the pipeline: else it would not be synced before the index counts.
+        """
+        with self._lock:
+            if self._checkpoints.snapshot is not None:
+                self._checkpoints.snapshot.about_to_change(under_way.places)
+            for oid, place in under_way.places.items():
+                self._positions[oid] = place
+            self._pos = commit.end
+            self._last_given = commit.tid  # it may be of the future
+            self._has_tail = False
+            if commit.blobs is None and under_way.blobs:  # `none`
+                self._unsynced_blobs.add(under_way.blob_keys)
+            under_way.blobs = None  # `_end` would take them back
+            self._sequencer.append(commit)
+        if commit.end >= self._checkpoints.due:
+            self._checkpoints.wake()
+
+    def _write_status(self, commit):
+        self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
+
+    def _sync_batch(self, batch):
+        """The sequencer's sync: these commits, and all before them.
+
+        What a sync has made durable has its blobs, whatever the policy.
+        """
+        if self.blob_dir:
+            self._unsynced_blobs.sync(self._spare)
+        unfinished = []
+        for commit in batch:
+            if commit.status_last:
+                unfinished.append(commit)
+                if commit.blobs:
+                    commit.blobs.sync(self._spare)
+        if unfinished:
+            self._file.sync()
+            for commit in unfinished:
+                self._write_status(commit)
+        self._file.sync()
+
+    def _show(self, point):
+        self._view = View(self._file, self._positions, point.end, point.tid)

@@ -1,0 +1,162 @@
+"""Which records may be unpickled to resolve a conflict.
+
+To resolve one, ZODB unpickles three states of an object in the process that
+commits, and gives them to the `_p_resolveConflict` of its class.  Where that
+is a server, the states come from its clients, and a pickle can import any
+module and call any function.  So the records are read first, without importing
+or calling anything for what they say, and ZODB gets them only if all this is
+true:
+
+- the object's class has a `_p_resolveConflict`;
+- each name is one of VALUES, or of a class from outside the standard library
+  (or of nothing: in the place of what is missing ZODB puts a broken object);
+- a record that calls something names nothing but VALUES and persistent
+  classes.  All other objects are made without a call, as pickles of protocol
+  2 and later do it: by `__new__` and, where a class has one, `__setstate__`;
+- no number of its memo is larger than the record is long.
+
+Else the conflict is one that cannot be resolved.
+
+What remains: modules of the site are imported; the three methods named here,
+and the constructors of persistent classes, are called with what a client has
+stored; and a state may be nested so deeply that the process ends.
+`client-conflict-resolution true` leaves all of that to the clients.
+"""
+
+import importlib
+import io
+import pickletools
+import sys
+
+from persistent import Persistent
+from ZODB._compat import PersistentUnpickler
+from ZODB.ConflictResolution import find_global
+
+# What is called to make a value, and does nothing else.
+VALUES = frozenset([
+    ('copyreg', '_reconstructor'), ('_codecs', 'encode'),
+    ('datetime', 'date'), ('datetime', 'datetime'), ('datetime', 'time'),
+    ('datetime', 'timedelta'), ('datetime', 'timezone'),
+    ('decimal', 'Decimal'), ('fractions', 'Fraction'), ('uuid', 'UUID'),
+    ('collections', 'Counter'), ('collections', 'OrderedDict'),
+    ('collections', 'defaultdict'), ('collections', 'deque'),
+    *(('builtins', kind.__name__) for kind in (
+        object, set, frozenset, dict, list, tuple, complex, int, float, str,
+        bytes)),
+])
+
+
+class Untrusted(Exception):
+    """The record is not unpickled."""
+
+
+def check(record):
+    """Raise Untrusted, or the record may be unpickled."""
+    try:
+        names, calls = _names(record)
+    except (IndexError, KeyError, ValueError) as error:
+        raise Untrusted(f'a record that cannot be read ({error})') from error
+    for name in names:
+        if name not in VALUES:
+            found = _class_of_the_site(*name)
+            if calls and found and not issubclass(found, Persistent):
+                raise Untrusted(f'calls, and {".".join(name)}')
+    _check_that_it_resolves(record)
+
+
+def _class_of_the_site(module, name):
+    """The class; None, if there is nothing of that name."""
+    if _is_standard(module):
+        raise Untrusted(f'{module}.{name}')
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    except Exception as error:  # a module may do what it likes
+        raise Untrusted(f'{module} cannot be imported: {error}') from error
+    is_of_the_site = isinstance(found, type) and not _is_standard(
+        str(found.__module__))
+    if found is not None and not is_of_the_site:
+        raise Untrusted(f'{module}.{name}')
+    return found
+
+
+def _is_standard(module):
+    return module.partition('.')[0] in sys.stdlib_module_names
+
+
+def _check_that_it_resolves(record):
+    """(Its names were looked at; ZODB is about to unpickle the same.)"""
+    try:
+        found = PersistentUnpickler(
+            find_global, None, io.BytesIO(record)).load()
+        if isinstance(found, tuple):
+            found = found[0]
+        if isinstance(found, tuple):  # as it was written long ago
+            found = _class_of_the_site(*found)
+        resolves = hasattr(found, '_p_resolveConflict')
+    except Exception as error:  # what rubbish raises is not defined
+        raise Untrusted(f'its class is not known ({error})') from error
+    if not resolves:
+        raise Untrusted(f'{found!r:.100} does not resolve conflicts')
+
+
+# Reading a pickle without executing it.  (ZODB's have protocol 3 or less.)
+
+_OPCODES = {
+    ord(opcode.code): opcode.name for opcode in pickletools.opcodes
+    if opcode.proto < 4 and not opcode.name.startswith('EXT')}
+_ARGUMENTS = {
+    ord(opcode.code): opcode.arg.n for opcode in pickletools.opcodes
+    if opcode.arg is not None}
+_COUNTED = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+}
+_NAMING = 'GLOBAL', 'INST'
+_CALLING = 'REDUCE', 'OBJ', 'INST'
+_NUMBERING = 'LONG_BINPUT', 'PUT'
+#: Most opcodes: how long their arguments are is all that is to be known.
+_PLAIN = {
+    code: size for code, name in _OPCODES.items()
+    if (size := _ARGUMENTS.get(code, 0)) >= 0
+    and name not in _NAMING + _CALLING + _NUMBERING}
+
+
+def _names(record):
+    """The names in the pickles of a record, and whether it calls anything."""
+    names, calls, position = set(), False, 0
+    while position < len(record):
+        code = record[position]
+        start = position + 1
+        if code in _PLAIN:
+            position = start + _PLAIN[code]
+            continue
+        opcode = _OPCODES[code]
+        position = _end(record, start, _ARGUMENTS.get(code, 0))
+        if opcode in _NAMING:
+            position = _end(record, position, pickletools.UP_TO_NEWLINE)
+            module, name, _ = record[start:position].decode().split('\n')
+            names.add((module, name))
+        if opcode in _CALLING:
+            calls = True
+        if opcode in _NUMBERING:
+            argument = record[start:position]
+            number = (int(argument) if opcode == 'PUT'
+                      else int.from_bytes(argument, 'little'))
+            if number > len(record):
+                raise Untrusted(f'the memo number {number}')
+    return names, calls
+
+
+def _end(record, start, size):
+    """Where the argument of an opcode ends."""
+    if size >= 0:
+        return start + size
+    if size == pickletools.UP_TO_NEWLINE:
+        return record.index(b'\n', start) + 1
+    length = _COUNTED[size]
+    return start + length + int.from_bytes(
+        record[start:start + length], 'little')
+

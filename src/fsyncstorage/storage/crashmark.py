@@ -1,0 +1,45 @@
+"""The mark beside a data file whose last commits may not be on the disk.
+
+Under `none` and `interval` a commit is acknowledged before it is synced.  The
+mark, `Data.fs.unsynced`, is there from before the first such commit until a
+close that has synced all of the file.  Found at open, it says that whoever had
+the file did not come to such an end: what was acknowledged, and perhaps seen
+by clients, may be missing.
+
+It stays for as long as somebody may have seen what is missing without being
+able to notice, which is until a later transaction is in the file.
+"""
+
+import logging
+import os
+
+from .. import datafile
+
+logger = logging.getLogger(__name__)
+
+
+class Mark:
+
+    def __init__(self, file_name, last_tid):
+        self._path = file_name + '.unsynced'
+        self._last_tid = last_tid
+        self._made = False
+        #: Something that was acknowledged may be missing from the file.
+        self.found = os.path.exists(self._path)
+
+    def make(self):
+        """Commits will be acknowledged before they are synced."""
+        self._made = True
+        if not self.found:
+            with datafile.open_new(self._path):
+                pass
+            datafile.disk.sync_directory(os.path.dirname(self._path))
+
+    def remove(self, last_tid):
+        """Everything up to there is synced, and the file will be closed."""
+        if (last_tid > self._last_tid if self.found else self._made):
+            try:
+                datafile.remove_if_there(self._path)
+            except OSError as error:
+                logger.warning('%s stays, though nothing is missing: %s',
+                               self._path, error)

@@ -1,0 +1,120 @@
+"""Files that something unfinished left beside a data file.
+
+A process that is killed leaves what it was writing: a pack its new file and
+the index of that, a checkpoint its index, a server the blobs that clients were
+sending.  The next opening removes them, once it has the lock and the file is
+sound.  It removes only what nobody but the holder of the lock makes: these
+names, and names in `blobs/tmp` that begin with `UPLOAD`.  What else is there
+may belong to a client with a shared blob directory.  And it leaves a new file
+of a pack that has transactions which the data file lacks.
+
+After a power cut, a file system that does not rename atomically can show two
+names of one file, and may count but one: to remove one would lose the file.
+And stock FileStorage and zc.lockfile write into their files without asking
+what they are.  So no name is touched that may be one of the data file.
+"""
+
+import logging
+import os
+
+from ZODB._compat import FILESTORAGE_MAGIC
+
+from .. import datafile
+from ..commit.blobs import UPLOAD
+from ..format import scan
+from ..format.window import Window
+from ..pack import packedblobs
+from .recovery import DamagedFile
+
+logger = logging.getLogger(__name__)
+
+# The last one is of stock FileStorage.
+#: An opening for writing removes what has such a name beside the data file.
+GONE_AFTER_OPEN = '.pack', '.pack.index', '.index.index_tmp', '.tmp'
+# Stock FileStorage empties the first, zc.lockfile writes into the second.
+_WRITTEN_AT_OPEN = '.tmp', '.lock'
+
+
+def refuse_second_names(path):
+    """Before a file is opened: would something write into it unawares?"""
+    for suffix in _WRITTEN_AT_OPEN:
+        if datafile.is_same(path + suffix, path):
+            raise DamagedFile(
+                f'{path}{suffix} is another name of {path}; to open it would'
+                ' overwrite the data. Nothing was changed. Remove this name')
+
+
+def remove(storage):
+    """The lock is held, and nothing is under way."""
+    path = storage._file_name
+    for suffix in GONE_AFTER_OPEN:
+        if os.path.lexists(path + suffix):
+            _refuse_uncounted(path + suffix, path)
+            if not _ends_later(path + suffix, storage):
+                _remove(path + suffix)
+    if storage.blob_dir:
+        for name in _of_blobs(storage):
+            _remove(name)
+
+
+def _ends_later(name, storage):
+    """Has it a transaction that is later than all of the data file?
+
+    Then it is more than a copy: after a rename that was left half done, it can
+    be the only file that is whole.
+    """
+    tid = _last_tid(name)
+    if tid is None or tid <= storage.lastTransaction():
+        return False
+    logger.warning(
+        '%s is left: its last transaction (tid %s) is later than that of %s;'
+        ' the next pack removes it', name, tid.hex(), storage._file_name)
+    return True
+
+
+def _last_tid(path):
+    """Of a data file that ends in a sound transaction; else None."""
+    if not os.path.isfile(path):
+        return None
+    with datafile.open_existing(path, read_only=True) as file:
+        window = Window.of_file(file.fileno())
+        end = window.end
+        if end < len(FILESTORAGE_MAGIC) + 8 or (
+                window.read(0, len(FILESTORAGE_MAGIC)) != FILESTORAGE_MAGIC):
+            return None
+        begin = end - 8 - int.from_bytes(window.read(end - 8, 8), 'big')
+        if begin < scan.FIRST:
+            return None
+        try:
+            return scan.read_transaction(window, begin).tid
+        except scan.Damage:
+            return None
+
+
+def _remove(name):
+    try:
+        datafile.disk.remove(name)
+    except OSError as error:
+        logger.warning('%s could not be removed: %s', name, error)
+    else:
+        logger.info('removed %s, which was left unfinished', name)
+
+
+def _of_blobs(storage):
+    listed = os.path.join(storage.blob_dir, packedblobs.LIST)
+    if os.path.lexists(listed):
+        yield listed
+    with os.scandir(storage.temporaryDirectory()) as entries:
+        uploads = [entry.path for entry in entries
+                   if entry.name.startswith(UPLOAD)
+                   and entry.is_file(follow_symlinks=False)]
+    yield from uploads
+
+
+def _refuse_uncounted(name, path):
+    if (datafile.is_same(name, path) and not os.path.islink(name)
+            and os.stat(name).st_nlink < 2):
+        raise DamagedFile(
+            f'{name} and {path} are two names of one file, and the file system'
+            ' knows of one: check the file system (fsck), then open it again')
+

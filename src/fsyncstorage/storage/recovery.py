@@ -1,0 +1,300 @@
+"""What is in the file, decided at open: what to keep, to cut, or to refuse.
+
+From the last trusted index on, every transaction is read strictly.  Where the
+first one is not sound:
+
+- If something proves that it was durable, the file is damaged: refuse, and
+  change nothing.  A sound seal behind it proves it when it was written later
+  than a sync that covered the place; without seals, a finished transaction
+  does, since its status was written after a sync of all before it.  So does an
+  index that knows the place, if all that it knows before is in the file.
+  (What is not later than the transaction before the damage proves nothing: it
+  is what the disk had there before this file was.)
+- Otherwise it is the torn tail of a crash: nothing there was acknowledged
+  under a policy that promises something.  It is cut off, and kept beside the
+  file as stock does.
+
+Before anything is decided, the file is synced, and a tail is dropped from the
+page cache: after a failed sync the cache may show what the disk does not have.
+What an index knows was durable, so that without a tail the cache stays warm.
+
+Left to others: reading transactions (scan), and which index is trusted (the
+storage, which has stock's check for one of stock's).
+"""
+
+import logging
+import os
+import typing
+
+from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.FileStorage.FileStorage import CorruptedTransactionError
+from ZODB.fsIndex import fsIndex
+from ZODB.utils import z64
+
+from .. import datafile
+from ..format import scan
+from ..format import seal
+from ..format.window import Window
+
+logger = logging.getLogger(__name__)
+
+COPY_CHUNK = 1 << 20
+
+
+class DamagedFile(CorruptedTransactionError):
+    """Something that was durable is damaged.  Nothing was changed."""
+
+
+class _Before(typing.NamedTuple):
+    """What the reading of a transaction needs to know of the one before it.
+
+    The tid is none: that tids do not rise is no damage here.
+    """
+
+    tid: bytes
+    status: bytes
+
+
+class Recovered(typing.NamedTuple):
+    index: fsIndex
+    end: int
+    tid: bytes
+
+
+def nothing_known():
+    return Recovered(fsIndex(), scan.FIRST, z64)
+
+
+def refuse_lost_file(path, blob_dir):
+    """A data file that is not there, while what belongs to it is.
+
+    Stock would begin a new one, and the index, the blobs and the backup of a
+    database would be lost behind an empty one.
+    """
+    try:
+        with open(path, 'rb') as file:
+            if not is_torn_creation(file.read(len(FILESTORAGE_MAGIC) + 1)):
+                return
+        state = 'is empty'
+    except FileNotFoundError:
+        state = 'is missing'
+    beside = [name for name in (path + '.old', path + '.index')
+              if os.path.exists(name)]
+    if blob_dir and _has_blobs(blob_dir):
+        beside.append(blob_dir)
+    if beside:
+        raise DamagedFile(
+            f'{path} {state}, but there is {" and ".join(beside)}: a database'
+            f' was here. {_what_to_do(path)}; to begin a new one, move these'
+            ' away first')
+
+
+def _what_to_do(path):
+    words = 'Restore a backup'
+    if os.path.exists(path + '.old'):
+        words = ('If a crash interrupted the last step of a pack, rename'
+                 f' {path}.old to {path}; but if its date is older than the'
+                 ' last commit, it is what an earlier pack kept, and lacks all'
+                 ' that came later. Else restore a backup')
+    if os.path.exists(path + '.pack'):
+        words = ('An opening for writing finishes the swap at the end of a'
+                 f' pack, if {path}.pack is whole. {words}')
+    return words
+
+
+def refuse_shortened(file, loaded):
+    """A data file that ends before the position of its own index.
+
+    All before that position was durable when the index was written.
+    """
+    size = file.size()
+    if loaded.position > size and _fits(loaded.index, file, size):
+        raise DamagedFile(
+            f'{file.name} ends at {size}, but {file.name}.index knows'
+            f' {len(loaded.index)} objects in {loaded.position} bytes, and all'
+            ' of them were on disk when it was written: the file was cut off.'
+            ' Nothing was changed. Restore a backup; if an older one was put'
+            ' here on purpose, remove the index')
+
+
+def _fits(index, file, end):
+    """Is everything before that end where this index says?"""
+    number = file.fileno()
+    return all(
+        position + len(oid) > end
+        or os.pread(number, len(oid), position) == oid
+        for oid, position in index.iteritems())
+
+
+def is_torn_creation(content):
+    """Is this all that a power cut left of a new file: a part of the magic,
+    or zeros in its place?"""
+    return (len(content) <= len(FILESTORAGE_MAGIC)
+            and content != FILESTORAGE_MAGIC
+            and FILESTORAGE_MAGIC.startswith(content.rstrip(b'\0')))
+
+
+def _has_blobs(blob_dir):
+    try:
+        names = os.listdir(blob_dir)
+    except FileNotFoundError:
+        return False
+    return any(name.startswith('0x') for name in names)
+
+
+def recover(file, known, read_only, promised, doubted=None):
+    """Read on from what is `known`; leave the file whole.
+
+    `promised`: transactions without a seal were written so that a finished
+    one proves that all before it was durable.  `doubted`: an index of ours
+    that contradicts the file; it is of another one, or this one is damaged.
+    """
+    if not read_only:
+        file.sync()
+        if file.size() > known.end:
+            file.drop_cache(known.end)
+    refused = None
+    while True:
+        window = Window.of_file(file.fileno())
+        known, damage = _read_on(window, known)
+        if damage is None:
+            return known
+        proof = (_proof_behind(window, known.tid, damage, promised)
+                 or _proof_by_index(file, damage, doubted))
+        if proof is None:
+            break
+        if not read_only or refused is not None and damage.same(refused):
+            raise _refusal(file, damage, proof)
+        # Another process may be writing, and have finished by now what we saw
+        # unfinished: look once more.
+        refused = damage
+    if not read_only:
+        _cut(file, known, window, damage)
+    return known
+
+
+def _read_on(window, known):
+    """Index the sound transactions; stop at the first Damage."""
+    index, position, tid = known
+    damage = before = None
+    while position < window.end:
+        try:
+            transaction = scan.read_transaction(window, position, before)
+        except scan.Damage as found:
+            damage = found
+            break
+        if transaction.tid <= tid:
+            if transaction.seal == seal.SOUND:
+                damage = _of_another_file(transaction, tid)
+                break
+            # As stock: unusual, and no reason not to serve what is there.
+            logger.warning('the transaction ids do not rise at %d', position)
+        for record in transaction.records:
+            index[record.oid] = record.position
+        position, tid = transaction.end, transaction.tid
+        before = _Before(z64, transaction.status)
+    return Recovered(index, position, tid), damage
+
+
+def _of_another_file(transaction, tid):
+    """What we seal is always later than what is before it.
+
+    A block to which nothing got before the power went may show what the disk
+    had there before: a whole transaction, where the file that a pack replaced
+    had one in the same place.
+    """
+    return scan.Damage(
+        transaction.position, transaction.tid, scan.DAMAGED,
+        f'its tid does not rise: {tid.hex()} is before it', transaction)
+
+
+def _proof_by_index(file, damage, doubted):
+    """It was written when all that it knows was durable."""
+    if doubted is None or doubted.position <= damage.position:
+        return None
+    index = doubted.index
+    if (min(index.itervalues(), default=damage.position) < damage.position
+            and _fits(index, file, damage.position)):
+        return 'its index'
+    return None
+
+
+def _proof_behind(window, tid, damage, promised):
+    """What was written when the damaged place was durable, and later than
+    that tid."""
+    for position, found in scan.find_sound_seals(window, damage.position):
+        if (found.durable > damage.position
+                and window.read(position, len(tid)) > tid):
+            return f'the transaction at {position}'
+    if promised and damage.kind != scan.UNFINISHED:
+        position = _finished_without_seal(window, tid, damage.position + 1)
+        if position is not None:
+            return f'the transaction at {position}'
+    return None
+
+
+def _finished_without_seal(window, tid, position):
+    """A finished transaction there that has no seal to ask."""
+    while (position := scan.find_transaction(window, position)) is not None:
+        try:
+            found = scan.read_transaction(window, position)
+        except scan.Damage as damage:
+            # What is inside of a transaction is no other one.
+            whole = damage.transaction
+            position = position + 1 if whole is None else whole.end
+            continue
+        if (found.seal in (seal.ABSENT, seal.MOVED) and found.records
+                and found.tid > tid):
+            return position
+        position = found.end
+    return None
+
+
+def _refusal(file, damage, proof):
+    return DamagedFile(
+        f'{file.name}: {damage}. It was on disk already when {proof} was'
+        ' written, so this is no torn tail but damage. Nothing was changed.'
+        ' Run fsync-check to see all of it; then restore a backup, or save'
+        ' what is sound with fsync-check --salvage. (If the index is of'
+        ' another file, remove it)')
+
+
+def _cut(file, known, window, damage):
+    """Keep the tail in a file of its own, and end before it."""
+    size = window.end - known.end
+    kept = _keep_tail(file, known.end, window.end)
+    transactions = sum(1 for _ in scan.find_sound_seals(window, known.end))
+    logger.warning(
+        '%s: cut off %d bytes (%d complete transaction headers) behind the'
+        ' last sound transaction (tid %s), from position %d%s: %s. They are'
+        ' kept in %s', file.name, size, transactions, known.tid.hex(),
+        known.end, f', tid {damage.tid.hex()}' if damage.tid else '',
+        damage.reason, kept)
+    file.truncate(known.end)
+    file.sync()
+
+
+def _keep_tail(file, position, end):
+    number = 0
+    while os.path.lexists(path := f'{file.name}.tr{number}'):
+        number += 1
+    size = end - position
+    try:
+        with file.reader() as reader, datafile.open_new(path) as tail:
+            reader.seek(position)
+            while position < end:
+                chunk = reader.read(min(COPY_CHUNK, end - position))
+                tail.write(chunk)
+                position += len(chunk)
+            tail.sync()
+        datafile.disk.sync_directory(os.path.dirname(path))
+    except OSError as error:  # the next start tries again
+        datafile.remove_if_there(path)
+        raise OSError(
+            error.errno,
+            f'{file.name} ends in a torn transaction, which a crash has left.'
+            f' Its {size} bytes are to be kept in {path} before they are cut'
+            f' off, and that failed: {error.strerror}. Nothing was changed.'
+            ' See to that (free some space, for example), then open it again'
+        ) from error
+    return path

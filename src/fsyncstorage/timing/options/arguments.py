@@ -1,0 +1,187 @@
+"""The options that measuring commands have in common, and how they are read.
+
+A wrong value is refused in one line that says what is allowed.
+"""
+
+import argparse
+import os
+import typing
+
+from ZConfig.datatypes import stock_datatypes
+
+from fsyncstorage.commit import policies
+
+from . import custom
+
+#: Of a blob.
+LARGEST_SIZE = 2 << 30
+
+Wrong = argparse.ArgumentTypeError
+
+
+class Default(typing.NamedTuple):
+    """What an option is when it is not given."""
+
+    usual: typing.Any
+    quick: typing.Any
+
+    def __str__(self):
+        """As the help has it."""
+        usual, quick = (
+            ','.join(map(str, value)) if isinstance(value, list) else value
+            for value in self)
+        return f'{usual}, or {quick} with --quick'
+
+
+ROUNDS = Default(7, 3)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Without the usage, which is longer than the error that it hides."""
+
+    def __init__(self, **options):
+        super().__init__(
+            **options, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message):
+        self.exit(2, f'{self.prog}: {message} (--help explains)\n')
+
+
+def add_measuring(
+        commands, name, summary, description, contestants, example, races):
+    """The parser of a command, with what to measure, how often, where to.
+
+    The example is a command line; `races` is called with the options, when all
+    of them are known.
+    """
+    width = max(map(len, contestants))
+    listed = '\n'.join(
+        f'  {one.name:{width}}  {one.summary}' for one in contestants.values())
+    parser = commands.add_parser(
+        name, help=summary, description=description,
+        epilog=f'contestants:\n{listed}\n\n{custom.HELP}\n'
+               f'example:\n  fsync-time {name} {example}')
+
+    def contestant(text):
+        if text in contestants:
+            return contestants[text]
+        name, is_own, path = text.partition('=')
+        if not is_own:
+            raise Wrong(f'there is no {text!r}; allowed are'
+                        f' {", ".join(contestants)}, and NAME=FILE')
+        if name in contestants:
+            raise Wrong(
+                f'{name!r} is taken; give your storage another name')
+        return _checked(custom.read, name, path)
+
+    def run(options):
+        _complete(parser, options)
+        return custom.run(options, name, races(options))
+
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        'contestants', nargs='*', type=contestant, metavar='CONTESTANT',
+        default=contestants.values(),
+        help='what takes part; all of them unless you name some (see below);'
+             ' the first is what the others are compared with')
+    parser.add_argument(
+        '--sync-latency', type=several(_duration), default=[0.0],
+        metavar='TIME,...',
+        help='add this to every sync, to see what a slower disk would do:'
+             ' 0,1ms,5ms measures with nothing added, with 1 and with 5 ms'
+             ' (default: 0)')
+    parser.add_argument(
+        '--rounds', type=positive, default=ROUNDS, metavar='R',
+        help='how often each contestant is measured, after a warm-up'
+             ' (default: %(default)s)')
+    parser.add_argument(
+        '--quick', action='store_true',
+        help='a rough answer in a minute or two: short samples, few rounds')
+    parser.add_argument(
+        '--directory', default=os.curdir, type=directory, metavar='DIR',
+        help='measure the disk that this is on (default: the current'
+             ' directory); the scratch directory that is made in it is always'
+             ' removed')
+    add_output(parser)
+    return parser
+
+
+def add_output(parser):
+    parser.add_argument(
+        '--json', type=new_file, metavar='FILE',
+        help='write all samples and results to this file; when the run is'
+             ' interrupted, what there is by then')
+
+
+def _complete(parser, options):
+    """Fill in what depends on other options, and check what takes part."""
+    for name, value in vars(options).items():
+        if isinstance(value, Default):
+            setattr(options, name, value[options.quick])
+    # In the order given, each once.
+    options.contestants = list(dict.fromkeys(options.contestants))
+    if len({one.name for one in options.contestants}) < len(
+            options.contestants):
+        parser.error('two contestants have the same name')
+    options.baseline = options.contestants[0]
+
+
+def several(read):
+    """Of what is separated by commas, in the order given, each once."""
+    return lambda text: list(dict.fromkeys(map(read, text.split(','))))
+
+
+def positive(text):
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise Wrong(f'must be a whole number from 1 on, not {text!r}')
+    return number
+
+
+def seconds(text):
+    """How long something lasts, like 2 or 500ms."""
+    found = _duration(text)
+    if not found:
+        raise Wrong('must be more than 0')
+    return found
+
+
+def size(text):
+    """A number of bytes, like 100KB."""
+    try:
+        found = stock_datatypes['byte-size'](text)
+    except ValueError:
+        found = 0
+    if not 1 <= found <= LARGEST_SIZE:
+        raise Wrong(
+            'must be numbers of bytes, or numbers with KB or MB, up to'
+            f' {LARGEST_SIZE >> 20}MB, not {text!r}')
+    return found
+
+
+def _duration(text):
+    return _checked(policies.duration, text, 'a time')
+
+
+def _checked(read, *arguments):
+    """With its own words, which argparse keeps to itself otherwise."""
+    try:
+        return read(*arguments)
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+
+
+def directory(path):
+    if not os.path.isdir(path):
+        raise Wrong(f'{path!r} is no directory')
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Wrong(f'{path!r} cannot be written to')
+    return path
+
+
+def new_file(path):
+    if os.path.lexists(path) and (
+            os.path.islink(path) or not os.path.isfile(path)):
+        raise Wrong(f'{path!r} is no plain file')
+    directory(os.path.dirname(path) or os.curdir)
+    return path

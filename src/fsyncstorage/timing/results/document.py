@@ -1,0 +1,133 @@
+"""What a run leaves behind: one dict, which is the JSON file.
+
+All samples are in it, and what is made of them; whatever shows a result (a
+table now, a page later) reads nothing else.
+"""
+
+import datetime
+import json
+import pathlib
+
+from . import estimates
+from . import wording
+
+FORMAT = 'fsync-time 1'
+
+#: Settings that say how long a sample lasts, not what is done in it.
+AMOUNTS = ('transactions', 'seconds')
+
+
+def new(command, races, contestants, rounds, baseline, machine):
+    return {
+        'format': FORMAT,
+        'command': command,
+        'began': datetime.datetime.now(datetime.timezone.utc).isoformat(
+            timespec='seconds'),
+        'complete': False,
+        'machine': machine,
+        'added': wording.all_added(
+            race.settings.get('sync_latency', 0.0) for race in races),
+        'contestants': {one.name: one.summary for one in contestants},
+        'rounds': rounds,
+        'baseline': baseline,
+        'races': [
+            {'workload': race.workload, 'settings': race.settings,
+             'compared': list(race.compared)} for race in races],
+        # Those of round 0 are a warm-up: they are in no result.
+        'samples': [],
+        'results': [],
+    }
+
+
+def summarise(document):
+    """Make the results from the samples that there are."""
+    document['results'] = [
+        found
+        for number, race in enumerate(document['races'])
+        for contestant in document['contestants']
+        for figure in race['compared']
+        if (found := result(document, number, contestant, figure))
+    ]
+
+
+def result(document, race, contestant, figure):
+    """What is made of its samples; None when it was not measured."""
+    found = values(document, race, contestant, figure)
+    if not found:
+        return None
+    return {
+        'race': race,
+        'contestant': contestant,
+        'figure': figure,
+        'rounds': len(found),
+        **estimates.spread(found.values()),
+        'ratio': ratio(
+            document, race, contestant, document['baseline'], figure),
+    }
+
+
+def ratio(document, race, contestant, baseline, figure):
+    """How many times the baseline; None when one of them was not measured."""
+    return estimates.ratio(
+        values(document, race, contestant, figure),
+        values(document, race, baseline, figure))
+
+
+def figures(document, race, contestant, figure):
+    """Its values in the rounds that count, as a list."""
+    return list(values(document, race, contestant, figure).values())
+
+
+def values(document, race, contestant, figure):
+    """A dict of any figure, known or not, by the rounds that count."""
+    return {
+        sample['round']: sample['figures'][figure]
+        for sample in document['samples']
+        if sample['race'] == race and sample['contestant'] == contestant
+        and sample['round'] > 0
+        and sample['figures'].get(figure) is not None}
+
+
+def grouped(document, workload, inside):
+    """Races that differ in these settings alone.
+
+    Pairs: the settings that they share, and their numbers.
+    """
+    found = {}
+    for number, race in enumerate(document['races']):
+        if race['workload'] == workload:
+            shared = {name: value for name, value in race['settings'].items()
+                      if name not in inside}
+            _, numbers = found.setdefault(
+                frozenset(shared.items()), (shared, []))
+            numbers.append(number)
+    return list(found.values())
+
+
+def save(document, path):
+    write(path, _text(document))
+
+
+def write(path, text):
+    """Write a file whole or not at all."""
+    unfinished = pathlib.Path(f'{path}.unfinished')
+    try:
+        unfinished.write_text(text, encoding='utf-8')
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _text(document):
+    """JSON with a line for each sample: short, and good to compare."""
+    parts = []
+    for key, value in document.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = '[\n' + ',\n'.join(map(json.dumps, value)) + '\n]'
+        parts.append(f'{json.dumps(key)}: {text}')
+    return '{\n' + ',\n'.join(parts) + '\n}\n'
+
+
+def load(path):
+    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))

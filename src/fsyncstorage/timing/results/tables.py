@@ -1,0 +1,222 @@
+"""Tables in the terminal, made from a document and nothing else."""
+
+from statistics import median
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from . import document as documents
+from . import quiet
+from .estimates import CONFIDENCE
+from .estimates import carried
+from .questions import QUESTIONS
+from .questions import conditions
+from .wording import count
+from .wording import duration
+from .wording import listed
+from .wording import number
+from .wording import times
+
+KEY = (
+    'In a cell: the median of the rounds, and below it their range. How many'
+    ' times {baseline} that is: the ratio of the medians, below it the'
+    f' interval that holds the true one in {CONFIDENCE:.0%} of such'
+    ' measurements. ~ marks a ratio that the noise does not carry: take it for'
+    ' no difference, or measure more rounds. us CPU is what one took of the'
+    ' processors, clients and server together: noise leaves it alone most. p50'
+    ' and p99 are of one, 100 % of CPU is one processor, a MB is 1,048,576'
+    ' bytes.\n')
+
+#: Syncs a commit, or commits a sync, are worth a line when they are not one.
+ABOUT_ONE = (0.95, 1.05)
+
+#: Settings that say how many commit at a time.
+COMMITTERS = 'threads', 'clients', 'connections'
+
+
+def show(document, console, questions=QUESTIONS, put=None):
+    """The tables of all races: by question; of others, all that contestants
+    are compared by, put in one way if there is one."""
+    show_machine(document, console)
+    asked = {question.workload for question in questions}
+    for question in questions:
+        if question.table:
+            show_answers(document, console, question)
+    for position, race in enumerate(document['races']):
+        if race['workload'] not in asked:
+            _show_columns(
+                document, console,
+                f'{race["workload"]}, {listed(race["settings"])}',
+                'contestant',
+                [(figure, position, figure) for figure in race['compared']],
+                put)
+    show_key(document, console)
+
+
+def show_key(document, console):
+    console.print(Text(KEY.format(baseline=document['baseline']), 'dim'))
+
+
+def show_answers(document, console, question):
+    def show(title, heading, columns):
+        _show_columns(document, console, title, heading, columns,
+                      lambda value: number(value * question.scale))
+
+    for shared, races in documents.grouped(
+            document, question.workload, [question.setting]):
+        said = conditions(shared)
+        if question.setting is None:
+            for race in races:
+                show(f'{question.words} {question.up}, {said}', 'contestant',
+                     [(name, race, figure)
+                      for name, figure in question.figures.items()])
+            continue
+        for name, figure in question.figures.items():
+            show(
+                ' '.join(filter(None, (question.words, name, f'({said})'))),
+                question.along, [
+                    (question.put(_settings(document, race)[question.setting]),
+                     race, figure) for race in races])
+
+
+def _show_columns(document, console, title, heading, columns, put):
+    """The columns are headings, races and figures."""
+    table = new_table(heading, *(heading for heading, *_ in columns))
+    for contestant in document['contestants']:
+        cells = [_cell(document, race, contestant, figure, put)
+                 for _, race, figure in columns]
+        if any(cells):  # it takes part
+            table.add_row(contestant, *cells)
+    show_table(console, title, table)
+
+
+def _settings(document, race):
+    return document['races'][race]['settings']
+
+
+def _cell(document, race, contestant, figure, put):
+    """The median of a figure, its ratio and ranges, and what else to say."""
+    found = documents.result(document, race, contestant, figure)
+    if found is None:
+        return ''  # interrupted before it was measured
+    ratio = found['ratio'] if contestant != document['baseline'] else None
+    put = put or (duration if figure.endswith('seconds') else number)
+    cell = Text()
+    cell.append(put(found['median']), 'bold')
+    small = [f'{put(found["min"])}-{put(found["max"])}']
+    if ratio:
+        cell.append(f'  {times_or_noise(ratio)}',
+                    'cyan' if carried(ratio) else 'dim')
+        if ratio['interval']:
+            small.append('-'.join(map(times, ratio['interval'])))
+    if figure.endswith('per_second'):
+        small.extend(_remarks(document, race, contestant, figure))
+    for line in small:
+        cell.append(f'\n{line}', 'dim')
+    return cell
+
+
+def _remarks(document, race, contestant, figure):
+    """What else is known of a rate."""
+    one = figure.removesuffix('per_second')
+
+    def known(name, of_rounds=median):
+        """What was counted may be in the settings of recorded races alone."""
+        values = documents.figures(document, race, contestant, name)
+        return of_rounds(values) if values else _settings(
+            document, race).get(name)
+
+    if (used := known(f'{one}cpu_seconds')) is not None:
+        ratio = documents.ratio(document, race, contestant,
+                                document['baseline'], f'{one}cpu_seconds')
+        compared = (f' {times_or_noise(ratio)}'
+                    if ratio and contestant != document['baseline'] else '')
+        yield f'{used * 1e6:,.0f} us CPU{compared}'
+    if speed := known(f'{one}bytes_per_second'):
+        yield f'{number(speed / (1 << 20))} MB/s'
+    for percent in 'p50', 'p99':
+        if took := (known(f'{one}{percent}_seconds')
+                    or known(f'{percent}_seconds')):
+            yield f'{percent} {duration(took)}'
+    for whose in 'server', 'driver', 'clients', 'loaders':
+        if busy := known(f'{whose}_cpu'):
+            yield f'{whose}: {busy:.0%} CPU'
+    yield from _sharing(_settings(document, race), known('syncs'),
+                        known('transactions'))
+    # What no server should do is said if it happened once.
+    for what, noun, plural in (
+            ('conflicts', 'retry', 'retries'),
+            ('tids_not_rising', 'tid not rising', 'tids not rising'),
+            ('invalidations_late', 'invalidation late',
+             'invalidations late')):
+        if found := known(what, max):
+            yield count(found, noun, plural)
+
+
+def _sharing(settings, syncs, transactions):
+    """How commits shared syncs, if there is a point, and if they waited."""
+    few, many = ABOUT_ONE
+    if syncs and transactions:
+        shared = transactions / syncs
+        if many < shared and waited(shared, max(
+                settings.get(name, 0) for name in COMMITTERS)):
+            yield f'{shared:.1f} txn/sync'
+        elif shared < few:
+            yield f'{1 / shared:.1f} syncs/txn'
+
+
+def waited(commits_per_sync, committers):
+    """More than there are who commit did not wait for the sync."""
+    return commits_per_sync <= committers * ABOUT_ONE[1]
+
+
+def mark(ratio):
+    """Of one that the noise may have made."""
+    return '' if carried(ratio) else '~'
+
+
+def times_or_noise(ratio):
+    return f'{mark(ratio)}{times(ratio["of_medians"])}'
+
+
+def show_machine(document, console):
+    """What was measured on, and what was added: above everything else."""
+    machine = document['machine']
+    packages = ', '.join(
+        f'{name} {version}' for name, version in machine['packages'].items())
+    console.print(Text(
+        f'{machine["cpus"]} CPUs ({machine["cpu_model"]}),'
+        f' {machine["system"]} {machine["architecture"]}\n'
+        f'{machine["python"]}, {packages}\n'
+        f'Disk: {machine["file_system"]}; one sync takes'
+        f' {duration(machine["sync_p50_seconds"])} (median)\n'
+        f'{rounds(document)} after a warm-up; load average before the start'
+        f' {machine["load_average"]:.1f}'))
+    console.print(Text(
+        f'{document["added"]} {quiet.warning(document)}'.rstrip(), 'bold'))
+    console.print()
+
+
+def rounds(document):
+    """How many there are, and how many there should have been."""
+    measured = max((one['round'] for one in document['samples']), default=0)
+    said = count(document['rounds'], 'round')
+    return said if measured == document['rounds'] else f'{measured} of {said}'
+
+
+def show_table(console, title, table):
+    """Nothing where nobody takes part."""
+    if table.row_count:
+        console.print(Text(title, 'bold'))
+        console.print(table)
+        console.print()
+
+
+def new_table(heading, *numbers):
+    """A first column, and columns of numbers."""
+    table = Table(box=box.HORIZONTALS, pad_edge=False)
+    table.add_column(heading, no_wrap=True)
+    for each in numbers:
+        table.add_column(each, justify='right')
+    return table

@@ -1,0 +1,229 @@
+"""Clients that start together, processes or threads, and what they measured.
+
+A job is called with a function `start`: it prepares itself, calls `start()` to
+wait for the others, works, and returns its result.  Processes are forked, and
+die with the sample that they serve; they may prepare and start several times,
+if all of them do.
+"""
+
+import contextlib
+import functools
+import multiprocessing.connection
+import threading
+import time
+import typing
+from concurrent.futures import ThreadPoolExecutor
+
+import transaction
+import ZODB
+
+from ..results import estimates
+from . import supervisor
+
+#: Objects that ZODB keeps in memory: more than any workload has.
+_ROOM = 1 << 20
+
+
+class ClientFailed(Exception):
+    """The message is one line."""
+
+
+class Stretch(typing.NamedTuple):
+    """What one client did between two moments, on the clock of them all."""
+
+    began: float
+    ended: float
+    #: How long each request took: a transaction, most of the time.
+    durations: list
+    #: Processor time.
+    cpu: float = 0.0
+    #: How long each object took, if they were timed one by one.
+    objects: list = []
+
+
+class Found(typing.NamedTuple):
+    """What came of the clients' jobs."""
+
+    #: Of each job, in their order.
+    results: list
+    #: What the server used, from each start to the next; the last, to the end.
+    usages: list
+
+
+def job(work):
+    """Makes jobs of a function that has `start` behind its other arguments."""
+    return functools.partial(functools.partial, work)
+
+
+def timed(requests, seconds=None, pause=0):
+    """Make requests, one after the other; a stretch.
+
+    All of them, or for so many seconds, but one at least; with as many seconds
+    of pause between two of them.
+    """
+    durations = []
+    cpu = time.process_time()
+    began = ended = time.perf_counter()
+    for request in requests:
+        begin = time.perf_counter()
+        request()
+        ended = time.perf_counter()
+        durations.append(ended - begin)
+        if seconds is not None and ended >= began + seconds:
+            break
+        if pause:
+            time.sleep(pause)
+    return Stretch(began, ended, durations, time.process_time() - cpu)
+
+
+def seconds(stretches):
+    """From the first one's begin to the last one's end."""
+    return (max(each.ended for each in stretches)
+            - min(each.began for each in stretches))
+
+
+def durations(stretches):
+    return [one for stretch in stretches for one in stretch.durations]
+
+
+def rates(what, stretches, usage, each=1):
+    """Of stretches whose requests were for so many things each.
+
+    The processor time of one is that of all clients and of the server; where
+    that of the server is not known, there is none.
+    """
+    things = each * len(durations(stretches))
+    found = {f'{what}_per_second': things / seconds(stretches)}
+    if 'cpu_seconds' in usage:
+        cpu = usage['cpu_seconds'] + sum(stretch.cpu for stretch in stretches)
+        found[f'{what}_cpu_seconds'] = cpu / things
+    return found
+
+
+def commits(stretches, usage):
+    """Of stretches whose requests were transactions."""
+    times = durations(stretches)
+    return {
+        'transactions': len(times),
+        'seconds': seconds(stretches),
+        **rates('txn', stretches, usage),
+        **percentiles(times),
+    }
+
+
+def percentiles(values, what=''):
+    return {
+        f'{what}p{percent}_seconds': estimates.percentile(values, percent)
+        for percent in (50, 99)}
+
+
+def times(values):
+    """Of what is judged by its slowest."""
+    return {**percentiles(values), 'max_seconds': max(values)}
+
+
+def busy(stretches, usage, who='clients'):
+    """How many processors were kept busy, and by whom, as far as known."""
+    took = seconds(stretches)
+    found = {f'{who}_cpu': sum(each.cpu for each in stretches) / took}
+    if 'cpu_seconds' in usage:
+        found['server_cpu'] = usage['cpu_seconds'] / took
+    if 'syncs' in usage:
+        found['syncs'] = usage['syncs']
+    return found
+
+
+@contextlib.contextmanager
+def connected(site):
+    """A client with empty caches: a transaction manager, and a connection."""
+    with contextlib.closing(
+            ZODB.DB(site.open(), cache_size=_ROOM)) as db:
+        manager = transaction.TransactionManager()
+        yield manager, db.open(manager)
+
+
+def threads(jobs, usage=dict):
+    """What is `Found` by jobs in threads; `usage` tells that of all.
+
+    An error of one is raised when all have ended.
+    """
+    usages = []
+    barrier = threading.Barrier(
+        len(jobs), action=lambda: usages.append(usage()))
+
+    def work(job):
+        try:
+            return job(barrier.wait)
+        except BaseException:
+            barrier.abort()  # nobody waits for a start that does not come
+            raise
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        working = [pool.submit(work, job) for job in jobs]
+    for each in working:
+        error = each.exception()
+        if error and not isinstance(error, threading.BrokenBarrierError):
+            raise error
+    usages.append(usage())
+    return Found([each.result() for each in working], _between(usages))
+
+
+def processes(site, jobs):
+    """What is `Found` by jobs in processes, clients of the site."""
+    clients, usages, answers = {}, [], [None]
+    try:
+        for job in jobs:
+            pipe, theirs = supervisor.FORK.Pipe()
+            process = supervisor.FORK.Process(target=_work, args=(theirs, job))
+            process.start()
+            theirs.close()
+            clients[pipe] = process
+        while None in answers:
+            if usages:
+                for pipe in clients:
+                    pipe.send('start')
+            answers = _answers(site, clients)
+            usages.append(site.server.usage())
+    finally:
+        for pipe, process in clients.items():
+            process.kill()
+            process.join()
+            pipe.close()
+    return Found([result for result, in answers], _between(usages))
+
+
+def _between(usages):
+    return [{name: after[name] - before[name] for name in after}
+            for before, after in zip(usages, usages[1:])]
+
+
+def _answers(site, pipes):
+    """Of each: None when it is ready, a tuple with the result when it is done.
+
+    An error as soon as one fails, or the server.
+    """
+    sentinels = set(site.server.sentinels)
+    answers = {}
+    while len(answers) < len(pipes):
+        ready = multiprocessing.connection.wait(
+            [*(pipe for pipe in pipes if pipe not in answers), *sentinels])
+        if sentinels.intersection(ready):
+            raise EOFError('the server ended')
+        for pipe in ready:
+            try:
+                answers[pipe], failure = pipe.recv()
+            except EOFError:
+                failure = 'its process died'
+            if failure is not None:
+                raise ClientFailed(f'a client failed: {failure}')
+    return [answers[pipe] for pipe in pipes]
+
+
+def _work(pipe, job):
+    supervisor.follow()
+
+    def start():
+        pipe.send((None, None))
+        pipe.recv()
+
+    supervisor.answer(pipe, lambda: (job(start),))

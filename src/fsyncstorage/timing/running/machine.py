@@ -1,0 +1,85 @@
+"""What the measurements are made on, as far as it decides their outcome.
+
+Names no host, user or path: a report can be shown around.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import tempfile
+
+from fsyncstorage.datafile import disk
+
+from ..results import estimates
+from . import crew
+
+PACKAGES = (
+    'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
+    'uvloop', 'RelStorage')
+
+#: The probe of a sync ends after so many appends, or after so many seconds.
+_PROBES, _PROBE_SECONDS = 200, 2.0
+
+
+def describe(directory):
+    """The machine, and the disk that the directory is on."""
+    return {
+        'cpus': os.cpu_count(),
+        'cpu_model': _cpu_model(),
+        'system': f'{platform.system()} {platform.release()}',
+        'architecture': platform.machine(),
+        'python': (f'{platform.python_implementation()}'
+                   f' {platform.python_version()}'),
+        'packages': {name: _version(name) for name in PACKAGES},
+        'file_system': _file_system(directory),
+        'load_average': os.getloadavg()[0],
+        'sync_p50_seconds': sync_p50(directory),
+    }
+
+
+def sync_p50(directory):
+    """The median of an append of 1000 bytes and a data sync."""
+    # A file with a name: one without may be cheaper to sync.
+    with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
+
+        def append():
+            file.write(b'x' * 1000)
+            disk.sync(file.fileno())
+
+        return estimates.median(
+            crew.timed([append] * _PROBES, _PROBE_SECONDS).durations)
+
+
+def _cpu_model():
+    found = [line.partition(':')[2].strip() for line in _lines('/proc/cpuinfo')
+             if line.startswith('model name')]
+    return found[0] if found else platform.processor() or 'unknown'
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return '(not installed)'
+
+
+def _file_system(directory):
+    """The type of the file system that holds the directory."""
+    path = pathlib.Path(directory).resolve()
+    found, kind = 0, 'unknown'
+    for line in _lines('/proc/self/mountinfo'):
+        # 27 1 254:0 / /srv rw,relatime shared:1 - ext4 /dev/vda rw
+        mount, _, source = line.partition(' - ')
+        point = mount.split()[4].replace('\\040', ' ')
+        # Of two mounts on one point the later one is seen.
+        if len(point) >= found and path.is_relative_to(point):
+            found, kind = len(point), source.split()[0]
+    return kind
+
+
+def _lines(path):
+    try:
+        return pathlib.Path(path).read_text(encoding='utf-8').splitlines()
+    except OSError:
+        return []  # not Linux

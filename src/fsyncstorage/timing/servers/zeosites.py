@@ -1,0 +1,146 @@
+"""ZEO servers and clients that can take part, stock ones and ours."""
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+
+from ZEO.ClientStorage import ClientStorage
+
+from fsyncstorage.client.storage import FsyncClient
+
+from ..running import loops
+from . import served
+
+STOCK = 'ZEO.runzeo'
+OURS = 'fsyncstorage.server.runzeo'
+
+DATA_FILE, BLOBS = 'Data.fs', 'blobs'
+
+#: The ways to read a blob: by who has a blob cache, which is empty at first;
+#: and by who has none.
+CACHE, NO_CACHE = ('cold', 'cached'), ('direct',)
+
+FILESTORAGE = f"""\
+<filestorage 1>
+  path {DATA_FILE}
+  {{blobs}}
+</filestorage>
+"""
+
+FSYNCSTORAGE = f"""\
+%import fsyncstorage
+<fsyncstorage 1>
+  path {DATA_FILE}
+  durability group-commit
+  {{blobs}}
+</fsyncstorage>
+"""
+
+#: Stock writes a line for each commit that more than three wait for: it does
+#: so in operation, too.
+CONFIGURATION = f"""\
+<zeo>
+  address {{address}}
+</zeo>
+<eventlog>
+  level info
+  <logfile>
+    path {served.LOG}
+  </logfile>
+</eventlog>
+{{storage}}"""
+
+#: Relative to the directory of the server.
+CONFIGURATION_FILE = 'zeo.conf'
+
+SOCKET = './zeo.sock'
+
+#: For a client to find its server.
+_CONNECT_SECONDS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeoSite:
+    name: str
+    summary: str
+    #: Has a function `main` that takes the arguments of runzeo.
+    server: str
+    #: The section of the storage in the server's configuration.
+    storage: str
+    client: type = ClientStorage
+    #: `CACHE`: each client has one; `NO_CACHE`: they use the directory of the
+    #: server; without any of them there are no blobs.
+    ways: tuple = ()
+
+    #: The program that runs the server, and where it listens.
+    program: str = 'fsyncstorage.timing.servers.launcher'
+    host: str = '127.0.0.1'
+
+    #: Its syncs can be made slower.
+    can_be_slowed = True
+    #: Any number of clients can read.
+    alone = False
+
+    @property
+    def takes_light_clients(self):
+        # To the server they are the same whatever the real clients are.
+        return self.client is ClientStorage
+
+    @contextlib.contextmanager
+    def running(
+            self, directory, *, loop, sync_latency, socket, **options):
+        """A `Site` on an empty directory; the program has the options, too."""
+        path = os.path.join(directory, CONFIGURATION_FILE)
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(CONFIGURATION.format(
+                address=SOCKET if socket else f'{self.host}:0',
+                storage=self.storage.format(
+                    blobs=f'blob-dir {BLOBS}' if self.ways else '')))
+        with served.running(
+                self.program, directory, module=self.server,
+                configuration=CONFIGURATION_FILE, loop=loop,
+                sync_latency=sync_latency, **options) as server:
+            loops.use(loop)  # of the clients
+            address = (
+                os.path.join(directory, SOCKET) if socket
+                else tuple(server.address))
+            yield served.Site(server, address, lambda: self.client(
+                address, wait_timeout=_CONNECT_SECONDS,
+                **self._blobs(directory)))
+
+    def _blobs(self, directory):
+        """The options of one more client."""
+        if self.ways == CACHE:
+            return {'blob_dir': new_cache(directory)}
+        if self.ways == NO_CACHE:
+            return {'blob_dir': os.path.join(directory, BLOBS),
+                    'shared_blob_dir': True}
+        return {}
+
+
+def new_cache(directory):
+    return tempfile.mkdtemp(prefix='cache-', dir=directory)
+
+
+CONTESTANTS = {contestant.name: contestant for contestant in (
+    ZeoSite(
+        'zeo', 'client and server of ZEO, FileStorage',
+        STOCK, FILESTORAGE),
+    ZeoSite(
+        'zeo:fsyncstorage',
+        'client and server of ZEO, FsyncStorage (group-commit)',
+        STOCK, FSYNCSTORAGE),
+    ZeoSite(
+        'fsync-zeo',
+        'client of ZEO, fsync-runzeo, FsyncStorage (group-commit)',
+        OURS, FSYNCSTORAGE),
+    ZeoSite(
+        'fsync-client',
+        'FsyncClient, fsync-runzeo, FsyncStorage (group-commit)',
+        OURS, FSYNCSTORAGE, FsyncClient),
+    ZeoSite(
+        'fsync-client:zeo',
+        'FsyncClient, server of ZEO, FileStorage',
+        STOCK, FILESTORAGE, FsyncClient),
+)}

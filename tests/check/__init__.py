@@ -1,0 +1,1 @@
+"""fsync-check, and files that somebody wrote to do harm."""

@@ -1,0 +1,1027 @@
+"""`fsync-check`: what it calls damage, what not, and what it repairs."""
+
+import binascii
+import contextlib
+import io
+import json
+import os
+import random
+import time
+import zlib
+from unittest import mock
+
+import transaction
+import zc.lockfile
+import ZODB
+from persistent.TimeStamp import TimeStamp
+from ZODB.blob import Blob
+from ZODB.blob import FilesystemHelper
+from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage import FileStorage
+from ZODB.fsIndex import fsIndex
+from ZODB.serialize import referencesf
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.tests.MinPO import MinPO
+from ZODB.utils import z64
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.check import commandline
+from fsyncstorage.check import verify
+from fsyncstorage.format import index
+from fsyncstorage.format import scan
+from fsyncstorage.format import seal
+from fsyncstorage.format.window import Window
+
+from ..format.sealing import NOTHING
+from ..format.sealing import changed
+from ..format.sealing import number
+from ..format.sealing import positions
+from ..format.sealing import read
+from ..format.sealing import record_header
+from ..format.sealing import sealed
+from ..format.sealing import small_file
+from ..format.sealing import stock_file
+from ..format.sealing import write
+from ..support import TestCase
+from ..support import commit
+from ..support import oid
+from ..support import vote
+
+DAMAGE = 1
+CANNOT_RUN = 2
+
+FIRST_OF_ALL = b'\0' * 7 + b'\1'    # a tid that nothing has
+
+
+class CheckCase(TestCase):
+
+    def run_check(self, *options, path=None):
+        """Exit status, standard output, standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with (contextlib.redirect_stdout(out),
+              contextlib.redirect_stderr(err)):
+            status = commandline.main([path or self.path(), *options])
+        return status, out.getvalue(), err.getvalue()
+
+    def report(self, *options, status=0):
+        """The report of a run that ends with this status."""
+        found, out, err = self.run_check('--json', *options)
+        self.assertEqual((found, err), (status, ''))
+        return json.loads(out)
+
+    def problems(self, *options, status=DAMAGE):
+        return [(each['kind'], each['position'])
+                for each in self.report(*options, status=status)['problems']]
+
+    def assert_cannot_run(self, reason, *options, path=None):
+        status, out, err = self.run_check(*options, path=path)
+        self.assertEqual((status, out), (CANNOT_RUN, ''))
+        self.assertEqual(err.count('\n'), 1, err)
+        self.assertIn(reason, err)
+
+    def database(self, **options):
+        """A ZODB of ours, to fill."""
+        return ZODB.DB(self.open(**options))
+
+    def write_sealed(self, count=20):
+        data = sealed(small_file(self.path('small'), count))
+        write(self.path(), data)
+        return data
+
+
+class EveryByteTests(CheckCase):
+    """The function behind the command, over the whole file each time.
+
+    tests.format.test_scan goes through all bytes, from the transaction before
+    to the one behind; here are some of them by default, and all with --all.
+    """
+
+    STEP = 11
+
+    def setUp(self):
+        super().setUp()
+        self.data = sealed(small_file(self.path(), 200))
+        self.positions = positions(self.data)
+
+    def found(self, position, value):
+        report = verify.verify(Window.of_bytes(
+            changed(self.data, position, value))).report
+        tail = report.tail and report.tail.position
+        return [(each.kind, each.position) for each in report.problems
+                if each.kind != verify.LOST], tail
+
+    def test_the_magic_of_the_file(self):
+        for position in range(scan.FIRST):
+            for value in set(range(256)) - {self.data[position]}:
+                self.assertEqual(
+                    self.found(position, value), ([(verify.MAGIC, 0)], None))
+
+    def test_some_bytes(self):
+        self.check_bytes(range(scan.FIRST, len(self.data), self.STEP))
+
+    def test_the_last_transaction(self):
+        # Nothing behind it tells that it was complete.
+        self.check_bytes(range(*self.positions[-2:]))
+
+    def check_bytes(self, these):
+        other = random.Random(5)
+        for position in these:
+            begin = max(
+                each for each in self.positions if each <= position)
+            for change in 1, 0x80, other.randrange(2, 0x80):
+                value = self.data[position] ^ change
+                expected = [(verify.TRANSACTION, begin)], None
+                if begin == self.positions[-2] and (
+                        position - begin, value) == (16, ord('c')):
+                    expected = [], begin
+                elif (position, value) == (scan.FIRST + 16, ord('p')):
+                    continue
+                self.assertEqual(self.found(position, value), expected)
+
+
+class AllBytesTests(EveryByteTests):
+
+    level = 2
+    STEP = 1
+
+
+class StructureTests(CheckCase):
+
+    def test_a_sound_file(self):
+        data = self.write_sealed(20)
+        report = self.report()
+        self.assertEqual(
+            {name: report[name] for name in (
+                'damaged', 'size', 'end', 'tail', 'transactions', 'records',
+                'objects', 'seals', 'pickles_walked', 'problems')},
+            {'damaged': False, 'size': len(data), 'end': len(data),
+             'tail': None, 'transactions': 20, 'records': 20, 'objects': 7,
+             'seals': {'sound': 20, 'absent': 0, 'moved': 0},
+             'pickles_walked': 7, 'problems': []})
+        first, *_, last = scan.transactions(Window.of_bytes(data))
+        self.assertEqual(report['first_tid'], first.tid.hex())
+        self.assertEqual(report['last_tid'], last.tid.hex())
+
+    def test_words(self):
+        data = self.write_sealed(20)
+        status, out, err = self.run_check()
+        self.assertEqual((status, err), (0, ''))
+        for expected in (
+                f'{len(data):,} bytes', '20; seals: 20 sound, 0 absent',
+                '20 of 7 objects', '7 current records walked',
+                'No damage found.'):
+            self.assertIn(expected, out)
+        third = positions(data)[2]
+        write(self.path(), changed(data, third + 50, b'x'))
+        status, out, err = self.run_check()
+        self.assertEqual((status, err), (DAMAGE, ''))
+        self.assertIn(f'at {third}, tid {data[third:third + 8].hex()}:', out)
+        self.assertIn('\nDAMAGED.', out)
+
+    def test_mixed_seals(self):
+        stock = small_file(self.path('stock'), 10)
+        data = sealed(stock, lambda index: index % 2)
+        moved = sealed(small_file(self.path('other'), 3))
+        write(self.path(), data)
+        self.assertEqual(
+            self.report()['seals'], {'sound': 5, 'absent': 5, 'moved': 0})
+        write(self.path(), moved)
+        storage = FileStorage(self.path())
+        storage.pack(time.time(), referencesf)
+        storage.close()
+        self.assertEqual(
+            self.report()['seals']['sound'], 0)
+
+    def test_an_empty_database(self):
+        self.database().close()
+        os.truncate(self.path(), scan.FIRST)
+        report = self.report()
+        self.assertEqual((report['transactions'], report['size']), (0, 4))
+        self.assertIn('No damage found', self.run_check()[1])
+
+    def test_files_that_are_none(self):
+        for content, reason in [
+                (b'', 'it has 0 bytes'),
+                (b'FS3', 'it has 3 bytes'),
+                (b'FS21' + bytes(100), 'Python 2'),
+                (b'FS31', 'does not begin with FS30'),
+                (b'GIF8' + os.urandom(1000), 'does not begin with FS30'),
+                ]:
+            with self.subTest(content[:4]):
+                write(self.path(), content)
+                self.assert_cannot_run(reason)
+
+    def test_paths_that_are_none(self):
+        self.assert_cannot_run('No such file')
+        self.assert_cannot_run('is a directory', path=self.directory)
+        os.mkfifo(self.path('fifo'))
+        self.assert_cannot_run('no regular file', path=self.path('fifo'))
+        self.write_sealed(1)
+        with mock.patch.object(
+                os, 'pread', side_effect=OSError(5, 'Input/output error')):
+            self.assert_cannot_run(f'{self.path()}: Input/output error')
+
+    def test_wrong_options(self):
+        for options in (
+                ['--blob'], ['Data.fs', '--salvage'],
+                ['Data.fs', '--index', '--repair-index'],
+                ['Data.fs', '--salvage', 'out', '--repair-index']):
+            with (contextlib.redirect_stderr(io.StringIO()) as err,
+                  self.assertRaises(SystemExit) as caught):
+                commandline.main(options)
+            self.assertEqual(caught.exception.code, CANNOT_RUN)
+            self.assertEqual(err.getvalue().count('\n'), 1)
+
+    def test_nothing_is_changed(self):
+        data = self.write_sealed()
+        os.chmod(self.path(), 0o444)
+        self.report()
+        self.assertEqual(read(self.path()), data)
+        self.assertEqual(
+            sorted(name for name in os.listdir(self.directory)
+                   if not name.startswith('small')), ['Data.fs'])
+
+    def test_previous_pointers(self):
+        data = small_file(self.path(), 20)
+        whole = list(scan.transactions(Window.of_bytes(data)))
+        record = whole[10].records[0]
+        for previous, expected in [
+                (record.previous - 1, ('pointer', True)),
+                (whole[9].records[0].position, ('pointer', True)),
+                (0, ('odd', False))]:
+            write(self.path(), changed(
+                data, record.position + 16, number.pack(previous)))
+            problem, = self.report(status=int(expected[1]))['problems']
+            self.assertEqual(
+                (problem['kind'], problem['damage']), expected)
+            self.assertEqual(problem['position'], record.position)
+            self.assertEqual(problem['tid'], whole[10].tid.hex())
+            self.assertEqual(problem['oid'], record.oid.hex())
+
+    def test_previous_pointers_that_a_pack_left_out(self):
+        data = small_file(self.path(), 20)
+        for found in scan.transactions(Window.of_bytes(data)):
+            data = changed(data, found.position + 16, b'p')
+            data = changed(data, found.records[0].position + 16, bytes(8))
+        write(self.path(), data)
+        self.assertEqual(self.report()['problems'], [])
+
+    def test_previous_pointers_into_the_data(self):
+        """What stands there may look like a record: its own predecessor, or
+        one behind the end."""
+        inside = scan.FIRST + scan.HEADER + scan.RECORD_HEADER
+        for previous in inside, 1 << 40:
+            looks_like_one = record_header.pack(
+                oid(1), z64, previous, scan.FIRST, 0, 8) + b'12345678'
+            data = stock_file(self.path(f'stock-{previous}'), [
+                ({0: looks_like_one}, {}), ({1: NOTHING}, {}),
+                ({1: NOTHING}, {})])
+            *_, last = scan.transactions(Window.of_bytes(data))
+            verification = verify.verify(Window.of_bytes(changed(
+                data, last.records[0].position + 16, number.pack(inside))))
+            files = {FIRST_OF_ALL: 'path'}
+            verification.leave_those_with_records(oid(1), files)
+            self.assertEqual(list(files), [FIRST_OF_ALL])
+
+    def test_tids_of_records(self):
+        # Stock's copy writes them when the tids of a file do not rise.
+        data = small_file(self.path(), 3)
+        at = positions(data)[1]
+        tid_at = at + scan.HEADER + 15
+        write(self.path(), changed(data, tid_at, data[tid_at] ^ 1))
+        problem, = self.report()['problems']
+        self.assertEqual((problem['kind'], problem['damage']), ('odd', False))
+
+    def test_back_pointers(self):
+        db = self.database()
+        with db.transaction() as connection:
+            connection.root()['a'] = MinPO(1)
+        with db.transaction() as connection:
+            connection.root()['a'].value = 2
+        db.undo(db.undoLog(0, 1)[0]['id'])
+        transaction.commit()
+        db.close()
+        data = read(self.path())
+        self.report()
+        *_, last = scan.transactions(Window.of_bytes(data))
+        record = last.records[0]
+        self.assertTrue(record.back)
+        unsealed = self.unsealed(data)
+        write(self.path(), unsealed)
+        self.report()
+        *_, last = scan.transactions(Window.of_bytes(unsealed))
+        record = last.records[0]
+        write(self.path(), changed(
+            unsealed, record.position + 42, number.pack(record.back + 1)))
+        self.assertEqual(self.problems(), [('pointer', record.position)])
+
+    def unsealed(self, data):
+        """Stock does not take the seals out, so another way round."""
+        write(self.path('copy.fs'), data)
+        source = FsyncStorage(self.path('copy.fs'), read_only=True)
+        copy = FileStorage(self.path('unsealed.fs'))
+        copy.copyTransactionsFrom(source)
+        copy.close()
+        source.close()
+        return read(self.path('unsealed.fs'))
+
+
+class ConsequencesTests(CheckCase):
+    """A damaged transaction is one problem; what depended on it is told
+    apart."""
+
+    def setUp(self):
+        super().setUp()
+        stock_file(self.path('stock'), [
+            ({0: NOTHING, 1: NOTHING}, {}), ({1: b'N.I1\n.'}, {}),
+            ({1: b'N.I2\n.'}, {}), ({2: NOTHING}, {})])
+        with contextlib.closing(FileStorage(self.path('stock'))) as storage:
+            metadata = TransactionMetaData()
+            storage.tpc_begin(metadata)
+            third = storage.undoLog(0, 4)[1]['id']
+            storage.undo(third, metadata)  # back to the second
+            storage.tpc_vote(metadata)
+            storage.tpc_finish(metadata)
+        self.data = sealed(read(self.path('stock')))
+        self.whole = list(
+            scan.transactions(Window.of_bytes(self.data)))
+
+    def problems_with(self, index):
+        found = self.whole[index]
+        write(self.path(), changed(
+            self.data, found.records[0].position + 42, b'x'))
+        return self.problems()
+
+    def test_what_was_previous(self):
+        self.assertEqual(
+            self.problems_with(2),
+            [(verify.TRANSACTION, self.whole[2].position),
+             (verify.LOST, self.whole[-1].records[0].position)])
+
+    def test_what_was_undone_to(self):
+        self.assertEqual(
+            self.problems_with(1),
+            [(verify.TRANSACTION, self.whole[1].position),
+             (verify.LOST, self.whole[2].records[0].position),
+             (verify.LOST, self.whole[-1].records[0].position)])
+
+    def test_nothing(self):
+        self.assertEqual(
+            self.problems_with(3),
+            [(verify.TRANSACTION, self.whole[3].position)])
+
+    def test_only_the_status(self):
+        # The records are as they were, so nothing depends on it.
+        write(self.path(), changed(
+            self.data, self.whole[1].position + 16, b'u'))
+        problem, = self.report(status=DAMAGE)['problems']
+        self.assertEqual(
+            problem['reason'], "its status is b'u', and its seal says b' '")
+
+
+class TailTests(CheckCase):
+
+    def assert_tail(self, data, position, reason):
+        write(self.path(), data)
+        report = self.report()
+        self.assertEqual(report['problems'], [])
+        self.assertEqual(report['end'], position)
+        self.assertEqual(report['tail']['position'], position)
+        self.assertEqual(report['tail']['length'], len(data) - position)
+        self.assertIn(reason, report['tail']['reason'])
+        self.assertIn(
+            f'{len(data) - position:,} bytes from {position} on are not part',
+            self.run_check()[1])
+
+    def test_every_length(self):
+        data = self.write_sealed(3)
+        last = positions(data)[2]
+        for size in range(last + 1, len(data)):
+            self.assert_tail(data[:size], last, 'the file ends before')
+
+    def test_unfinished(self):
+        data = self.write_sealed(3)
+        last = positions(data)[2]
+        self.assert_tail(
+            changed(data, last + 16, b'c'), last, 'in progress')
+
+    def test_zero_bytes(self):
+        data = self.write_sealed(3)
+        for count in 1, 22, 23, 24, 5000:
+            self.assert_tail(
+                data + bytes(count), len(data),
+                'the file ends' if count < 23 else f'{count} zero bytes')
+
+    def test_a_header_that_is_written_last(self):
+        data = self.write_sealed(3)
+        self.assert_tail(
+            data + bytes(100) + b'data' * 1000, len(data), 'not written')
+
+    def test_random_bytes(self):
+        data = self.write_sealed(3)
+        rubbish = random.Random(6).randbytes
+        write(self.path(), data + rubbish(500))
+        problem, = self.report(status=DAMAGE)['problems']
+        self.assertEqual(problem['position'], len(data))
+        self.assertIn('no transaction can be read', problem['reason'])
+        self.assert_tail(data + rubbish(20), len(data), 'the file ends')
+
+    def test_unfinished_but_known_to_be_durable(self):
+        data = self.write_sealed(5)
+        third = positions(data)[2]
+        write(self.path(), changed(data, third + 16, b'c'))
+        self.assertEqual(self.problems(), [(verify.TRANSACTION, third)])
+
+    def test_unfinished_before_what_is_not_sealed(self):
+        data = small_file(self.path(), 5)
+        third = positions(data)[2]
+        write(self.path(), changed(data, third + 16, b'c'))
+        self.assertEqual(self.problems(), [(verify.TRANSACTION, third)])
+
+    def test_several_unfinished(self):
+        # Their seals do not say that anything before was durable: so a power
+        # cut leaves a batch, and a status that was written may be lost.
+        stock = small_file(self.path('stock'), 5)
+        real = seal.make
+        with mock.patch.object(
+                seal, 'make',
+                lambda *args, durable, **kw: real(
+                    *args, durable=min(durable, self.durable), **kw)):
+            self.durable = 1 << 40
+            third = positions(sealed(stock))[2]
+            self.durable = third
+            data = sealed(stock)
+        for status in b'ccc', b'cc ', b'c c', b'c  ':
+            made = data
+            for at, each in zip(positions(data)[2:], status):
+                made = changed(made, at + 16, each)
+            self.assert_tail(made, third, 'in progress')
+
+    def test_short_before_what_is_sound(self):
+        data = small_file(self.path(), 5)
+        third = positions(data)[2]
+        write(self.path(), changed(data, third + 12, b'\x01'))
+        self.assertEqual(self.problems(), [(verify.TRANSACTION, third)])
+
+    def test_short_before_what_is_torn(self):
+        data = sealed(small_file(self.path(), 5), lambda index: index == 4)
+        fourth, last = positions(data)[3:5]
+        data = changed(data, fourth + 12, b'\x01')[:-1]
+        write(self.path(), data)
+        self.assertEqual(self.problems(), [(verify.TRANSACTION, fourth)])
+
+    def test_while_it_is_written(self):
+        storage = self.open()
+        commit(storage, {0: NOTHING})
+        end = storage.getSize()
+        storage._reserve.is_real = False  # so the vote writes
+        for data in NOTHING, b'N.' + b'x' * (3 << 20):
+            transaction = vote(storage, {1: data})
+            report = self.report()
+            self.assertEqual(report['end'], end)
+            self.assertEqual(report['tail']['position'], end)
+            storage.tpc_abort(transaction)
+
+    def test_what_comes_later_does_not_exist(self):
+        storage = self.open()
+        commit(storage, {0: NOTHING})
+        window = Window.of_bytes(read(self.path()))
+        commit(storage, {1: NOTHING})
+        longer = Window(
+            Window.of_bytes(read(self.path())).pread, window.end)
+        self.assertEqual(verify.verify(longer).report.transactions, 1)
+
+
+class PickleTests(CheckCase):
+
+    def check_records(self, records, *options, status=0):
+        stock_file(self.path(), [(records, {})])
+        report = self.report(*options, status=status)
+        os.remove(self.path())
+        return report
+
+    def test_no_class_is_imported(self):
+        report = self.check_records(
+            {0: b'cno.such.module\nNoSuchClass\n.N.',
+             1: b'(cno.such.module\nNoSuchClass\nNt.}.'})
+        self.assertEqual(report['pickles_walked'], 2)
+
+    def test_broken(self):
+        for data in b'N', b'N.N', b'N.\xff', b'', b'rubbish', b'.', b'N.Q.':
+            if data:
+                problem, = self.check_records(
+                    {0: data}, status=DAMAGE)['problems']
+                self.assertEqual(problem['kind'], verify.PICKLE)
+                self.assertEqual(problem['oid'], z64.hex())
+
+    def test_only_current_records_count(self):
+        stock_file(self.path(), [({0: b'rubbish'}, {}), ({0: NOTHING}, {})])
+        self.report()
+
+    def test_wrapped(self):
+        compressed = b'.z' + zlib.compress(NOTHING)
+        report = self.check_records({
+            0: compressed, 1: b'.h' + binascii.hexlify(NOTHING),
+            2: b'.h' + binascii.hexlify(compressed),
+            3: b'.e' + os.urandom(30), 4: b'.?rubbish', 5: NOTHING})
+        self.assertEqual(
+            report['wrapped'],
+            {'.z': 1, '.h': 1, '.h.z': 1, '.e': 1, '.?': 1})
+        self.assertEqual((report['pickles_walked'], report['opaque']), (4, 2))
+
+    def test_wrapped_rubbish(self):
+        for data in b'.zrubbish', b'.hxy', b'.z' + zlib.compress(b'rubbish'):
+            problem, = self.check_records({0: data}, status=DAMAGE)['problems']
+            self.assertEqual(problem['kind'], verify.PICKLE)
+
+    def test_a_wrapping_storage(self):
+        db = ZODB.DB(HexStorage(FileStorage(self.path())))
+        with db.transaction() as connection:
+            connection.root()['a'] = MinPO()
+        db.close()
+        self.assertEqual(self.report()['wrapped'], {'.h': 2})
+
+    def test_references(self):
+        db = self.database()
+        with db.transaction() as connection:
+            connection.root()['a'] = MinPO(MinPO(MinPO()))
+        db.close()
+        self.report('--refs')
+        storage = FsyncStorage(self.path())
+        metadata = TransactionMetaData()
+        storage.tpc_begin(metadata)
+        storage.deleteObject(oid(2), storage.getTid(oid(2)), metadata)
+        storage.tpc_vote(metadata)
+        storage.tpc_finish(metadata)
+        storage.close()
+        report = self.report()
+        problem, = report['problems']
+        self.assertEqual(
+            (problem['kind'], problem['damage'], problem['oid']),
+            (verify.DANGLING, False, oid(1).hex()))
+        self.assertIn(oid(2).hex(), problem['reason'])
+        self.assertEqual(report['objects_without_data'], 1)
+        problem, = self.report('--refs', status=DAMAGE)['problems']
+        self.assertTrue(problem['damage'])
+
+    def test_an_object_that_came_back(self):
+        db = self.database()
+        with db.transaction() as connection:
+            connection.root()['a'] = MinPO()
+        # Undo the creation, then the undo, then that.
+        for expected in 1, 0, 1:
+            db.undo(db.undoLog(0, 1)[0]['id'])
+            transaction.commit()
+            report = self.report('--refs')
+            self.assertEqual(report['objects_without_data'], expected)
+            self.assertEqual(report['pickles_walked'], 2 - expected)
+
+
+class BlobTests(CheckCase):
+
+    def setUp(self):
+        super().setUp()
+        self.blobs = self.path('blobs')
+        self.db = self.database(blob_dir=self.blobs)
+        for content in b'one', b'two':
+            with self.db.transaction() as connection:
+                connection.root()['a'] = MinPO()
+                connection.root().setdefault('blob', Blob())
+                with connection.root()['blob'].open('w') as file:
+                    file.write(content)
+        self.db.undo(self.db.undoLog(0, 1)[0]['id'])
+        transaction.commit()
+
+    def files(self):
+        helper = FilesystemHelper(self.blobs)
+        return sorted(
+            os.path.join(path, name) for _, path in helper.listOIDs()
+            for name in os.listdir(path))
+
+    def test_all_there(self):
+        report = self.report('--blobs', self.blobs)
+        self.assertEqual(report['blobs'], {'records': 3, 'files': 3})
+        self.assertEqual(report['problems'], [])
+        self.assertIn('3 records, 0 without a file; 3 files, 0 without',
+                      self.run_check('--blobs', self.blobs)[1])
+
+    def test_missing(self):
+        # Current or not, from an undo or not.
+        for path in self.files():
+            os.rename(path, path + '.away')
+            problem, = self.report(
+                '--blobs', self.blobs, status=DAMAGE)['problems']
+            self.assertEqual(problem['kind'], verify.BLOB)
+            self.assertIn(path, problem['reason'])
+            os.rename(path + '.away', path)
+        self.report()
+
+    def test_orphans(self):
+        helper = FilesystemHelper(self.blobs)
+        last = self.db.lastTransaction()
+        stray = helper.getBlobFilename(oid(1000), last)
+        other = os.path.join(os.path.dirname(self.files()[0]), '0x12.blob')
+        begun = helper.getBlobFilename(
+            oid(1000), TimeStamp(last).laterThan(TimeStamp(last)).raw())
+        os.makedirs(os.path.dirname(stray))
+        for path in stray, other, begun, stray + '.tmp', stray[:-8] + 'z.blob':
+            write(path, b'')
+        report = self.report('--blobs', self.blobs)
+        self.assertEqual(
+            sorted(each['reason'].split()[-1] for each in report['problems']),
+            sorted([stray, other]))
+        self.assertEqual(report['problem_counts'], {verify.ORPHAN: 2})
+
+    def test_no_orphans_when_records_are_lost(self):
+        self.db.close()
+        data = read(self.path())
+        second = positions(data)[2]
+        write(self.path(), changed(data, second + 60, b'x'))
+        report = self.report('--blobs', self.blobs, status=DAMAGE)
+        self.assertNotIn(verify.ORPHAN, report['problem_counts'])
+        self.assertIn('no look for files',
+                      self.run_check('--blobs', self.blobs)[1])
+
+    def test_encrypted(self):
+        # Nobody knows which records are those of blobs.
+        self.db.close()
+        data = read(self.path())
+        copy = FileStorage(self.path('encrypted'))
+        source = FsyncStorage(self.path(), read_only=True)
+        for each in source.iterator():
+            copy.tpc_begin(each, each.tid, each.status)
+            for record in each:
+                data = record.data and b'.e' + record.data
+                copy.restore(record.oid, record.tid, data, '', None, each)
+            copy.tpc_vote(each)
+            copy.tpc_finish(each)
+        copy.close()
+        source.close()
+        write(self.path(), read(self.path('encrypted')))
+        report = self.report('--blobs', self.blobs)
+        self.assertEqual(report['problems'], [])
+        self.assertEqual(report['blobs'], {'files': 3})
+        write(self.path(), data)
+
+    def test_directories_that_are_none(self):
+        self.assert_cannot_run('is no directory', '--blobs', self.path())
+        self.assert_cannot_run(
+            'is no directory', '--blobs', self.path('nothing'))
+        write(os.path.join(self.blobs, '.layout'), b'strange')
+        self.assert_cannot_run('unknown layout', '--blobs', self.blobs)
+
+    def test_packed_meanwhile(self):
+        real = verify.verify
+
+        def packed(*args):
+            os.replace(self.path('copy'), self.path())
+            return real(*args)
+
+        write(self.path('copy'), read(self.path()))
+        with mock.patch.object(verify, 'verify', packed):
+            self.assert_cannot_run(
+                'run the check again', '--blobs', self.blobs)
+
+
+class IndexTests(CheckCase):
+
+    def setUp(self):
+        super().setUp()
+        db = self.database()
+        for index in range(5):
+            with db.transaction() as connection:
+                connection.root()[index] = MinPO(index)
+        db.close()
+        self.index = self.path('Data.fs.index')
+
+    def index_problem(self):
+        problem, = self.report('--index', status=DAMAGE)['problems']
+        self.assertEqual(problem['kind'], verify.INDEX)
+        self.assertTrue(problem['damage'])
+        self.report()  # only when asked
+        return problem['reason']
+
+    def stock_index(self):
+        return fsIndex.load(self.index)
+
+    def test_ours_and_stocks(self):
+        self.assertIn('6 entries as in the data',
+                      self.report('--index')['index'])
+        loaded = self.stock_index()
+        loaded['index'].save(loaded['pos'], self.index)
+        self.assertIn('6 entries as in the data',
+                      self.report('--index')['index'])
+
+    def test_an_earlier_position(self):
+        db = self.database()
+        index = read(self.index)
+        with db.transaction() as connection:
+            connection.root()['more'] = MinPO()
+        db.close()
+        write(self.index, index)
+        self.assertIn('6 entries as in the data',
+                      self.report('--index')['index'])
+
+    def test_wrong_entries(self):
+        loaded = self.stock_index()
+        index, position = loaded['index'], loaded['pos']
+        for change in (
+                lambda: index.__setitem__(oid(1), index[oid(2)]),
+                lambda: index.__delitem__(oid(1)),
+                lambda: index.__setitem__(oid(1000), 4)):
+            index = self.stock_index()['index']
+            change()
+            index.save(position, self.index + '.wrong')
+            os.rename(self.index, self.index + '.right')
+            os.rename(self.index + '.wrong', self.index)
+            self.assertIn('1 entries are not as', self.index_problem())
+            os.rename(self.index + '.right', self.index)
+
+    def test_wrong_positions(self):
+        loaded = self.stock_index()
+        for position in 4, loaded['pos'] - 1, loaded['pos'] + 1, 1 << 40:
+            loaded['index'].save(position, self.index)
+            self.assertIn(
+                'are not as in the data' if position == 4
+                else 'where no transaction ends', self.index_problem())
+
+    def test_damaged(self):
+        data = read(self.index)
+        write(self.index, changed(data, 50, data[50] ^ 1))
+        self.index_problem()
+        write(self.index, b'rubbish')
+        self.index_problem()
+
+    def test_of_another_file(self):
+        data = self.write_sealed(20)
+        write(self.path(), data)
+        self.assertIn('another data file', self.index_problem())
+
+    def test_none(self):
+        os.remove(self.index)
+        self.assertEqual(self.report('--index')['index'], 'there is none')
+
+    def test_damaged_data(self):
+        data = read(self.path())
+        write(self.path(), changed(data, positions(data)[2] + 60, b'x'))
+        self.assertIn(
+            'data is damaged', self.report('--index', status=DAMAGE)['index'])
+
+    def test_repair(self):
+        right = self.stock_index()
+        for broken in b'', b'rubbish':
+            write(self.index, broken)
+            status, out, err = self.run_check('--repair-index')
+            self.assertEqual((status, err), (0, ''))
+            self.assertIn('A new index was written', out)
+            self.report('--index')
+            loaded = self.stock_index()
+            self.assertEqual(loaded['pos'], right['pos'])
+            self.assertEqual(
+                loaded['index'].items(), right['index'].items())
+            stock = FileStorage(self.path())
+            self.assertTrue(stock._used_index)
+            stock.close()
+            ours = FsyncStorage(self.path())
+            self.assertEqual(ours._index_position, right['pos'])
+            ours.close()
+
+    def test_an_index_that_was_written_meanwhile(self):
+        """It is read first: it never knows more than the data behind it."""
+        db = self.database()
+        original = index.load
+
+        def commit_and_load(path):
+            with db.transaction() as connection:
+                connection.root()['more'] = MinPO()
+            db.storage._checkpoints.write()
+            return original(path)
+
+        with mock.patch.object(index, 'load', commit_and_load):
+            self.assertIn('7 entries as in the data',
+                          self.report('--index')['index'])
+        db.close()
+
+    def test_the_data_are_durable_before_a_new_index_is_written(self):
+        disk = self.controlled_disk()
+        self.report('--repair-index')
+        self.assertEqual(disk.log, ['sync', 'write', 'sync'])
+
+    def test_repair_with_a_tail(self):
+        with open(self.path(), 'ab') as file:
+            file.write(b'torn')
+        os.remove(self.index)
+        self.assertTrue(self.report('--repair-index')['index_repaired'])
+        self.assertIn('6 entries', self.report('--index')['index'])
+
+    def test_no_repair_while_it_is_open(self):
+        os.remove(self.index)
+        lock = zc.lockfile.LockFile(self.path() + '.lock')
+        self.addCleanup(lock.close)
+        self.assert_cannot_run(f'in process {os.getpid()}', '--repair-index')
+        self.assertFalse(os.path.exists(self.index))
+
+    def test_no_repair_of_damaged_data(self):
+        data = read(self.path())
+        write(self.path(), changed(data, positions(data)[2] + 60, b'x'))
+        before = read(self.index)
+        status, out, err = self.run_check('--repair-index')
+        self.assertEqual((status, err), (DAMAGE, ''))
+        self.assertIn('No index was written', out)
+        self.assertEqual(read(self.index), before)
+
+    def test_no_repair_of_nothing(self):
+        self.assert_cannot_run(
+            'No such file', '--repair-index', path=self.path('nothing'))
+        self.assertFalse(os.path.exists(self.path('nothing.lock')))
+
+
+class SalvageTests(CheckCase):
+
+    def setUp(self):
+        super().setUp()
+        self.out = self.path('saved.fs')
+        db = ZODB.DB(FileStorage(self.path('stock')))
+        for index in range(6):
+            with db.transaction() as connection:
+                manager = connection.transaction_manager.get()
+                manager.setUser('somebody')
+                manager.note(f'number {index}')
+                manager.setExtendedInfo('index', index)
+                connection.root()[index % 3] = MinPO(index)
+        for _ in range(2):
+            db.undo(db.undoLog(0, 1)[0]['id'])
+            transaction.commit()
+        db.close()
+        self.expected = self.content(self.path('stock'))
+        self.data = sealed(read(self.path('stock')))
+        self.whole = list(scan.transactions(Window.of_bytes(self.data)))
+        self.assertEqual(len(self.whole), len(self.expected))
+
+    def content(self, path, kind=FileStorage):
+        with contextlib.closing(kind(path, read_only=True)) as storage:
+            return [
+                ((each.tid, each.status, each.user, each.description,
+                  each.extension),
+                 [(record.oid, record.tid, record.data) for record in each])
+                for each in storage.iterator()]
+
+    def salvage(self, data, status=DAMAGE):
+        """What is in the copy, and the report about it."""
+        write(self.path(), data)
+        report = self.report('--salvage', self.out, status=status)
+        self.assertEqual(self.run_check(path=self.out)[0], 0)
+        found = self.content(self.out)
+        self.assertEqual(self.content(self.out, FsyncStorage), found)
+        for suffix in '', '.index', '.lock':
+            os.remove(self.out + suffix)
+        return found, report['salvage']
+
+    def test_of_a_sound_file(self):
+        found, salvaged = self.salvage(self.data, status=0)
+        self.assertEqual(found, self.expected)
+        self.assertEqual(salvaged, {
+            'file': self.out, 'transactions': len(self.whole),
+            'records': sum(len(each.records) for each in self.whole),
+            'transactions_left_out': 0, 'records_left_out': 0,
+            'left_out': []})
+
+    def test_of_every_status(self):
+        for at in positions(self.data)[:3]:
+            # All of the first, as a pack leaves them.
+            self.data = changed(self.data, at + 16, b'p')
+        found, _ = self.salvage(self.data, status=0)
+        self.assertEqual(
+            [metadata[1] for metadata, _ in found],
+            ['p'] * 3 + [' '] * (len(found) - 3))
+
+    def test_each_transaction(self):
+        # With a record that is wrong, and with a header that is gone.
+        for index, lost in enumerate(self.whole[1:], 1):
+            data = lost.records[0].position + 42
+            for damaged in (
+                    changed(self.data, data, self.data[data] ^ 1),
+                    changed(self.data, lost.position, b'x' * scan.HEADER)):
+                with self.subTest(index):
+                    found, salvaged = self.salvage(damaged)
+                    self.assertEqual(
+                        [metadata for metadata, _ in found],
+                        [metadata for metadata, _ in
+                         self.expected[:index] + self.expected[index + 1:]])
+                    self.assertEqual(
+                        salvaged['left_out'][0]['oids'],
+                        [record.oid.hex() for record in lost.records])
+                    self.assertEqual(
+                        (salvaged['left_out'][0]['position'],
+                         salvaged['transactions'],
+                         salvaged['transactions_left_out']),
+                        (lost.position, len(self.whole) - 1, 1))
+
+    def test_records_that_need_what_is_lost(self):
+        # The last two are undos; they lead to the fifth.
+        fifth = self.whole[-4]
+        needing = [
+            record for found in self.whole for record in found.records
+            if record.back in [each.position for each in fifth.records]]
+        self.assertTrue(needing)
+        found, salvaged = self.salvage(changed(
+            self.data, fifth.records[0].position + 42, b'x'))
+        self.assertEqual(salvaged['records_left_out'], len(needing))
+        self.assertEqual(
+            [(each['position'], each['oids'])
+             for each in salvaged['left_out'][1:]],
+            [(record.position, [record.oid.hex()]) for record in needing])
+        self.assertEqual(len(found), len(self.whole) - 1)
+        self.assertFalse(
+            {(record.oid, record.tid) for record in needing}
+            & {(oid, tid) for _, records in found for oid, tid, _ in records})
+
+    def test_a_status(self):
+        # Its seal says what it was.
+        for status in b'c', b'u', b'x', b'p':
+            found, salvaged = self.salvage(changed(
+                self.data, self.whole[3].position + 16, status))
+            self.assertEqual(found, self.expected)
+            self.assertEqual(salvaged['left_out'], [])
+
+    def test_tids_that_do_not_rise(self):
+        data = read(self.path('stock'))
+        third = positions(data)[2]
+        wrong = changed(data, third, bytes(8))
+        found, salvaged = self.salvage(wrong)
+        self.assertEqual(
+            [each['position'] for each in salvaged['left_out']], [third])
+        self.assertEqual(len(found), len(self.whole) - 1)
+
+    def test_the_tail_stays_behind(self):
+        found, salvaged = self.salvage(self.data[:-1], status=0)
+        self.assertEqual(found, self.expected[:-1])
+
+    def test_undone_in_ancient_times(self):
+        data = read(self.path('stock'))
+        found, _ = self.salvage(
+            changed(data, positions(data)[3] + 16, b'u'), status=DAMAGE)
+        self.assertEqual(len(found), len(self.whole) - 1)
+
+    def test_large_records(self):
+        data = sealed(stock_file(self.path('large'), [
+            ({0: text(3 << 20), 1: NOTHING}, {}), ({1: NOTHING}, {})]))
+        found, _ = self.salvage(data, status=0)
+        self.assertEqual(found, self.content(self.path('large')))
+
+    def test_words(self):
+        lost = self.whole[2]
+        write(self.path(), changed(self.data, lost.position, bytes(23)))
+        status, out, err = self.run_check('--salvage', self.out)
+        self.assertEqual((status, err), (DAMAGE, ''))
+        self.assertIn(f'{len(self.whole) - 1} transactions', out)
+        self.assertRegex(
+            out, f'  at {lost.position}.*{lost.records[0].oid.hex()}')
+
+    def test_nothing_is_overwritten(self):
+        write(self.path(), self.data)
+        write(self.out, b'precious')
+        self.assert_cannot_run('is there already', '--salvage', self.out)
+        self.assertEqual(read(self.out), b'precious')
+        self.assert_cannot_run('is there already', '--salvage', self.path())
+
+    def test_beside_what_belongs_to_another_database(self):
+        write(self.path(), self.data)
+        write(self.out + '.old', b'precious')
+        self.assert_cannot_run('a database was here', '--salvage', self.out)
+        os.remove(self.out + '.old')
+        lock = zc.lockfile.LockFile(self.out + '.lock')
+        self.addCleanup(lock.close)
+        self.assert_cannot_run('is open for writing', '--salvage', self.out)
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_nothing_is_left_of_a_failure(self):
+        write(self.path(), self.data)
+        before = sorted(os.listdir(self.directory))
+        with mock.patch.object(
+                FsyncStorage, 'tpc_vote',
+                side_effect=OSError(28, 'No space left on device')):
+            self.assert_cannot_run('No space left', '--salvage', self.out)
+        self.assertEqual(sorted(os.listdir(self.directory)), before)
+        self.assert_cannot_run(
+            'No such file', '--salvage', self.path('nowhere/saved.fs'))
+
+
+def text(size):
+    """The record of an object whose state is so long."""
+    return b'N.X' + size.to_bytes(4, 'little') + b'x' * size + b'.'
+
+
+class ProgressTests(CheckCase):
+
+    def test_only_on_a_terminal(self):
+        self.write_sealed()
+        self.assertEqual(self.run_check()[2], '')
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        with (contextlib.redirect_stderr(terminal),
+              contextlib.redirect_stdout(io.StringIO()),
+              mock.patch.dict(os.environ, TERM='xterm')):
+            commandline.main([self.path(), '--salvage', self.path('out')])
+        for words in commandline.STAGES.values():
+            self.assertIn(words, terminal.getvalue())

@@ -1,0 +1,1 @@
+"""The blob cache of the client."""

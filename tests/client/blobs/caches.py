@@ -1,0 +1,156 @@
+"""What the tests of the blob cache share: a server, and a look at the disk."""
+
+import contextlib
+import os
+import sqlite3
+import threading
+from unittest import mock
+
+from fsyncstorage.client.blobs.blobcache import BlobCache
+from fsyncstorage.wire import LONGEST_BLOB
+
+from ...support import TestCase
+from ...support import oid
+
+SERIAL = oid(1)
+
+
+def content(number, size):
+    """Bytes that are nobody else's."""
+    line = b'%d of %d\n' % (number, size)
+    return (line * (size // len(line) + 1))[:size]
+
+
+class Server:
+    """Blobs of any size, in pieces; `fetch` is that of a blob cache."""
+
+    piece = 1000
+    #: Bytes of a blob that is too long.
+    begin = 1000
+    #: Whether it says how large a blob is.
+    knows_sizes = True
+
+    def __init__(self):
+        self.blobs = {}     # number -> content
+        self.asked = []     # (number, offset)
+        self.begun = []     # the same, where a begin would do
+        self.sending = lambda download, piece: None  # called before a piece
+
+    def put(self, number, size):
+        self.blobs[number] = content(number, size)
+
+    def fetch(self, oid, serial, download):
+        number = int.from_bytes(oid, 'big')
+        whole = download.most == LONGEST_BLOB
+        asked = self.asked if whole else self.begun
+        asked.append((number, download.offset))
+        data = self.blobs[number]
+        if self.knows_sizes:
+            download.expect(len(data))
+        end = len(data)
+        if self.knows_sizes and end - download.offset > download.most:
+            end = min(end, download.offset + self.begin)
+        while download.offset < end:
+            piece = data[download.offset:end][:self.piece]
+            self.sending(download, piece)
+            download.write(piece)
+
+
+class Disk:
+    """The files of a cache directory, and its books, seen from outside."""
+
+    def __init__(self, path):
+        self.path = path
+        self.own = os.path.join(path, 'fsyncstorage')
+        self.books = os.path.join(self.own, 'books.sqlite')
+
+    def blobs(self):
+        """name -> size."""
+        return {
+            f'{bucket}/{name}': size
+            for bucket in os.listdir(self.path) if bucket.isdigit()
+            for name, size in self._sizes(os.path.join(self.path, bucket))
+            if name.endswith('.blob')}
+
+    def parts(self):
+        return dict(self._sizes(os.path.join(self.own, 'parts')))
+
+    def used(self):
+        return sum(self.blobs().values()) + sum(self.parts().values())
+
+    def _sizes(self, directory):
+        for name in os.listdir(directory):
+            with contextlib.suppress(FileNotFoundError):
+                yield name, os.stat(os.path.join(directory, name)).st_size
+
+    def rows(self, guests=False):
+        """What the books say: name -> size."""
+        with contextlib.closing(sqlite3.connect(self.books)) as db:
+            return dict(db.execute(
+                'SELECT name, size FROM blobs WHERE (used IS NULL) = ?',
+                (guests,)))
+
+    def total(self):
+        with contextlib.closing(sqlite3.connect(self.books)) as db:
+            return db.execute('SELECT bytes FROM total').fetchone()[0]
+
+
+class BlobCacheTest(TestCase):
+
+    limit = 10000
+
+    def setUp(self):
+        super().setUp()
+        self.server = Server()
+        self.home = self.path('cache')
+        self.disk = Disk(self.home)
+
+    def patch(self, owner, name, value):
+        patch = mock.patch.object(owner, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def cache(self, limit=-1, fill='commit', fetch=None, **options):
+        cache = BlobCache(
+            self.home, self.limit if limit == -1 else limit,
+            fetch or self.server.fetch, fill, **options)
+        self.addCleanup(cache.close)
+        return cache
+
+    def name(self, number):
+        return f'{number % 997}/{number // 997}.{SERIAL.hex()}.blob'
+
+    def names(self, *numbers):
+        return {self.name(number) for number in numbers}
+
+    def load(self, cache, number):
+        """Load a blob, and see that it is right."""
+        path = cache.load(oid(number), SERIAL)
+        self.assertEqual(path, os.path.join(self.home, self.name(number)))
+        with open(path, 'rb') as file:
+            self.assertEqual(file.read(), self.server.blobs[number])
+
+    def read(self, cache, number):
+        with cache.open(oid(number), SERIAL) as file:
+            self.assertEqual(file.read(), self.server.blobs[number])
+
+    def check(self):
+        """The books are right, and nothing is left of any download."""
+        blobs = self.disk.blobs()
+        rows = self.disk.rows()
+        self.assertEqual({**rows, **self.disk.rows(guests=True)}, blobs)
+        self.assertEqual(self.disk.total(), sum(rows.values()))
+        self.assertEqual(self.disk.parts(), {})
+        return set(blobs)
+
+
+def hold(function):
+    """An event that a call is reached, and one that lets it go on."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def held(*args):
+        reached.set()
+        go_on.wait(30)
+        return function(*args)
+
+    return held, reached, go_on

@@ -1,0 +1,746 @@
+"""Blobs that are read before all of them is there."""
+
+import contextlib
+import errno
+import io
+import os
+import shutil
+import signal
+import threading
+import time
+from unittest import mock
+
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.POSException import POSKeyError
+
+from fsyncstorage.client.blobs import arriving
+from fsyncstorage.client.blobs.arriving import Arrival
+from fsyncstorage.client.blobs.arriving import ArrivingFile
+from fsyncstorage.client.blobs.blobcache import TRIES
+from fsyncstorage.client.blobs.blobcache import DownloadFailed
+from fsyncstorage.client.blobs.blobcache import Interrupted
+from fsyncstorage.client.blobs.cachedirectory import OWN
+from fsyncstorage.server import channel as server_channel
+from fsyncstorage.server.blobsender import SENT_AT_ONCE
+from fsyncstorage.server.blobsender import BlobSender
+
+from ...support import PATIENCE
+from ...support import Thread
+from ...support import oid
+from ...support import until
+from ..connected import ConnectedTestCase
+from ..connected import blobs_held_up
+from .caches import SERIAL
+from .caches import BlobCacheTest
+
+
+def read(file, size):
+    """So many bytes, in whatever pieces they come."""
+    found = b''
+    while len(found) < size and (piece := file.read(size - len(found))):
+        found += piece
+    return found
+
+
+class Short(BlobCacheTest):
+    """So many bytes are not worth a thread."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(arriving, 'SHORT', 2000)
+        self.server.put(1, 2000)
+        self.server.put(2, 2001)
+        self.server.put(3, 0)
+        self.threads = set()
+        self.server.sending = lambda download, piece: self.threads.add(
+            threading.current_thread())
+
+    def open(self, cache, number):
+        file = cache.open_arriving(oid(number), SERIAL)
+        self.addCleanup(file.close)
+        self.assertEqual(
+            file.seek(0, os.SEEK_END), len(self.server.blobs[number]))
+        file.seek(0)
+        self.assertEqual(file.read(), self.server.blobs[number])
+        return file
+
+    def test_is_a_plain_file(self):
+        for limit in self.limit, 1000:
+            for number in 1, 3:
+                with self.subTest(limit=limit, number=number), \
+                        contextlib.closing(self.cache(limit)) as cache:
+                    self.open(cache, number).fileno()
+                    self.assertEqual(self.server.begun.pop(), (number, 0))
+            self.check()
+            for name in self.disk.blobs():
+                os.remove(os.path.join(self.home, name))
+        self.assertEqual(self.threads, {threading.current_thread()})
+        self.assertEqual(self.server.asked, [])
+
+    def test_for_all_who_ask_meanwhile(self):
+        """In this process, and in another."""
+        cache, other = self.cache(), self.cache()
+        begun, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hold(download, piece):
+            begun.set()
+            go_on.wait(PATIENCE)
+
+        self.server.sending = hold
+        opened = [Thread(self.open, cache, 1)]
+        self.assertTrue(begun.wait(PATIENCE))
+        with mock.patch.object(
+                Arrival, 'wait', autospec=True, side_effect=Arrival.wait
+                ) as waits, mock.patch.object(
+                time, 'sleep', side_effect=time.sleep) as sleeps:
+            opened += [Thread(self.open, cache, 1) for _ in range(3)]
+            opened.append(Thread(self.open, other, 1))
+            until(lambda: waits.call_count == 3 and sleeps.called, 'they wait')
+            go_on.set()
+            for thread in opened:
+                thread.result().fileno()
+        self.assertEqual(self.server.begun, [(1, 0)])
+        self.assertEqual(self.check(), self.names(1))
+
+    def fail_while_others_wait(self, cache, error):
+        """The threads of four who asked, the first of which gets the error."""
+        begun, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hold(download, piece):
+            if not begun.is_set():
+                begun.set()
+                go_on.wait(PATIENCE)
+                raise error
+
+        self.server.sending = hold
+        opened = [Thread(self.open, cache, 1)]
+        self.assertTrue(begun.wait(PATIENCE))
+        with mock.patch.object(
+                Arrival, 'wait', autospec=True, side_effect=Arrival.wait
+                ) as waits:
+            opened += [Thread(self.open, cache, 1) for _ in range(3)]
+            until(lambda: waits.call_count == 3, 'they wait')
+            go_on.set()
+            for thread in opened:
+                thread.join(PATIENCE)
+        return opened
+
+    def test_one_error_for_all_who_ask_meanwhile(self):
+        for thread in self.fail_while_others_wait(
+                self.cache(), DownloadFailed('it did not come')):
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                thread.result()
+        self.assertEqual(self.server.begun, [(1, 0)])
+        self.assertEqual(self.check(), set())
+
+    def test_what_interrupts_who_fetches_is_not_for_those_who_wait(self):
+        first, *others = self.fail_while_others_wait(
+            self.cache(), SystemExit('of the first'))
+        with self.assertRaises(SystemExit):
+            first.result()
+        for thread in others:
+            thread.result().fileno()
+        self.assertEqual(self.server.begun, 2 * [(1, 0)])
+        self.assertEqual(self.check(), self.names(1))
+
+    def test_closing_while_its_thread_cannot_be_started(self):
+        cache = self.cache()
+        gave_up, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        give_up = cache._books.give_up
+
+        def give_up_later(name):
+            gave_up.set()
+            go_on.wait(PATIENCE)
+            give_up(name)
+
+        self.patch(cache._books, 'give_up', give_up_later)
+        asked = Thread(self.failing_to_start, cache)
+        self.assertTrue(gave_up.wait(PATIENCE))
+        cache._arrivals.close()
+        go_on.set()
+        asked.result()
+
+    def failing_to_start(self, cache):
+        with mock.patch.object(
+                arriving.threading, 'Thread', **{
+                    'return_value.start.side_effect': RuntimeError('no'),
+                    'return_value.join.side_effect': RuntimeError('not yet'),
+                }), self.assertRaisesRegex(RuntimeError, 'no'):
+            cache.open_arriving(oid(2), SERIAL)
+
+    def test_one_byte_more_has_a_thread(self):
+        cache = self.cache()
+        self.assertIsInstance(self.open(cache, 2), ArrivingFile)
+        self.assertEqual(self.server.begun, [(2, 0)])
+        self.assertEqual(self.server.asked, [(2, 1000)])
+        self.assertEqual(len(self.threads), 2)
+        until(lambda: not cache._arrivals._under_way, 'downloads end')
+        self.assertEqual(self.check(), self.names(2))
+
+    def test_it_goes_on_after_an_interruption(self):
+        self.server.sending = mock.Mock(
+            side_effect=[None, Interrupted('pulled the plug'), None])
+        self.open(self.cache(), 1)
+        self.assertEqual(self.server.begun, [(1, 0), (1, 1000)])
+
+    def test_a_failure_leaves_nothing(self):
+        cache = self.cache()
+        for number in 1, 2:
+            self.server.sending = mock.Mock(
+                side_effect=[None, DownloadFailed('it did not come')])
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                read(cache.open_arriving(oid(number), SERIAL), 3000)
+            until(lambda: not cache._arrivals._under_way, 'downloads end')
+            self.assertEqual(self.check(), set())
+
+    def test_no_thread_is_begun_when_the_cache_is_closed(self):
+        cache = self.cache()
+        self.server.sending = lambda download, piece: (
+            self.threads.add(threading.current_thread()),
+            cache._arrivals.close())
+        with self.assertRaisesRegex(ValueError, 'is closed'):
+            cache.open_arriving(oid(2), SERIAL)
+        self.assertEqual(self.threads, {threading.current_thread()})
+        self.assertEqual(self.check(), set())
+
+
+class ArrivingTest(BlobCacheTest):
+    """With a server that sends 2000 bytes of a blob, and then waits."""
+
+    size = 3500
+
+    def setUp(self):
+        super().setUp()
+        # Nothing is short, and of a begin only the size comes.
+        self.patch(arriving, 'SHORT', -1)
+        self.server.begin = 0
+        self.server.put(1, self.size)
+        self.content = self.server.blobs[1]
+        self.server.sending = self.wait_after_2000
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.error = None  # raised when it goes on
+
+    def wait_after_2000(self, download, piece):
+        if download.offset == 2000:
+            self.reached.set()
+            self.assertTrue(self.go_on.wait(PATIENCE))
+            if self.error is not None:
+                raise self.error
+
+    def cache(self, *args, **options):
+        cache = super().cache(*args, **options)
+        self.addCleanup(self.go_on.set)  # before it is closed
+        return cache
+
+    def arriving(self, cache):
+        file = cache.open_arriving(oid(1), SERIAL)
+        self.addCleanup(file.close)
+        self.assertIsInstance(file, ArrivingFile)
+        return file
+
+    def begun(self, cache):
+        """What there is was read, and more does not come."""
+        file = self.arriving(cache)
+        self.assertEqual(read(file, 2000), self.content[:2000])
+        self.assertTrue(self.reached.wait(PATIENCE))
+        return file
+
+    def check_rest(self, file):
+        self.assertEqual(read(file, self.size), self.content[2000:])
+        self.assertEqual(file.read(10), b'')
+
+    def until_over(self, *caches):
+        for cache in caches:
+            until(lambda: not cache._arrivals._under_way, 'downloads end')
+
+
+class Reading(ArrivingTest):
+
+    def test_what_has_come_is_read_before_the_rest(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        self.assertEqual(self.disk.blobs(), {})
+        self.go_on.set()
+        self.check_rest(file)
+        self.until_over(cache)
+        self.assertEqual(self.check(), self.names(1))
+        self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_into_a_buffer(self):
+        file = self.begun(self.cache())
+        self.go_on.set()
+        self.assertEqual(
+            io.BufferedReader(file).read(), self.content[2000:])
+
+    def test_one_that_waits_is_woken(self):
+        file = self.begun(self.cache())
+        rest = Thread(self.check_rest, file)
+        self.go_on.set()
+        rest.result()
+
+    def test_one_that_somebody_removed(self):
+        cache = self.cache()
+        file = self.arriving(cache)
+        self.begun(cache)
+        shutil.rmtree(os.path.join(self.home, OWN))
+        with mock.patch.object(
+                cache._directory, 'arriving', wraps=cache._directory.arriving
+                ) as looked:
+            rest = Thread(file.read, 100)
+            until(lambda: looked.called, 'it is read')
+            self.go_on.set()
+            with self.assertRaises(FileNotFoundError):
+                rest.result()
+        self.assertLess(looked.call_count, 5)
+
+    def test_the_size_is_known_at_once(self):
+        file = self.begun(self.cache())
+        self.assertEqual(file.size, self.size)
+        self.assertEqual(file.seek(0, os.SEEK_END), self.size)
+        self.assertEqual(file.read(1), b'')
+        self.assertEqual(file.seek(-1600, os.SEEK_CUR), 1900)
+        self.assertEqual(file.tell(), 1900)
+        self.assertEqual(read(file, 100), self.content[1900:2000])
+        self.go_on.set()
+        file.seek(-10, os.SEEK_END)
+        self.assertEqual(read(file, 20), self.content[-10:])
+
+    def test_it_has_no_descriptor(self):
+        """Nobody can send what is there, and take it for all."""
+        with self.assertRaises(OSError):
+            self.begun(self.cache()).fileno()
+
+    def test_one_that_is_there_is_a_plain_file(self):
+        cache = self.cache()
+        self.go_on.set()
+        self.load(cache, 1)
+        with cache.open_arriving(oid(1), SERIAL) as file:
+            self.assertEqual(os.fstat(file.fileno()).st_size, self.size)
+            self.assertEqual(file.read(), self.content)
+
+    def test_an_empty_one(self):
+        self.server.put(1, 0)
+        with self.cache().open_arriving(oid(1), SERIAL) as file:
+            self.assertEqual(file.read(), b'')
+
+    def test_many_readers_of_one_download(self):
+        cache = self.cache()
+        files = [self.begun(cache) for _ in range(5)]
+        waiting = [Thread(self.check_rest, file) for file in files]
+        loading = Thread(self.load, cache, 1)
+        self.go_on.set()
+        for thread in *waiting, loading:
+            thread.result()
+        self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_a_download_that_was_begun_by_a_load(self):
+        cache = self.cache()
+        loading = Thread(self.load, cache, 1)
+        self.assertTrue(self.reached.wait(PATIENCE))
+        file = self.begun(cache)
+        self.assertEqual(cache._arrivals._under_way, {})
+        self.go_on.set()
+        self.check_rest(file)
+        loading.result()
+        self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_who_goes_away_does_not_stop_it(self):
+        cache = self.cache()
+        self.begun(cache).close()
+        self.go_on.set()
+        self.until_over(cache)
+        self.assertEqual(self.check(), self.names(1))
+        self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_one_that_has_to_go_meanwhile(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        self.go_on.set()
+        self.until_over(cache)
+        for number in 2, 3:
+            self.server.put(number, 5000)
+            self.load(cache, number)
+        self.assertEqual(self.check(), self.names(2, 3))
+        self.check_rest(file)
+
+    def test_what_is_closed_leaves_nothing(self):
+        cache = self.cache()
+        before = os.listdir('/dev/fd')
+        file = self.begun(cache)
+        self.go_on.set()
+        self.check_rest(file)
+        self.until_over(cache)
+        file.close()
+        file.close()
+        self.assertEqual(os.listdir('/dev/fd'), before)
+        with self.assertRaises(ValueError):
+            file.read(1)
+
+
+class Trouble(ArrivingTest):
+
+    def test_one_that_does_not_exist(self):
+        cache = self.cache()
+        self.error = POSKeyError(oid(1))
+        self.server.sending = mock.Mock(side_effect=self.error)
+        self.server.knows_sizes = False
+        with self.assertRaises(POSKeyError):
+            cache.open_arriving(oid(1), SERIAL)
+        self.until_over(cache)
+        self.assertEqual(self.check(), set())
+
+    def test_a_failure_is_never_an_end(self):
+        cache = self.cache()
+        files = self.begun(cache), self.begun(cache)
+        self.error = DownloadFailed('it did not come')
+        waiting = Thread(files[0].read, 10)
+        self.go_on.set()
+        for read_on in waiting.result, files[1].readall:
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                read_on()
+        self.until_over(cache)
+        self.assertEqual(self.check(), set())
+
+    def test_each_reader_has_an_error_of_its_own(self):
+        """What one thread adds to it is not seen in another."""
+        cache = self.cache()
+        files = self.begun(cache), self.begun(cache)
+        self.error = OSError(errno.EIO, 'no more')
+        self.go_on.set()
+        raised = []
+        for file in *files, files[0]:
+            with self.assertRaisesRegex(OSError, 'no more') as caught:
+                file.readall()
+            self.assertEqual(caught.exception.errno, errno.EIO)
+            self.assertIs(caught.exception.__cause__, self.error)
+            raised.append(caught.exception)
+        self.assertEqual(len(set(map(id, raised))), 3)
+
+    def test_a_failure_behind_its_end_leaves_nobody_waiting(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        [arrival] = cache._arrivals._under_way.values()
+        with mock.patch.object(cache._books, 'dismiss_guests',
+                               side_effect=MemoryError), \
+                mock.patch.object(threading, 'excepthook'):
+            rest = Thread(self.check_rest, file)
+            self.go_on.set()
+            rest.result()
+            arrival.thread.join(PATIENCE)
+        self.assertEqual(cache._arrivals._under_way, {})
+        self.assertTrue(arrival.over)
+
+    def test_it_goes_on_after_an_interruption(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        self.error = Interrupted('pulled the plug')
+        self.server.sending = mock.Mock(
+            side_effect=[self.error, None, None])
+        self.go_on.set()
+        self.check_rest(file)
+        self.assertEqual(self.server.asked[:2], [(1, 0), (1, 2000)])
+
+    def test_but_not_for_ever(self):
+        file = self.begun(self.cache())
+        self.error = Interrupted('pulled the plug')
+        self.go_on.set()
+        with self.assertRaisesRegex(DownloadFailed, 'pulled the plug'):
+            self.check_rest(file)
+        self.assertEqual(len(self.server.asked), TRIES)
+
+    def test_it_begins_again(self):
+        def fetch(oid, serial, download):
+            download.restart()
+            self.server.fetch(oid, serial, download)
+
+        file = self.begun(self.cache(fetch=fetch))
+        self.error = Interrupted('pulled the plug')
+        self.server.sending = lambda *args: None
+        self.go_on.set()
+        self.check_rest(file)
+        self.assertEqual(self.server.asked, [(1, 0), (1, 0)])
+
+    def test_a_server_that_does_not_say_the_size(self):
+        self.server.knows_sizes = False
+        self.go_on.set()
+        for limit in self.limit, 1000:
+            with self.subTest(limit):
+                cache = self.cache(limit)
+                with cache.open_arriving(oid(1), SERIAL) as file:
+                    self.assertEqual(os.fstat(file.fileno()).st_size,
+                                     self.size)
+                    self.assertEqual(file.read(), self.content)
+                    self.until_over(cache)
+                cache.close()
+                self.assertEqual(self.server.begun.pop(), (1, 0))
+                os.remove(self.cache().load(oid(1), SERIAL))
+
+    def test_closing_the_cache(self):
+        cache, other = self.cache(), self.cache()
+        files = self.begun(cache), self.begun(other)
+        self.error = Interrupted('the connection is closed')
+        rest = [Thread(file.read, 10) for file in files]
+        self.assertEqual(threading.active_count(), 4)
+        other.close()
+        with self.assertRaisesRegex(ValueError, 'is closed'):
+            rest[1].result()
+        [arrival] = cache._arrivals._under_way.values()
+        self.go_on.set()
+        cache.close()
+        self.assertFalse(arrival.thread.is_alive())
+        with self.assertRaisesRegex(DownloadFailed, 'closed'):
+            rest[0].result()
+        with self.assertRaisesRegex(ValueError, 'is closed'):
+            cache.open_arriving(oid(2), SERIAL)
+
+
+class Guests(ArrivingTest):
+
+    size = 20000
+
+    def test_it_goes_with_the_last_reader(self):
+        one, other = self.cache(), self.cache()
+        files = self.begun(one), self.begun(one), self.begun(other)
+        self.go_on.set()
+        for file in files:
+            self.check_rest(file)
+        self.until_over(one)
+        for file in files:
+            self.assertEqual(self.check(), self.names(1))
+            file.close()
+        self.assertEqual(self.check(), set())
+
+    def test_or_with_one_that_has_waited(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        waits = threading.Event()
+        wait = Arrival.wait
+
+        def waiting(*args):
+            waits.set()
+            wait(*args)
+
+        self.patch(Arrival, 'wait', waiting)
+        rest = Thread(self.check_rest, file)
+        waits.wait(PATIENCE)
+        self.go_on.set()
+        rest.result()
+        self.until_over(cache)
+        self.assertEqual(self.check(), self.names(1))
+        file.close()
+        self.assertEqual(self.check(), set())
+
+    def test_at_its_end_if_nobody_reads_it_any_more(self):
+        cache = self.cache()
+        self.begun(cache).close()
+        self.go_on.set()
+        cache.close()
+        self.assertEqual(self.check(), set())
+
+
+class AcrossProcesses(ArrivingTest):
+    """Two caches of one directory know as little of each other."""
+
+    def test_one_reads_what_the_other_downloads(self):
+        one, other = self.cache(), self.cache()
+        files = self.begun(one), self.begun(other)
+        self.assertEqual(other._arrivals._under_way, {})
+        rest = [Thread(self.check_rest, file) for file in files]
+        self.go_on.set()
+        for thread in rest:
+            thread.result()
+        self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_the_size_is_waited_for(self):
+        fetch = self.server.fetch
+        begin = threading.Event()
+
+        def fetch_later(*args):
+            begin.wait(PATIENCE)
+            fetch(*args)
+
+        one = Thread(self.arriving, self.cache(fetch=fetch_later))
+        two = Thread(self.arriving, self.cache())
+        begin.set()
+        for thread in one, two:
+            self.assertEqual(thread.result().size, self.size)
+
+    def test_it_looks_again_and_again_but_not_all_the_time(self):
+        self.begun(self.cache())
+        file = self.begun(self.cache())
+        pauses = []
+
+        def sleep(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 10:
+                self.go_on.set()
+            threading.Event().wait(seconds)
+
+        with mock.patch.object(time, 'sleep', sleep):
+            self.check_rest(file)
+        self.assertEqual(pauses[0], 0.001)
+        self.assertEqual(pauses, sorted(pauses))
+        self.assertEqual(pauses[9], 0.02)
+        self.assertEqual(pauses[-1], 0.02)
+
+    def test_what_the_other_gave_up(self):
+        one, other = self.cache(), self.cache()
+        loading = Thread(self.load, one, 1)
+        self.assertTrue(self.reached.wait(PATIENCE))
+        file = self.begun(other)
+        self.error = DownloadFailed('it did not come')
+        self.go_on.set()
+        with self.assertRaises(DownloadFailed):
+            loading.result()
+        self.error = None
+        self.check_rest(file)
+        self.assertEqual(self.server.asked, [(1, 0), (1, 0)])
+        self.until_over(other)
+        self.assertEqual(self.check(), self.names(1))
+
+    def test_what_a_killed_process_left(self):
+        cache = self.cache()
+        there, says_so = os.pipe()
+        child = os.fork()
+        if not child:
+            self.server.sending = lambda download, piece: (
+                download.offset == 2000 and (
+                    os.write(says_so, b'2000'), signal.pause()))
+            with contextlib.suppress(BaseException):
+                self.cache().load(oid(1), SERIAL)
+            os._exit(1)
+        os.read(there, 4)
+        os.close(there)
+        os.close(says_so)
+        file = self.arriving(cache)
+        self.assertEqual(read(file, 2000), self.content[:2000])
+        self.assertEqual(cache._arrivals._under_way, {})
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        self.go_on.set()
+        self.check_rest(file)
+        self.assertEqual(self.server.asked, [(1, 2000)])
+
+    def test_a_child_reads_what_its_parent_downloads(self):
+        cache = self.cache()
+        file = self.begun(cache)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            status = 1
+            with contextlib.suppress(BaseException), mock.patch.object(
+                    time, 'sleep', lambda pause: os.write(writing, b'.')):
+                inherited = read(file, self.size)
+                with cache.open_arriving(oid(1), SERIAL) as again:
+                    whole = read(again, self.size)
+                status = (inherited, whole) != (
+                    self.content[2000:], self.content)
+            os._exit(status)
+        os.close(writing)
+        self.assertEqual(os.read(reading, 1), b'.')  # it waits
+        self.go_on.set()
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        os.close(reading)
+        self.check_rest(file)
+        self.assertEqual(self.server.asked, [(1, 0)])
+
+
+class OverZEO(ConnectedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        # More than there is room for on the way.
+        self.content = os.urandom(20 * SENT_AT_ONCE)
+        self.serial = self.store_blob(1, self.content)
+        self.client = self.connect(blob_dir=self.path('cache'))
+        self.go_on = threading.Event()
+        self.addCleanup(self.go_on.set)
+
+    def begun(self):
+        patch = blobs_held_up(self.go_on)
+        patch.start()
+        self.addCleanup(patch.stop)
+        file = self.client.openArriving(oid(1), self.serial)
+        self.addCleanup(file.close)
+        self.assertEqual(file.size, len(self.content))
+        self.assertEqual(read(file, SENT_AT_ONCE), self.content[:SENT_AT_ONCE])
+        return file
+
+    def check_rest(self, file):
+        self.assertEqual(file.read(), self.content[SENT_AT_ONCE:])
+        with self.client.openArriving(oid(1), self.serial) as plain:
+            self.assertEqual(plain.read(), self.content)
+
+    def test_the_first_bytes_come_first(self):
+        file = self.begun()
+        self.go_on.set()
+        self.check_rest(file)
+        self.assertEqual(self.figures.requests, 2)  # the begin, and the rest
+
+    def test_a_server_that_is_started_again_in_the_middle(self):
+        file = self.begun()
+        self.serve_again()
+        self.go_on.set()
+        self.check_rest(file)
+
+    def test_a_server_that_is_gone(self):
+        file = self.begun()
+        self.server.close()
+        self.thread.join()
+        self.client._server.timeout = 0.1
+        self.go_on.set()
+        # It was waited for once.
+        with self.assertRaisesRegex(ClientDisconnected, 'timed out'):
+            file.read()
+
+    def test_a_server_that_hangs(self):
+        """It is waited for as long as there is a connection to it."""
+        send = BlobSender._send
+
+        async def hang(sender, number, file, position, length):
+            if position > SENT_AT_ONCE and self.figures.requests == 2:
+                sender._channel.flush()
+                sender._channel.full = True  # as if nobody took anything
+            await send(sender, number, file, position, length)
+
+        self.patch(BlobSender, '_send', hang)
+        file = self.client.openArriving(oid(1), self.serial)
+        self.addCleanup(file.close)
+        self.assertEqual(read(file, SENT_AT_ONCE), self.content[:SENT_AT_ONCE])
+        rest = Thread(file.read)
+        self.cut_off(self.client)
+        self.assertEqual(rest.result(), self.content[SENT_AT_ONCE:])
+
+    def test_closing_the_client(self):
+        rest = Thread(self.begun().read)
+        closing = Thread(self.client.close)
+        until(self.client._server.is_closed, 'closed')
+        self.go_on.set()
+        with self.assertRaisesRegex(ClientDisconnected, 'storage is closed'):
+            rest.result()
+        closing.result()
+        with self.assertRaises(ValueError):
+            self.client.openArriving(oid(1), self.serial)
+
+    def test_one_that_does_not_exist(self):
+        with self.assertRaises(POSKeyError):
+            self.client.openArriving(oid(2), self.serial)
+
+    def test_over_the_zeo_connection(self):
+        """Where nobody says the size: all of it, as a plain file."""
+        self.patch(server_channel, 'MOST_CHANNELS', 0)
+        with self.assertLogs('fsyncstorage.client', 'WARNING'):
+            file = self.client.openArriving(oid(1), self.serial)
+        with file:
+            self.assertEqual(os.fstat(file.fileno()).st_size,
+                             len(self.content))
+            self.assertEqual(file.read(), self.content)
+
+    def test_a_shared_directory(self):
+        client = self.connect(
+            blob_dir=self.path('blobs'), shared_blob_dir=True)
+        with client.openArriving(oid(1), self.serial) as file:
+            self.assertEqual(file.read(), self.content)

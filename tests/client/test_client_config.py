@@ -1,0 +1,189 @@
+"""The section <fsyncclient>, with every key of ZEO's two client sections."""
+
+import contextlib
+import io
+import os
+import ssl
+import unittest
+from unittest import mock
+
+import ZConfig
+import ZEO.tests
+import ZODB.config
+from ZEO.runzeo import ZEOOptions
+
+from fsyncstorage.client import config
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server.runzeo import Options
+
+from ..server.channels import server_context
+from ..server.serving import Served
+from ..support import TestCase
+
+SECTION = '%import fsyncstorage.client\n<fsyncclient>\n{}\n</fsyncclient>\n'
+
+SCHEMA = '<schema><import package="fsyncstorage.client"/></schema>'
+
+# What is said in a section, and what it says to the storage.
+SAID = {
+    'server localhost:1234\nserver /var/zeo.sock': {
+        'addr': [('localhost', 1234), '/var/zeo.sock']},
+    'storage main': {'storage': 'main'},
+    'name A name': {'name': 'A name'},
+    'cache-size 3MB': {'cache_size': 3 << 20},
+    'cache-path var/a.zec': {'cache': 'var/a.zec'},
+    'client c1': {'client': 'c1'},
+    'var cache': {'var': 'cache'},
+    'wait false': {'wait': False},
+    'wait-timeout 7': {'wait_timeout': 7},
+    'read-only true': {'read_only': True},
+    'read-only-fallback true': {'read_only_fallback': True},
+    'server-sync true': {'server_sync': True},
+    'client-label here': {'client_label': 'here'},
+    'blob-dir blobs': {'blob_dir': 'blobs'},
+    'shared-blob-dir true': {'shared_blob_dir': True},
+    'blob-cache-size 1GB': {'blob_cache_size': 1 << 30},
+    'blob-cache-size-check 20': {'blob_cache_size_check': 20},
+    'blob-cache-fill Load': {'blob_cache_fill': 'load'},
+    'blob-cache-mode 0440': {'blob_cache_mode': 0o440},
+    'read-channels 9': {'read_channels': 9},
+}
+# ZEO ignores them, too.
+IGNORED = (
+    'min-disconnect-poll 1', 'max-disconnect-poll 2',
+    'drop-cache-rather-verify true', 'username u', 'password p', 'realm r')
+
+BAD = {
+    'read-channels 0': 'read-channels is at least 1',
+    'read-channels many': 'many',
+    'blob-cache-fill always': 'blob-cache-fill is commit or load',
+    'blob-cache-mode 0644': 'blob-cache-mode is 0400, 0440 or 0444, not 0644',
+    'blob-cache-mode rw': 'rw',
+    'cache-size 3 apples': 'apples',
+    'wait perhaps': 'perhaps',
+}
+
+_CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
+
+
+class Keys(unittest.TestCase):
+
+    def arguments(self, *keys):
+        """What the storage is made with."""
+        with mock.patch.object(config, 'Storage') as storage:
+            ZODB.config.storageFromString(SECTION.format('\n'.join(keys)))
+        addr, = storage.call_args.args
+        return {'addr': addr, **storage.call_args.kwargs}
+
+    def test_each_alone(self):
+        plain = self.arguments('server localhost:1')
+        for said, expected in SAID.items():
+            with self.subTest(said):
+                if not said.startswith('server '):
+                    expected['addr'] = plain['addr']
+                    said += '\nserver localhost:1'
+                self.assertEqual(self.arguments(said), plain | expected)
+
+    def test_all_together(self):
+        arguments = self.arguments(*SAID, *IGNORED)
+        for expected in SAID.values():
+            for name, value in expected.items():
+                self.assertEqual(arguments[name], value)
+
+    def test_nothing_of_zeo_is_missing(self):
+        schema = ZConfig.loadSchemaFile(io.StringIO(SCHEMA))
+
+        def keys(name):
+            return {info.name for _, info in schema.gettype(name)}
+
+        theirs = keys('clientstorage') | keys('zeoclient')
+        self.assertEqual(
+            keys('fsyncclient') - theirs,
+            {'read-channels', 'blob-cache-fill', 'blob-cache-mode'})
+        self.assertEqual(theirs - keys('fsyncclient'), set())
+        said = {each.split()[0] for each in [*SAID, *IGNORED]}
+        self.assertEqual(said, keys('fsyncclient') - {'*'})  # <ssl>
+
+    def test_bad_values_and_their_lines(self):
+        for said, message in BAD.items():
+            with self.subTest(said):
+                with self.assertRaisesRegex(
+                        ZConfig.DataConversionError, message) as caught:
+                    self.arguments('server localhost:1', said)
+                self.assertEqual(caught.exception.lineno, 4)
+
+    def test_what_is_missing_and_what_is_not_known(self):
+        for message, said in {
+            'server': [],
+            'read-chanels': ['server localhost:1', 'read-chanels 4'],
+        }.items():
+            with self.subTest(message):
+                with self.assertRaisesRegex(
+                        ZConfig.ConfigurationError, message):
+                    self.arguments(*said)
+
+
+class InPython(unittest.TestCase):
+
+    def test_bad_values(self):
+        for bad in ({'read_channels': 0}, {'blob_cache_fill': 'always'},
+                    {'blob_cache_mode': 0o600}):
+            with self.subTest(bad), self.assertRaises(ValueError):
+                FsyncClient(('localhost', 1), wait=False, **bad)
+
+
+class InAZeoConf(TestCase):
+    """Which has another section of the same name, <ssl>."""
+
+    def test_it_must_not_be_imported(self):
+        with open(self.path('zeo.conf'), 'w') as file:
+            file.write('%import fsyncstorage.client\n'
+                       '<zeo>\n  address 0\n</zeo>\n'
+                       '<mappingstorage>\n</mappingstorage>\n')
+        for options in ZEOOptions(), Options():
+            said = io.StringIO()
+            with self.subTest(type(options).__module__):
+                with contextlib.redirect_stderr(said):
+                    with self.assertRaises(SystemExit):
+                        options.realize(['-C', self.path('zeo.conf')])
+                self.assertIn('ssl', said.getvalue())
+
+
+class ToAServer(Served):
+
+    def open_client(self, server, *keys):
+        host, port = server.addr
+        storage = ZODB.config.storageFromString(SECTION.format('\n'.join(
+            [f'server {host}:{port}', 'wait-timeout 5', *keys])))
+        self.addCleanup(storage.close)
+        return storage
+
+    def test_it_connects(self):
+        client = self.open_client(self.serve())
+        self.assertIsInstance(client, FsyncClient)
+        self.assertTrue(client.is_connected())
+
+    def test_the_cache_of_a_zeoclient(self):
+        """The same file, whichever way it is said."""
+        server = self.serve()
+        self.open_client(
+            server, 'client c1', f'var {self.directory}').close()
+        path = self.path('c1-1.zec')
+        self.assertTrue(os.path.exists(path))
+        client = self.open_client(server, f'cache-path {path}')
+        self.assertEqual(client._cache.path, path)
+
+    def test_ssl(self):
+        context = server_context()
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(_pem('client'))
+        client = self.open_client(
+            self.serve(ssl=context), '<ssl>',
+            f'certificate {_pem("client")}', f'key {_pem("client_key")}',
+            f'authenticate {_pem("server")}', 'server-hostname zodb.org',
+            '</ssl>')
+        self.assertTrue(client.is_connected())
+
+
+def _pem(name):
+    return os.path.join(_CERTIFICATES, f'{name}.pem')

@@ -1,0 +1,474 @@
+"""A transaction that has seen what the server then lost is doomed.
+
+It neither reads on in what the server has now, nor commits; the next one does.
+"""
+
+import contextlib
+import os
+import unittest
+from unittest import mock
+
+import transaction
+import ZODB.event
+from ZEO.interfaces import StaleCache
+from ZODB.blob import Blob
+from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
+from ZODB.MappingStorage import MappingStorage
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage.client.doom import BEGINS
+from fsyncstorage.client.doom import READS
+from fsyncstorage.client.doom import WRITES
+from fsyncstorage.client.doom import Doom
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server.session import Session
+
+from ..support import Thread
+from ..support import commit as commit_to
+from ..support import oid
+from ..support import until
+from .connected import commit as commit_over
+from .doomed import DoomedTestCase
+from .doomed import Person
+from .doomed import View
+from .doomed import impatience
+
+FAR = 99  # an object that no database of these tests uses
+
+
+class Doomed(DoomedTestCase):
+
+    def test_it_reads_no_more(self):
+        self.keep()
+        view = self.commit(a=1)
+        self.assertEqual(view.root['a']['value'], 1)
+        self.lose()
+        with self.assertRaises(ReadConflictError):
+            view.root['b'].get('value')
+
+    def check_load_that_waits(self, person):
+        self.client._cache.clear()
+        self.end_server()
+        load = Thread(lambda: person.get('value'))
+        self.serve_kept()
+        with self.assertRaises(ReadConflictError):
+            load.result()
+
+    def test_a_load_that_waits_for_the_server(self):
+        self.keep()
+        view = self.commit(a=1)
+        self.check_load_that_waits(view.root['b'])
+
+    def test_a_load_of_what_was_lost(self):
+        self.keep()
+        view = self.commit()
+        view.root['a']['friend'] = Person()
+        view.commit()
+        view.connection.cacheMinimize()
+        self.check_load_that_waits(view.root['a']['friend'])
+
+    def check_no_commit(self, view):
+        with self.assertRaises(ConflictError):
+            view.commit()
+        view.begin()
+
+    def test_what_depends_on_what_was_lost(self):
+        """It has read one object, and writes another."""
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        view.root['b']['value'] = 1 + view.root['a']['value']
+        self.lose()
+        self.check_no_commit(view)
+        self.assertNotIn('value', view.root['b'])
+
+    def test_a_reference_to_an_object_that_was_lost(self):
+        """Somebody else would get its oid."""
+        view = self.commit()
+        self.keep()
+        view.root['a']['friend'] = Person(name='lost')
+        view.commit()
+        friend = view.root['a']['friend']
+        view.root['b']['friend'] = friend
+        self.lose()
+        other = self.connect()
+        while (given := other.new_oid()) < friend._p_oid:
+            pass
+        self.assertEqual(given, friend._p_oid)
+        self.check_no_commit(view)
+        self.assertNotIn('friend', view.root['b'])
+
+    def test_behind_a_savepoint(self):
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b']['value'] = 2
+        view.manager.savepoint()
+        self.lose()
+        self.check_no_commit(view)
+
+    def test_it_began_while_the_server_was_away(self):
+        self.keep()
+        view = self.commit(a=1)
+        person = view.root['b']
+        person.get('value')
+        with self.until_connected_again():
+            self.end_server()
+            view.begin()
+            person['value'] = 2
+            self.serve_kept()
+        self.check_no_commit(view)
+
+    def test_a_blob_that_was_lost(self):
+        self.keep()
+        view = self.view()
+        view.root['a']['file'] = Blob(b'lost')
+        view.commit()
+        blob = view.root['a']['file']
+        self.lose()
+        with self.assertRaises(ReadConflictError):
+            blob.open('r')
+
+    def test_a_blob_that_waits_for_the_server(self):
+        self.keep()
+        view = self.view()
+        view.root['a']['file'] = Blob(b'lost')
+        view.commit()
+        blob = view.root['a']['file']
+        blob._p_activate()
+        of_blob = blob._p_oid, blob._p_serial
+        os.remove(self.client.loadBlob(*of_blob))
+        self.end_server()
+        opened = Thread(self.client.openCommittedBlobFile, *of_blob)
+        self.serve_kept()
+        with self.assertRaises(ReadConflictError):
+            opened.result()
+
+    def test_the_next_one_goes_on(self):
+        """In every connection, the idle ones as well."""
+        idle = self.view()
+        self.keep()
+        view = self.commit(a=1)
+        idle.begin()
+        self.assertEqual(idle.root['a']['value'], 1)
+        idle.close()
+        self.lose()
+        for each in view, self.view():
+            each.begin()
+            self.assertNotIn('value', each.root['a'])
+            each.root['b']['value'] = each.root['b'].get('value', 0) + 1
+            each.commit()
+        view.begin()
+        self.assertEqual(view.root['b']['value'], 2)
+
+    def test_a_second_time(self):
+        for value in 1, 2:
+            self.keep()
+            view = self.commit(a=value)
+            view.root['b'].get('value')
+            view.root['b']['value'] = value
+            self.lose()
+            self.check_no_commit(view)
+            self.commit(b=value)
+
+
+class WhatCameMeanwhile(DoomedTestCase):
+    """Others had committed to the new state before this client came back."""
+
+    def lose_and_go_on(self, tid=None):
+        def commit(storage):
+            transaction = TransactionMetaData()
+            storage.tpc_begin(transaction, tid)
+            storage.store(oid(FAR), z64, b'data', '', transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+
+        self.lose(commit)
+
+    def check(self, tid_of):
+        self.keep()
+        kept = self.client.lastTransaction()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        view.root['b']['value'] = 1
+        lost = self.client.lastTransaction()
+        self.lose_and_go_on(tid_of(kept, lost))
+        with self.assertRaises(ConflictError):
+            view.commit()
+        view.begin()
+        self.assertNotIn('value', view.root['a'])
+        view.root['b']['value'] = 2
+        view.commit()
+        self.assertEqual(view.root['b']['value'], 2)
+
+    def test_later_than_all_that_was_lost(self):
+        self.check(lambda kept, lost: None)
+
+    def test_the_event_of_a_stale_cache(self):
+        """ZEO's, as ever: before the cache is empty."""
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        events = []
+
+        def notify(event):
+            if isinstance(event, StaleCache):
+                events.append(len(event.storage._cache))
+
+        with mock.patch.object(ZODB.event, 'notify', notify):
+            self.lose_and_go_on()
+        self.assertEqual(len(events), 1)
+        self.assertGreater(events[0], 0)
+
+    def test_with_a_clock_that_went_back(self):
+        self.check(lambda kept, lost: p64(u64(kept) + 1))
+
+    def test_a_server_that_does_not_answer_at_once(self):
+        """It is asked again, before it is used."""
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        view.root['b']['value'] = 1
+        answers = iter([ValueError('not now')])
+        get_info = Session.get_info
+
+        def get_info_later(session):
+            for error in answers:
+                raise error
+            return get_info(session)
+
+        with self.assertLogs('ZEO.asyncio', 'ERROR'), mock.patch.object(
+                Session, 'get_info', get_info_later):
+            self.lose()
+        with self.assertRaises(ConflictError):
+            view.commit()
+
+    def test_a_cache_that_cannot_be_emptied_at_once(self):
+        """Its disk has an error; the server is not used before."""
+        self.keep()
+        view = self.commit(a=1)
+        cache = self.client._cache
+        clear, errors = cache.clear, iter([OSError('not now')])
+
+        def clear_later():
+            for error in errors:
+                raise error
+            clear()
+
+        with self.assertLogs('ZEO.asyncio', 'ERROR'), mock.patch.object(
+                cache, 'clear', clear_later):
+            self.lose()
+        with self.assertRaises(ReadConflictError):
+            view.root['b'].get('value')
+        view.begin()
+        self.assertNotIn('value', view.root['a'])
+
+    def check_connection_that_ends_before_it_is_used(self, lose):
+        """The next one finds that all is as the client knows it."""
+        self.keep()
+        view = self.commit(a=1)
+        view.root['b'].get('value')
+        view.root['b']['value'] = 1
+        get_info, asked = Session.get_info, []
+
+        def get_info_once(session):
+            asked.append(session)
+            if len(asked) == 2:
+                session.connection.abort()
+            return get_info(session)
+
+        with mock.patch.object(Session, 'get_info', get_info_once):
+            lose()
+        self.assertEqual(len(asked), 3)
+        with self.assertRaises(ConflictError):
+            view.commit()
+
+    def test_a_connection_that_ends_before_it_is_used(self):
+        self.check_connection_that_ends_before_it_is_used(self.lose)
+
+    def test_a_connection_that_ends_to_a_server_that_went_on(self):
+        self.check_connection_that_ends_before_it_is_used(
+            self.lose_and_go_on)
+
+    def test_new_transactions_where_the_clock_went_back(self):
+        """What they see has a tid that is less than what was lost."""
+        self.keep()
+        kept = self.client.lastTransaction()
+        view = self.commit(a=1)
+        self.lose()
+        other = self.connect()
+        transaction = TransactionMetaData()
+        other.tpc_begin(transaction, p64(u64(kept) + 5))
+        other.store(oid(FAR), z64, b'data', '', transaction)
+        other.tpc_vote(transaction)
+        tid = other.tpc_finish(transaction)
+        until(lambda: self.client.lastTransaction() == tid, 'heard of it')
+        for each in view, self.view():
+            each.begin()
+            self.assertNotIn('value', each.root['a'])
+
+
+class BeforeTheFirstConnection(DoomedTestCase):
+    """A client that was started without a server, with a cache on disk."""
+
+    def test_what_it_has_read(self):
+        cache = {'client': 'test', 'var': self.path('')}
+        self.keep()
+        before = DB(self.connect(**cache))
+        with before.transaction() as connection:
+            connection.root()['a']['value'] = 1
+            connection.root()['b'].get('value')
+        before.close()
+        self.end_server()
+        client = FsyncClient(self.address, wait=False, **cache)
+        with impatience(client), contextlib.closing(DB(client)) as db:
+            view = View(db)
+            self.addCleanup(view.close)
+            value = view.root['a']['value']
+            view.root['b']['value'] = value
+            self.serve_kept(lambda storage: commit_to(storage, {FAR: b'data'}))
+            until(client.is_connected, 'connected')
+            with self.assertRaises(ConflictError):
+                view.commit()
+            view.begin()
+            self.assertNotIn('value', view.root['a'])
+
+
+class Wrapped(Doomed):
+    """Behind another storage, as with zc.zlibstorage."""
+
+    def wrapped(self, client):
+        return HexStorage(client)
+
+
+class NotDoomed(DoomedTestCase):
+
+    def check_it_goes_on(self, view):
+        view.root['b'].get('value')
+        view.root['b']['value'] = 1
+        view.commit()
+
+    def test_nothing_was_lost(self):
+        view = self.commit(a=1)
+        with self.until_connected_again():
+            self.end_server()
+            self.storage = self.open(blob_dir=self.path('blobs'))
+            self.serve()
+        self.check_it_goes_on(view)
+
+    def test_away_from_a_server_for_long(self):
+        """It does not remember what came since; it has lost nothing."""
+        view = self.commit(a=1)
+        service = self.server.services['1']
+        self.patch(service, 'invalidations_since', lambda tid: None)
+        link = self.client._server
+        with self.until_connected_again():
+            with mock.patch.object(link.client, 'try_connecting'):
+                self.cut_connection()
+                # Not to the storage: its server would not hear of it.
+                commit_over(self.connect(), {FAR: b'data'})
+            self.in_client_loop(self.client, link.client.try_connecting)
+        self.check_it_goes_on(view)
+
+    def cut_connection(self):
+        connection, = self.sessions()
+        self.in_loop(connection.abort)
+        until(lambda: not self.client.is_connected(), 'disconnected')
+
+    def test_a_historical_connection_beside_an_idle_one(self):
+        """That one began where this one looks; it may lie idle for long."""
+        self.commit(a=1)
+        at = self.client.lastTransaction()
+        self.commit(b=1)
+        self.keep()
+        self.commit(b=2)
+        self.lose()
+        with contextlib.closing(self.db.open(
+                transaction.TransactionManager(), at=at)) as connection:
+            root = connection.root()
+            self.assertEqual(root['a']['value'], 1)
+            self.assertNotIn('value', root['b'])
+
+
+class Races(unittest.TestCase):
+    """What a thread was about to do when its transaction was doomed."""
+
+    def setUp(self):
+        self.adapter = MVCCAdapter(MappingStorage())
+        self.instance = self.adapter.new_instance()
+        self.doom = Doom()
+        self.instance.poll_invalidations()
+
+    def fall(self):
+        self.doom.fall(self.adapter, z64)
+
+    def test_it_has_begun_to_commit(self):
+        transaction = TransactionMetaData()
+        self.instance.tpc_begin(transaction)
+        self.fall()
+        with self.assertRaises(ConflictError):
+            self.instance.tpc_vote(transaction)
+        self.instance.tpc_abort(transaction)
+
+    def test_a_transaction_is_about_to_begin(self):
+        """It has asked what it has to, and has not been told."""
+        last_transaction = self.adapter._storage.lastTransaction
+
+        def meanwhile():
+            last = last_transaction()
+            self.fall()
+            return last
+
+        with mock.patch.object(
+                self.adapter._storage, 'lastTransaction', meanwhile):
+            self.instance.poll_invalidations()
+        with self.assertRaises(ReadConflictError):
+            self.instance.load(oid(1))
+        self.instance.poll_invalidations()
+        self.instance.tpc_begin(TransactionMetaData())
+
+    def test_nothing_of_it_is_left(self):
+        self.fall()
+        self.fall()
+        self.instance.poll_invalidations()
+        for name in *READS, *WRITES, BEGINS:
+            self.assertNotIn(name, vars(self.instance))
+
+    def test_its_reads_are_refused_until_the_next_begins(self):
+        start = self.instance._start
+        self.fall()
+        self.assertTrue(self.doom.refuses(start))
+        self.instance.poll_invalidations()
+        self.assertFalse(self.doom.refuses(start))
+
+    def test_its_reads_are_refused_when_another_one_goes_on(self):
+        other = self.adapter.new_instance()
+        other.poll_invalidations()
+        self.fall()
+        other.poll_invalidations()
+        self.assertTrue(self.doom.refuses(self.instance._start))
+        self.assertFalse(self.doom.refuses(other._start))
+
+    def test_the_next_one_begins_where_the_server_is(self):
+        """Not where it has heard of a commit that was lost.
+
+        Else it would see what is committed after its begin, up to there.
+        """
+        self.adapter.invalidate(p64(9), ())
+        self.fall()
+        self.instance.poll_invalidations()
+        self.assertEqual(self.instance._start, p64(1))
+
+    def test_others_read_before_the_same_tid(self):
+        other = self.adapter.new_instance()
+        other.poll_invalidations()
+        self.fall()
+        other.poll_invalidations()
+        self.assertEqual(other._start, self.instance._start)
+        self.assertFalse(self.doom.refuses(other._start))

@@ -1,0 +1,495 @@
+"""The client's connection: the server it reads from, and its transactions."""
+
+import contextlib
+import os
+import shutil
+import socket
+import threading
+from unittest import mock
+
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
+
+from fsyncstorage.client import outgoing
+from fsyncstorage.client.readchannel import ReadChannel
+from fsyncstorage.server.session import Session
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .connected import ConnectedTestCase
+from .connected import begin
+from .connected import commit
+from .connected import store
+from .connected import vote
+
+CUT = ClientDisconnected
+
+
+class Servers(ConnectedTestCase):
+    """Loads go to the server that sends the invalidations."""
+
+    records = {1: b'one', 2: b'two'}
+
+    def check_load(self, client, number, channels):
+        requests = self.figures.requests
+        self.assertEqual(self.load(client, number)[1], self.tid)
+        self.assertEqual(self.figures.requests - requests, channels)
+
+    def test_a_server_with_channels(self):
+        self.check_load(self.connect(), 1, channels=1)
+
+    def test_a_server_without(self):
+        """It reads over the ZEO connection, and says so once."""
+        self.patch(Session, 'get_info', lambda session: {
+            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
+            'interfaces': ()})
+        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
+            client = self.connect()
+            self.cut_off(client)
+        self.assertEqual(len(logged.output), 1)
+        self.assertIn('no read channels', logged.output[0])
+        self.check_load(client, 1, channels=0)
+
+    def test_a_server_of_another_version(self):
+        self.patch(Session, 'get_info', lambda session: {
+            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
+            'interfaces': (), 'fsyncstorage': {'channel': 99}})
+        self.check_load(self.connect(), 1, channels=0)
+
+    def test_channels_end_with_the_connection(self):
+        client = self.connect()
+        self.check_load(client, 1, channels=1)
+        self.in_loop(self.server.acceptor.stop_listening)
+        connection, = self.sessions()
+        self.in_loop(connection.abort)
+        until(lambda: self.figures.channels == 0, 'closed')
+        self.assertFalse(client.is_connected())
+
+    def test_another_connection_has_others(self):
+        client = self.connect()
+        self.check_load(client, 1, channels=1)
+        self.cut_off(client)
+        self.check_load(client, 2, channels=1)
+        until(lambda: self.figures.channels == 1, 'closed')
+
+    def test_a_server_that_was_started_again(self):
+        client = self.connect()
+        self.check_load(client, 1, channels=1)
+        self.serve_again()
+        until(client.is_connected, 'connected')
+        self.check_load(client, 2, channels=1)
+
+    def test_new_oids_of_a_server_that_was_started_again(self):
+        """Nobody gets what another one was given."""
+        client = self.connect()
+        client.new_oid()
+        self.serve_again()
+        until(client.is_connected, 'connected')
+        other = self.connect()
+        given = {other.new_oid() for _ in range(5)}
+        self.assertFalse(given & {client.new_oid() for _ in range(200)})
+
+    def test_a_load_while_there_is_no_server(self):
+        """It waits for the next one."""
+        client = self.connect()
+        self.check_load(client, 1, channels=1)
+        self.server.close()
+        until(lambda: not client.is_connected(), 'disconnected')
+        load = Thread(self.load, client, 2)
+        self.serve_again()
+        self.assertEqual(load.result()[1], self.tid)
+
+    def test_another_address(self):
+        client = self.connect()
+        self.check_load(client, 1, channels=1)
+        first = self.server
+        self.serve_copy(self.address)
+        client.new_addr(self.server.acceptor.addr)
+        first.close()
+        until(lambda: client.is_connected()
+              and client._server_addr.endswith(
+                  f'{self.server.acceptor.addr[1]})'), 'connected')
+        self.check_load(client, 2, channels=1)
+
+    def test_a_server_that_can_be_written(self):
+        """The client leaves one that can only be read for it."""
+        first = self.server
+        first.read_only = True
+        address = free_address()
+        client = self.connect(
+            [first.acceptor.addr, address], read_only_fallback=True)
+        self.assertTrue(client.isReadOnly())
+        self.check_load(client, 1, channels=1)
+        with self.replies_kept_back():
+            late = Thread(self.load, client, 2)
+            self.until_asked(2)
+            figures = self.figures
+            self.serve_copy(address)
+            until(lambda: client.is_connected() and not client.isReadOnly(),
+                  'connected to the other')
+        late.result()
+        self.assertEqual(len(client._cache), 1)
+        self.check_load(client, 2, channels=1)
+        until(lambda: figures.channels == 0, 'closed')
+
+    def serve_copy(self, address):
+        shutil.copyfile(self.path(), self.path('Copy.fs'))
+        self.storage = self.open('Copy.fs')
+        self.address = address
+        self.serve()
+
+    @contextlib.contextmanager
+    def replies_kept_back(self):
+        """Their threads go on with them at the end of the `with`."""
+        go_on = threading.Event()
+        load = ReadChannel.load
+
+        def load_slowly(channel, *args):
+            reply = load(channel, *args)
+            go_on.wait(PATIENCE)
+            return reply
+
+        with mock.patch.object(ReadChannel, 'load', load_slowly):
+            try:
+                yield
+            finally:
+                go_on.set()
+
+    def test_a_load_that_was_asked_of_the_server_before(self):
+        """Its answer is given, and not kept."""
+        client = self.connect()
+        load = ReadChannel.load
+
+        def lose_the_connection_meanwhile(channel, *args):
+            reply = load(channel, *args)
+            self.cut_off(client)
+            return reply
+
+        with mock.patch.object(
+                ReadChannel, 'load', lose_the_connection_meanwhile):
+            self.check_load(client, 1, channels=1)
+        self.assertEqual(len(client._cache), 0)
+        self.check_load(client, 1, channels=1)
+        self.assertEqual(len(client._cache), 1)
+
+
+def free_address():
+    with socket.create_server(('127.0.0.1', 0)) as found:
+        return found.getsockname()
+
+
+class Closing(ConnectedTestCase):
+
+    records = {number: b'x' for number in range(20)}
+
+    def test_while_others_read(self):
+        """They are told; nobody is left waiting."""
+        client = self.connect(read_channels=2)
+
+        def load(number):
+            with contextlib.suppress(CUT):
+                self.load(client, number)
+                return 'a load ended'
+
+        with self.loads_held_up():
+            loads = [Thread(load, number) for number in (1, 1, 2, 3, 4)]
+            self.until_asked(2)
+            client.close()
+            self.assertEqual([load.result() for load in loads], [None] * 5)
+
+    def test_what_comes_when_the_cache_is_closed(self):
+        """It is given to who waits for it, and not kept."""
+        client = self.connect()
+        load, close = ReadChannel.load, client._cache.close
+        read, closed = threading.Event(), threading.Event()
+
+        def load_slowly(channel, *args):
+            reply = load(channel, *args)
+            read.set()
+            closed.wait(PATIENCE)
+            return reply
+
+        def close_and_wait():
+            close()
+            closed.set()
+            loading.join(PATIENCE)
+
+        self.patch(ReadChannel, 'load', load_slowly)
+        client._cache.close = close_and_wait
+        loading = Thread(self.load, client, 1)
+        read.wait(PATIENCE)
+        client.close()
+        self.assertEqual(loading.result(), (b'x', self.tid, None))
+
+    def test_twice(self):
+        client = self.connect()
+        client.close()
+        client.close()
+        with self.assertRaises(CUT):
+            self.load(client, 1)
+
+
+class Fork(ConnectedTestCase):
+
+    records = {1: b'one', 2: b'two'}
+
+    def test_the_child_is_told(self):
+        """It neither hangs nor takes answers from its parent."""
+        client = self.connect()
+        self.load(client, 1)
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                self.load(client, 2)
+            except BaseException as error:
+                os.write(write, type(error).__name__.encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with open(read) as said:
+            self.assertEqual(said.read(), 'ClientDisconnected')
+        os.waitpid(child, 0)
+        self.assertEqual(self.load(client, 2)[0], b'two')
+
+
+class Transactions(ConnectedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect()
+
+    def check_all_is_well(self):
+        """Nothing is left of what was before, here and at the server."""
+        self.client.ping()
+        self.assertEqual(self.transactions(), 0)
+        for client in self.client, self.connect():
+            with contextlib.closing(client):
+                tid = Thread(commit, client, {77: b'x'}, self.serial(77))
+                self.assertEqual(tid.result(), self.serial(77))
+
+    def serial(self, number):
+        try:
+            return self.storage.load(oid(number))[1]
+        except POSKeyError:
+            return z64
+
+    def test_nothing_is_said_before_the_vote(self):
+        transaction = begin(self.client)
+        for number in range(100):
+            store(self.client, transaction, number, b'x')
+        self.client.ping()
+        self.assertEqual(self.transactions(), 0)
+        self.client.tpc_vote(transaction)
+        self.assertEqual(self.transactions(), 1)
+        self.client.tpc_finish(transaction)
+        self.assertEqual(len(self.storage), 100)
+
+    def test_it_leaves_in_one_piece(self):
+        protocol = self.client._server.client.protocol.sm_protocol
+        transport = protocol.transport
+        protocol.transport = watched = mock.Mock(wraps=transport)
+        transaction = vote(self.client, {n: b'x' for n in range(100)})
+        protocol.transport = transport
+        watched.write.assert_called_once()
+        self.client.tpc_finish(transaction)
+        self.assertEqual(len(self.storage), 100)
+
+    def test_a_large_one_leaves_before(self):
+        """And no more is taken before it has left."""
+        connection, = self.sessions()
+        transaction = begin(self.client)
+        record = b'x' * outgoing.GATHERED
+        store(self.client, transaction, 1, record)
+        until(lambda: self.transactions() == 1, 'begun')
+        self.in_loop(connection.transport.pause_reading)
+        storing = Thread(self.store_many, transaction, record)
+        until(lambda: self.in_client_loop(
+            self.client, lambda: self.client._server.client.protocol
+            .sm_protocol.transport.get_write_buffer_size()), 'full')
+        stored = self.stored
+        self.assertLess(stored, 16)
+        self.in_loop(connection.transport.resume_reading)
+        storing.result()
+        self.client.tpc_vote(transaction)
+        self.client.tpc_finish(transaction)
+        self.assertEqual(len(self.storage), 17)
+
+    def store_many(self, transaction, record):
+        for self.stored in range(16):
+            store(self.client, transaction, self.stored + 2, record)
+
+    # Aborts
+
+    def test_abort_of_what_the_server_has_not_heard_of(self):
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        with mock.patch.object(Session, 'tpc_abort') as abort:
+            self.client.tpc_abort(transaction)
+            self.client.ping()
+        abort.assert_not_called()
+        self.check_all_is_well()
+
+    def test_abort_at_each_point(self):
+        large = b'x' * (outgoing.GATHERED + 1)
+        for steps in range(5):
+            with self.subTest(steps):
+                transaction = begin(self.client)
+                for step in (
+                    lambda: store(self.client, transaction, 1, b'x'),
+                    lambda: store(self.client, transaction, 2, large),
+                    lambda: store(self.client, transaction, 3, b'x'),
+                    lambda: self.client.tpc_vote(transaction),
+                )[:steps]:
+                    step()
+                self.client.tpc_abort(transaction)
+                self.client.tpc_abort(transaction)  # as managers do
+                self.check_all_is_well()
+                self.client = self.connect()
+
+    def test_abort_of_another_transaction(self):
+        """It ended long ago; now somebody else's is being committed."""
+        earlier = vote(self.client, {1: b'x'})
+        self.client.tpc_finish(earlier)
+        current = begin(self.client)
+        store(self.client, current, 2, b'x')
+        self.client.tpc_abort(earlier)
+        store(self.client, current, 3, b'x')
+        self.client.tpc_vote(current)
+        self.client.tpc_abort(earlier)
+        self.client.tpc_finish(current)
+        self.assertEqual(len(self.storage), 3)
+        self.check_all_is_well()
+
+    def test_abort_waits_for_a_connection(self):
+        """So the next try finds one."""
+        transaction = begin(self.client)
+        self.server.close()
+        until(lambda: not self.client.is_connected(), 'disconnected')
+        abort = Thread(self.client.tpc_abort, transaction)
+        self.serve_again()
+        abort.result()
+        commit(self.client, {1: b'x'})
+
+    def test_an_interrupted_vote(self):
+        """It leaves all the same, and then the abort must, too."""
+        self.interrupt_in(lambda transaction: self.client.tpc_vote(
+            transaction))
+
+    def test_an_interrupted_store(self):
+        self.interrupt_in(lambda transaction: store(
+            self.client, transaction, 2, b'x' * outgoing.GATHERED))
+
+    def interrupt_in(self, step):
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        link = self.client._server
+        io_call = link.io_call
+
+        def interrupted(coroutine, wait=True):
+            io_call(coroutine, wait=False)
+            raise KeyboardInterrupt
+
+        busy = threading.Event()
+        link.loop.call_soon_threadsafe(busy.wait, PATIENCE)
+        with mock.patch.object(link, 'io_call', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                step(transaction)
+        abort = Thread(self.client.tpc_abort, transaction)
+        busy.set()
+        abort.result()
+        self.check_all_is_well()
+
+    # Connections that are lost
+
+    def test_a_connection_that_is_lost_at_each_point(self):
+        large = b'x' * (outgoing.GATHERED + 1)
+        for lost_after in range(5):
+            with self.subTest(lost_after):
+                before = self.storage.lastTransaction()
+                transaction = begin(self.client)
+                steps = [
+                    lambda: store(self.client, transaction, 1, b'x'),
+                    lambda: store(self.client, transaction, 2, large),
+                    lambda: store(self.client, transaction, 3, b'x'),
+                    lambda: self.client.tpc_vote(transaction),
+                    lambda: self.client.tpc_finish(transaction),
+                ]
+                for step in steps[:lost_after]:
+                    step()
+                self.cut_off(self.client)
+                with self.assertRaises(CUT):
+                    for step in steps[lost_after:]:
+                        step()
+                self.client.tpc_abort(transaction)
+                self.assertEqual(self.storage.lastTransaction(), before)
+                self.check_all_is_well()
+                self.client = self.connect()
+
+    def test_it_is_checked_where_it_is_sent(self):
+        """The storage's own check comes too early."""
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        send = self.client._server.io_call
+
+        def cut_off_before(coroutine, wait=True):
+            self.client._server.io_call = send
+            self.cut_off(self.client)
+            return send(coroutine, wait)
+
+        self.client._server.io_call = cut_off_before
+        with self.assertRaises(CUT):
+            self.client.tpc_vote(transaction)
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    # What cannot be sent
+
+    def test_what_cannot_be_encoded(self):
+        transaction = begin(self.client)
+        self.client._async('storea', oid(1), z64, Unpicklable(), 1)
+        with self.assertRaises(TypeError):
+            self.client.tpc_vote(transaction)
+        # Nobody waits for an answer to it.
+        self.assertEqual(self.client._server.client.protocol.futures, {})
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_an_iterator_that_fails(self):
+        transaction = begin(self.client)
+        with self.assertRaisesRegex(OSError, 'gone'):
+            self.client._async_iter(self.blob_that_goes(1))
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_an_iterator_that_fails_late(self):
+        """When the connection asks it for more."""
+        connection, = self.sessions()
+        self.in_loop(connection.transport.pause_reading)
+        transaction = begin(self.client)
+        pieces = 200
+        sending = Thread(
+            self.client._async_iter, self.blob_that_goes(pieces))
+        until(lambda: self.in_client_loop(
+            self.client, lambda: self.client._server.client.protocol
+            .sm_protocol.transport.get_write_buffer_size()), 'full')
+        self.in_loop(connection.transport.resume_reading)
+        with self.assertRaisesRegex(OSError, 'gone'):
+            sending.result()
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def blob_that_goes(self, pieces):
+        yield 'storeBlobStart', ()
+        for _ in range(pieces):
+            yield 'storeBlobChunk', (b'x' * (1 << 16),)
+        raise OSError('the file is gone')
+
+
+class Unpicklable:
+
+    def __reduce__(self):
+        raise TypeError('not this')

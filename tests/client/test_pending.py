@@ -1,0 +1,219 @@
+"""Which answers the client's cache keeps, in every order of events.
+
+The model has a server, whose transactions are published, then announced, then
+arrive at the client in order; and loads, which are asked, looked up and
+answered whenever.  Whatever the order: what the cache holds as current is what
+the server had as of the cache's last tid.
+"""
+
+import unittest
+from unittest import mock
+
+from hypothesis import Phase
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis.stateful import invariant
+from hypothesis.stateful import precondition
+from hypothesis.stateful import rule
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
+
+from fsyncstorage import wire
+from fsyncstorage.client.cache import Cache
+from fsyncstorage.client.pending import Pending
+
+from ..generated import settings
+
+OIDS = [p64(number) for number in range(3)]
+
+some_oids = st.lists(st.sampled_from(OIDS), min_size=1, unique=True)
+one_oid = st.sampled_from(OIDS)
+
+
+class Wait:
+    """A thread that waits for the load of another."""
+
+    def __init__(self, load, last_tid):
+        self.load = load
+        self.last_tid = last_tid
+
+
+class Client(RuleBasedStateMachine):
+
+    def __init__(self):
+        super().__init__()
+        self.published = 1
+        self.announced = 1
+        self.changes = {oid: [1] for oid in OIDS}  # the tids of each
+        self.arriving = []      # (tid, oids), what the client is about to hear
+        self.half_told = None   # (tid, oids that it was not told of)
+        self.asked = []         # (load, reply or None)
+        self.waiting = []
+        self.cache = Cache(None, 100_000)
+        self.cache.setLastTid(p64(1))
+
+    def teardown(self):
+        self.cache.close()
+
+    def at_server(self, oid, before, up_to):
+        """The newest tid of an object before that one."""
+        return max(tid for tid in self.changes[oid]
+                   if tid < before and tid <= up_to)
+
+    # The server
+
+    @rule(oids=some_oids, announced=st.booleans())
+    def publish(self, oids, announced):
+        self.published += 1
+        for oid in oids:
+            self.changes[oid].append(self.published)
+        self.arriving.append((self.published, oids))
+        if announced:
+            self.announced = self.published
+
+    def look_up(self, load):
+        before = u64(load.tid)
+        serial = self.at_server(load.oid, before, self.published)
+        later = [tid for tid in self.changes[load.oid] if tid > serial]
+        return wire.Found(
+            1, p64(self.announced), b'%d' % serial, p64(serial),
+            p64(min(later)) if later else None)
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def server_looks(self, data):
+        place = data.draw(st.sampled_from(range(len(self.asked))))
+        load, reply = self.asked[place]
+        if reply is None:
+            self.asked[place] = load, self.look_up(load)
+
+    # The client's threads
+
+    @rule(oid=one_oid, as_of_now=st.booleans(), looks=st.booleans())
+    def ask(self, oid, as_of_now, looks):
+        tid = p64(u64(self.cache.tid) + 1) if as_of_now else maxtid
+        if self.cache.loadBefore(oid, tid):
+            return
+        load, last_tid = self.cache.ask(
+            oid, tid, self.cache.pending.generation)
+        if last_tid is None:
+            self.asked.append((load, self.look_up(load) if looks else None))
+        else:
+            self.waiting.append(Wait(load, last_tid))
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), lost=st.sampled_from([False, False, True]))
+    def answer(self, data, lost):
+        load, reply = self.asked.pop(data.draw(
+            st.sampled_from(range(len(self.asked)))))
+        load.reply = None if lost else reply or self.look_up(load)
+        self.cache.answered(load)
+        for wait in [wait for wait in self.waiting if wait.load is load]:
+            self.waiting.remove(wait)
+            assert load.done.is_set()
+            self.check_answer(wait)
+
+    def check_answer(self, wait):
+        """It may be taken as the other thread's own only if it is as good."""
+        load = wait.load
+        if load.reply is not None and load.reply.as_of >= wait.last_tid:
+            assert u64(load.reply.serial) >= self.at_server(
+                load.oid, u64(load.tid), u64(wait.last_tid))
+
+    # The client's event loop
+
+    @precondition(lambda self: self.half_told or (
+        self.arriving and self.arriving[0][0] <= self.announced))
+    @rule(steps=st.integers(1, 4))
+    def tell(self, steps):
+        tid, oids = self.half_told or self.arriving.pop(0)
+        for oid in oids[:steps]:
+            self.cache.invalidate(oid, p64(tid))
+        self.half_told = tid, oids[steps:]
+        if len(oids) < steps:
+            self.cache.setLastTid(p64(tid))
+            self.half_told = None
+
+    @precondition(lambda self: self.half_told is None and not self.arriving)
+    @rule(oids=some_oids)
+    def commit(self, oids):
+        """A transaction of this client's own."""
+        self.publish(oids, True)
+        tid, oids = self.arriving.pop()
+        for oid in oids:
+            self.cache.invalidate(oid, p64(tid))
+            self.cache.store(oid, p64(tid), None, b'%d' % tid)
+        self.cache.setLastTid(p64(tid))
+
+    @rule(drop=st.booleans(), really=st.sampled_from([False] * 4 + [True]))
+    def connect_again(self, drop, really):
+        """What was still to be told is asked for instead."""
+        if not really:
+            return
+        self.cache.new_generation()
+        last_tid = u64(self.cache.tid)
+        if drop:
+            self.cache.clear()
+        for oid in OIDS:
+            if any(last_tid < tid <= self.announced
+                   for tid in self.changes[oid]):
+                self.cache.invalidate(oid, None)
+        self.half_told = None
+        self.arriving = [(tid, oids) for tid, oids in self.arriving
+                         if tid > self.announced]
+        self.cache.setLastTid(p64(max(self.announced, last_tid)))
+
+    # What holds
+
+    @invariant()
+    def what_is_current_is_current(self):
+        last_tid = u64(self.cache.tid)
+        told = self.half_told
+        for oid, serial in self.cache.contents():
+            expected = self.at_server(oid, 1 << 62, last_tid)
+            if told is not None and u64(serial) == told[0]:
+                continue  # it is about to be the last tid
+            assert u64(serial) == expected, (oid, serial, expected)
+
+    @invariant()
+    def what_ended_is_forgotten(self):
+        assert len(self.cache.pending) <= len(self.asked)
+
+
+def run_model(**options):
+    Client.TestCase.settings = settings(
+        stateful_step_count=40, deadline=None, database=None, **options)
+    Client.TestCase('runTest').runTest()
+
+
+def without(part):
+    """The rule, with one part of it left out."""
+    def may_keep_as_current(pending, load, last_tid):
+        return ((part == 'generation' or pending.may_keep(load))
+                and (part == 'overtaken' or not load.overtaken)
+                and (part == 'serial' or load.reply.serial <= last_tid))
+
+    return mock.patch.object(
+        Pending, 'may_keep_as_current', may_keep_as_current)
+
+
+class Rule(unittest.TestCase):
+
+    def test_every_order_of_events(self):
+        run_model(max_examples=300)
+
+    def test_each_part_of_the_rule_is_needed(self):
+        """Without it, an order is found in which it goes wrong."""
+        for part in 'overtaken', 'serial', 'generation':
+            with self.subTest(part), without(part):
+                with self.assertRaises(AssertionError):
+                    run_model(max_examples=3000, phases=[Phase.generate],
+                              report_multiple_bugs=False)
+
+    def test_a_server_that_knows_less(self):
+        """It cannot be, in the same generation; nothing of it is kept."""
+        pending = Pending()
+        load = pending.begin(OIDS[0], maxtid, p64(5), 0)
+        load.reply = wire.Found(1, p64(4), b'', p64(1), None)
+        self.assertFalse(pending.may_keep_as_current(load, p64(5)))

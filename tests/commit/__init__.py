@@ -1,0 +1,1 @@
+"""From the vote to the disk: policies, locks, syncs, publishing."""

@@ -1,0 +1,258 @@
+"""I7: disks that fail.  A failed sync is final, a failed write is clean."""
+
+import errno
+import os
+
+from ZODB.FileStorage import FileStorage
+from ZODB.POSException import POSKeyError
+
+from fsyncstorage import datafile
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.errors import WritingStopped
+
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from ..support import vote
+
+EIO = OSError(errno.EIO, 'Input/output error')
+ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
+PROMISING = 'group-commit', 'per-commit', 'two-sync'
+
+
+class FailedSync(TestCase):
+
+    def broken(self, policy):
+        """A storage with object 1, whose next sync fails."""
+        self.disk = self.controlled_disk()
+        storage = self.open(policy, durability=policy, sync_interval='1h')
+        self.first = commit(storage, {1: b'first'})
+        self.disk.fail_sync(EIO)
+        return storage
+
+    def test_the_commit_fails_and_writing_stops(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.broken(policy)
+                with self.assertLogs('fsyncstorage', 'CRITICAL'):
+                    with self.assertRaisesRegex(OutcomeUnknown, 'reopened|'
+                                                'opened again'):
+                        commit(storage, {2: b'x'})
+                with self.assertRaisesRegex(WritingStopped, 'check the disk'):
+                    begin(storage)
+                self.assertTrue(storage.stats()['failed'])
+
+    def test_it_is_not_tried_again(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.broken(policy)
+                with self.assertRaises(OutcomeUnknown):
+                    commit(storage, {2: b'x'})
+                syncs = self.disk.syncs
+                with self.assertLogs('fsyncstorage', 'ERROR'):
+                    storage.close()
+                self.assertEqual(self.disk.syncs, syncs)
+
+    def test_what_was_published_is_still_read(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.broken(policy)
+                with self.assertRaises(OutcomeUnknown):
+                    commit(storage, {1: b'second'}, {1: self.first})
+                self.assertEqual(storage.load(oid(1)), (b'first', self.first))
+                self.assertEqual(storage.lastTransaction(), self.first)
+                self.assertEqual(len(list(storage.iterator())), 1)
+
+    def test_everyone_who_waits_fails_with_it(self):
+        storage = self.broken('group-commit')
+        self.disk.hold_syncs()
+        threads = []
+        for number in range(2, 8):
+            transaction = vote(storage, {number: b'x'})
+            threads.append(Thread(storage.tpc_finish, transaction))
+            until(lambda: storage.stats()['commits'] == number, 'appended')
+        self.disk.release_syncs()
+        for thread in threads:
+            with self.assertRaises(OutcomeUnknown):
+                thread.result()
+        self.assertEqual(storage.stats()['waiting'], 0)
+
+    def test_what_was_durable_before_is_published(self):
+        storage = self.broken('per-commit')
+        self.disk._errors.clear()
+        self.disk.hold_syncs()
+        durable = Thread(storage.tpc_finish, vote(storage, {2: b'x'}))
+        self.disk.wait_for_sync()
+        lost = Thread(storage.tpc_finish, vote(storage, {3: b'x'}))
+        until(lambda: storage.stats()['commits'] == 3, 'appended')
+        self.disk.let_one_sync_end()
+        tid = durable.result()
+        self.disk.fail_sync(EIO)
+        self.disk.release_syncs()
+        with self.assertRaises(OutcomeUnknown):
+            lost.result()
+        self.assertEqual(storage.lastTransaction(), tid)
+
+    def test_a_transaction_in_progress_cannot_vote(self):
+        storage = self.broken('group-commit')
+        self.disk.hold_syncs()
+        doomed = Thread(storage.tpc_finish, vote(storage, {2: b'x'}))
+        self.disk.wait_for_sync()
+        transaction = begin(storage)
+        self.disk.release_syncs()
+        with self.assertRaises(OutcomeUnknown):
+            doomed.result()
+        with self.assertRaises(WritingStopped):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
+
+    def test_a_voted_transaction_is_cut_off(self):
+        storage = self.broken('group-commit')
+        self.disk.hold_syncs()
+        doomed = Thread(storage.tpc_finish, vote(storage, {2: b'x'}))
+        self.disk.wait_for_sync()
+        transaction = vote(storage, {3: b'y'})
+        self.disk.release_syncs()
+        with self.assertRaises(OutcomeUnknown):
+            doomed.result()
+        with self.assertRaises(WritingStopped):
+            storage.tpc_finish(transaction)
+        self.assertEqual(os.path.getsize(storage._file_name), storage._pos)
+
+    def test_no_index_is_written_and_all_is_released(self):
+        storage = self.broken('group-commit')
+        with self.assertRaises(OutcomeUnknown):
+            commit(storage, {2: b'x'})
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        before = os.stat(storage._file_name + '.index').st_mtime_ns
+        reopened = self.open('group-commit')
+        commit(reopened, {3: b'y'})
+        reopened.close()
+        after = os.stat(storage._file_name + '.index').st_mtime_ns
+        self.assertGreater(after, before)
+
+    def test_without_a_promise_only_the_durable_is_read(self):
+        storage = self.broken('interval')
+        self.disk._errors.clear()
+        storage._sequencer.sync_to(storage._pos)
+        second = commit(storage, {1: b'second'}, {1: self.first})
+        self.assertEqual(storage.lastTransaction(), second)
+        self.disk.fail_sync(EIO)
+        with self.assertRaises(WritingStopped):
+            storage._sequencer.sync_to(storage._pos)
+        self.assertEqual(storage.lastTransaction(), self.first)
+        self.assertEqual(storage.load(oid(1)), (b'first', self.first))
+
+    def test_pack_is_refused_afterwards(self):
+        storage = self.broken('group-commit')
+        with self.assertRaises(OutcomeUnknown):
+            commit(storage, {2: b'x'})
+        with self.assertRaises(WritingStopped):
+            storage.pack(2e9, lambda data: [])
+
+    def test_a_directory_that_cannot_be_synced_is_a_warning_once(self):
+        disk = datafile.Disk()
+        original, calls = os.fsync, []
+
+        def fsync(fd):
+            calls.append(fd)
+            raise OSError(errno.EINVAL, 'Invalid argument')
+
+        os.fsync = fsync
+        try:
+            with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                disk.sync_directory(self.directory)
+                disk.sync_directory(self.directory)
+        finally:
+            os.fsync = original
+        self.assertEqual(len(calls), 2)
+        self.assertEqual(len(logs.output), 1)
+
+
+class FailedWrite(TestCase):
+
+    def failing(self, at):
+        """A storage with object 1, whose n-th write from now on fails."""
+        disk = self.controlled_disk()
+        storage = self.open()
+        self.first = commit(storage, {1: b'first'})
+        countdown = [at]
+
+        def before_write(data, position):
+            countdown[0] -= 1
+            if countdown[0] == 0:
+                os.pwrite(storage._file.fileno(), data[:len(data) // 2],
+                          position)
+                raise ENOSPC
+
+        disk.before_write = before_write
+        return storage
+
+    def check_clean(self, storage):
+        self.assertEqual(os.path.getsize(storage._file_name),
+                         storage.getSize())
+        second = commit(storage, {1: b'second'}, {1: self.first})
+        storage.close()
+        stock = FileStorage(storage._file_name)
+        self.addCleanup(stock.close)
+        self.assertEqual(stock.load(oid(1)), (b'second', second))
+        with self.assertRaises(POSKeyError):
+            stock.load(oid(2))
+
+    def test_in_the_vote_of_one_that_is_alone(self):
+        storage = self.failing(at=1)
+        storage._reserve.is_real = False
+        transaction = begin(storage)
+        storage.store(oid(2), b'\0' * 8, b'x' * 100, '', transaction)
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
+        self.check_clean(storage)
+
+    def test_in_the_finish(self):
+        storage = self.failing(at=1)
+        transaction = vote(storage, {2: b'x' * 100})
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            storage.tpc_finish(transaction)
+        storage.tpc_abort(transaction)  # harmless
+        self.check_clean(storage)
+
+    def test_in_the_middle_of_a_large_transaction(self):
+        storage = self.failing(at=3)
+        transaction = begin(storage)
+        for number in range(2, 6):
+            storage.store(oid(number), b'\0' * 8, bytes(1 << 20), '',
+                          transaction)
+        storage.tpc_vote(transaction)
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            storage.tpc_finish(transaction)
+        self.check_clean(storage)
+
+    def test_of_the_status(self):
+        storage = self.failing(at=2)
+        storage._reserve.is_real = False
+        transaction = vote(storage, {2: b'x'})
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            storage.tpc_finish(transaction)
+        storage.tpc_abort(transaction)  # harmless
+        self.check_clean(storage)
+
+    def test_a_file_that_cannot_be_cut_back_stops_writing(self):
+        storage = self.failing(at=1)
+
+        def truncate(fd, size):
+            raise EIO
+
+        datafile.disk.truncate = truncate
+        transaction = vote(storage, {2: b'x'})
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                storage.tpc_finish(transaction)
+        storage.tpc_abort(transaction)
+        with self.assertRaisesRegex(WritingStopped, 'cut back'):
+            begin(storage)
+        self.assertEqual(storage.load(oid(1))[0], b'first')

@@ -1,0 +1,1297 @@
+"""The invariants of the design, each by its name.
+
+I1 order, I2 the append lock, I3 acknowledgement, I4 visibility, I5 publishing,
+I6 conflicts with what is not published, I8 no acknowledged commit behind an
+unfinished one, I9 a lone committer, I10 nobody is left waiting, I12 what a
+transaction holds between vote and finish.  I7 (failing disks) is in
+test_failures.py, I11 (blobs) in test_blobs.py.
+"""
+
+import logging
+import os
+import threading
+import time
+from unittest import mock
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage.FileStorage import FileStorageQuotaError
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
+from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
+from ZODB.tests.ConflictResolution import PCounter
+from ZODB.tests.StorageTestBase import zodb_pickle
+from ZODB.tests.StorageTestBase import zodb_unpickle
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage import AsyncFinish
+from fsyncstorage.commit import policies
+from fsyncstorage.commit import sequencer
+from fsyncstorage.errors import Occupied
+
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import under_way
+from ..support import until
+from ..support import vote
+from .test_interrupts import Interrupter
+
+PROMISING = 'group-commit', 'per-commit', 'two-sync'
+FOREVER = b'\x7f' + b'\xff' * 7
+
+
+class InvariantCase(TestCase):
+
+    def held(self, policy='group-commit', **options):
+        """A storage with object 1, whose syncs are held up from here on."""
+        self.disk = self.controlled_disk()
+        self.storage = self.open(policy, durability=policy, **options)
+        self.addCleanup(self.disk.release_syncs)
+        self.first = commit(self.storage, {1: b'first'})
+        self.disk.hold_syncs()
+        return self.storage
+
+    def start(self, records, serials={}, f=None):
+        """Commit in a thread; return when it is appended."""
+        transaction = vote(self.storage, records, serials)
+        appended = self.storage.stats()['last_appended']
+        thread = Thread(self.storage.tpc_finish, transaction, f)
+        until(lambda: self.storage.stats()['last_appended'] != appended,
+              'appended')
+        return thread
+
+
+class I1_Order(InvariantCase):
+
+    def test_file_order_is_tid_order_is_publishing_order(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                published = []
+
+                def work(number):
+                    for i in range(20):
+                        commit(storage, {number * 100 + i: b'x'},
+                               f=published.append)
+
+                for thread in [Thread(work, n) for n in range(8)]:
+                    thread.result()
+                in_file = [record.tid for record in storage.iterator()]
+                self.assertEqual(len(in_file), 160)
+                self.assertEqual(in_file, sorted(in_file))
+                self.assertEqual(in_file, published)
+
+
+class I2_AppendLock(InvariantCase):
+
+    def test_it_is_free_while_another_commit_is_synced(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.held(policy)
+                first = self.start({2: b'a'})
+                self.disk.wait_for_sync()
+                # A whole second transaction, up to its append.
+                second = self.start({3: b'b'})
+                self.disk.release_syncs()
+                self.assertLess(first.result(), second.result())
+                storage.close()
+
+    def test_no_code_of_users_runs_under_it(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                locked = []
+
+                def f(tid):
+                    locked.append(storage._commit_lock.locked())
+
+                commit(storage, {1: b'x'}, f=f)
+                self.assertEqual(locked, [False])
+
+    def test_no_sync_happens_under_it(self):
+        disk = self.controlled_disk()
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(
+                    policy, durability=policy, sync_interval='2ms',
+                    blob_dir=self.path(policy + '-blobs'))
+                locked, sync = [], disk.sync
+
+                def watched(fd):
+                    locked.append(storage._commit_lock.locked())
+                    sync(fd)
+
+                disk.sync = watched
+                for number in range(1, 4):
+                    transaction = begin(storage)
+                    with open(self.path('upload'), 'wb') as blob:
+                        blob.write(b'blob')
+                    storage.storeBlob(oid(number), p64(0), b'pickle',
+                                      self.path('upload'), '', transaction)
+                    storage.tpc_vote(transaction)
+                    storage.tpc_finish(transaction)
+                storage.close()
+                self.assertNotIn(True, locked)
+                self.assertGreater(len(locked), 1)
+                del disk.sync
+
+    def test_waiting_commits_share_one_sync(self):
+        storage = self.held()
+        first = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        others = [self.start({number: b'b'}) for number in range(3, 9)]
+        before = self.disk.syncs
+        self.disk.release_syncs()
+        for thread in [first] + others:
+            thread.result()
+        self.assertEqual(self.disk.syncs, before + 2)
+        self.assertEqual(storage.stats()['commits'], 8)
+
+    def test_per_commit_shares_none(self):
+        self.held('per-commit')
+        threads = [self.start({number: b'b'}) for number in range(3, 9)]
+        before = self.disk.syncs
+        self.disk.release_syncs()
+        for thread in threads:
+            thread.result()
+        self.assertEqual(self.disk.syncs, before + 6)
+
+
+class I3_Acknowledgement(InvariantCase):
+
+    def test_promising_policies_wait_for_the_sync(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.held(policy)
+                thread = self.start({2: b'a'})
+                self.disk.wait_for_sync()
+                self.assertTrue(thread.is_alive())
+                self.disk.release_syncs()
+                tid = thread.result()
+                self.assertEqual(storage.stats()['last_durable'], tid)
+                storage.close()
+
+    def test_none_and_interval_do_not(self):
+        for policy in 'none', 'interval':
+            with self.subTest(policy):
+                storage = self.held(policy, sync_interval='1h')
+                tid = commit(storage, {2: b'a'})
+                self.assertEqual(storage.lastTransaction(), tid)
+                self.assertLess(storage.stats()['last_durable'], tid)
+                self.disk.release_syncs()
+                storage.close()
+
+    def test_interval_syncs_in_the_background(self):
+        disk = self.controlled_disk()
+        storage = self.open(durability='interval', sync_interval='2ms')
+        before = disk.syncs
+        tid = commit(storage, {1: b'a'})
+        until(lambda: storage.stats()['last_durable'] == tid, 'durable')
+        self.assertGreater(disk.syncs, before)
+
+    def test_interval_makes_commits_wait_when_a_sync_is_overdue(self):
+        storage = self.held('interval', sync_interval='1h')
+        second = commit(storage, {2: b'a'})
+        storage._sequencer._exposure.since -= 2 * 3600  # as if it were so long
+        storage._sequencer.wake()
+        self.disk.wait_for_sync()
+        third = self.start({3: b'b'})
+        self.assertTrue(third.is_alive())
+        self.assertEqual(storage.lastTransaction(), second)
+        self.disk.release_syncs()
+        third.result()
+        self.assertEqual(storage.stats()['last_durable'],
+                         storage.lastTransaction())
+
+    def test_two_sync_syncs_the_data_before_the_status(self):
+        self.held('two-sync')
+        self.disk.release_syncs()
+        del self.disk.log[:]
+        commit(self.storage, {2: b'a'})
+        self.assertEqual(self.disk.log, ['write', 'sync', 'status', 'sync'])
+
+    def test_an_asynchronous_finish_says_when(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                storage = self.held(policy)
+                events = []
+                told = threading.Event()
+
+                def done(tid, error):
+                    events.append(('done', tid, error))
+                    told.set()
+
+                finish = AsyncFinish(
+                    done, lambda tid: events.append(('published', tid)))
+                tid = storage.tpc_finish(vote(storage, {2: b'a'}), finish)
+                self.disk.wait_for_sync()
+                self.assertEqual(events, [])
+                vote_of_another = vote(storage, {3: b'b'})  # the lock is free
+                storage.tpc_abort(vote_of_another)
+                self.disk.release_syncs()
+                self.assertTrue(told.wait(30))
+                self.assertEqual(events, [('published', tid),
+                                          ('done', tid, None)])
+                storage.close()
+
+    def test_the_owner_of_publishing_publishes(self):
+        storage = self.open()
+        notified = threading.Event()
+        storage.own_publishing(notified.set)
+        events = []
+        tid = storage.tpc_finish(vote(storage, {1: b'a'}), AsyncFinish(
+            lambda tid, error: events.append('done'),
+            lambda tid: events.append(threading.current_thread())))
+        self.assertTrue(notified.wait(30))
+        self.assertEqual(events, [])
+        self.assertLess(storage.lastTransaction(), tid)
+        storage.publish()
+        self.assertEqual(events, [threading.current_thread(), 'done'])
+        self.assertEqual(storage.lastTransaction(), tid)
+
+
+class I4_Visibility(InvariantCase):
+
+    def test_an_iterator_ends_before_what_is_written(self):
+        """It does not look there, and wonder what it sees."""
+        storage = self.held()
+        commit = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        position = storage._pos
+        storage._file.write_at(b'the beginning of another', position)
+        with self.assertNoLogs('ZODB', 'WARNING'):
+            self.assertEqual(len(list(storage.iterator())), 1)
+        storage._file.truncate(position)
+        self.disk.release_syncs()
+        commit.result()
+
+    def state(self, number=1):
+        """All that a reader can ask for."""
+        storage, key = self.storage, oid(number)
+
+        def ask(call, *args):
+            try:
+                return call(*args)
+            except (KeyError, ValueError) as error:
+                return type(error)
+
+        return {
+            'load': ask(storage.load, key),
+            'loadBefore': ask(storage.loadBefore, key, FOREVER),
+            'loadBefore next': ask(
+                storage.loadBefore, key,
+                p64(u64(storage.lastTransaction()) + 1)),
+            'loadSerial': ask(storage.loadSerial, key, self.second_tid()),
+            'getTid': ask(storage.getTid, key),
+            'lastTid': ask(storage.lastTid, key),
+            'history': ask(storage.history, key, 9),
+            'undoLog': storage.undoLog(0, 9),
+            'undoInfo': storage.undoInfo(0, 9),
+            'iterator': [record.tid for record in storage.iterator()],
+            'iterator from': [
+                record.tid for record in storage.iterator(self.first)],
+            'lastTransaction': storage.lastTransaction(),
+            'lastInvalidations': storage.lastInvalidations(9),
+            'records': list(self.records()),
+            'size': storage.getSize(),
+        }
+
+    def second_tid(self):
+        return self.storage.stats()['last_appended']
+
+    def records(self):
+        following = None
+        while True:
+            *record, following = self.storage.record_iternext(following)
+            yield record
+            if following is None:
+                return
+
+    def test_an_unpublished_change_is_seen_by_nobody(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                self.held(policy)
+                before = self.state()
+                thread = self.start({1: b'second'}, {1: self.first})
+                self.disk.wait_for_sync()
+                during = self.state()
+                self.assertEqual(before['loadSerial'], b'first')
+                self.assertIs(during.pop('loadSerial'), POSKeyError)
+                del before['loadSerial']
+                self.assertEqual(during, before)
+                self.disk.release_syncs()
+                tid = thread.result()
+                after = self.state()
+                self.assertEqual(after['load'], (b'second', tid))
+                self.assertEqual(after['lastTransaction'], tid)
+                self.assertEqual(len(after['history']), 2)
+                self.storage.close()
+
+    def test_an_unpublished_object_does_not_exist(self):
+        self.held()
+        before = self.state(2)
+        thread = self.start({2: b'new'})
+        self.disk.wait_for_sync()
+        self.assertEqual(self.state(2), before)
+        self.assertIs(self.state(2)['load'], POSKeyError)
+        self.disk.release_syncs()
+        thread.result()
+        self.assertEqual(self.storage.load(oid(2))[0], b'new')
+
+    def test_a_voted_transaction_is_seen_by_nobody(self):
+        self.held('none')
+        before = self.state()
+        transaction = vote(self.storage, {1: b'second'}, {1: self.first})
+        self.assertEqual(self.state(), before)
+        self.storage.tpc_abort(transaction)
+        self.assertEqual(self.state(), before)
+
+    def test_an_unpublished_blob_does_not_exist(self):
+        storage = self.held(blob_dir=self.path('blobs'))
+        transaction = begin(storage)
+        with open(self.path('blob'), 'wb') as blob:
+            blob.write(b'blob')
+        storage.storeBlob(oid(2), p64(0), b'pickle', self.path('blob'), '',
+                          transaction)
+        self.disk.release_syncs()  # of its content
+        storage.tpc_vote(transaction)
+        self.disk.hold_again()
+        thread = Thread(storage.tpc_finish, transaction)
+        self.disk.wait_for_sync()
+        tid = storage.stats()['last_appended']
+        with self.assertRaises(POSKeyError):
+            storage.loadBlob(oid(2), tid)
+        self.disk.release_syncs()
+        self.assertEqual(thread.result(), tid)
+        with open(storage.loadBlob(oid(2), tid), 'rb') as blob:
+            self.assertEqual(blob.read(), b'blob')
+
+    def test_published_implies_durable(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(policy, durability=policy)
+
+                def published(tid):
+                    self.assertEqual(disk.log[-1], 'sync')
+                    self.assertGreaterEqual(
+                        storage.stats()['last_durable'], tid)
+
+                for number in range(5):
+                    commit(storage, {number: b'x'}, f=published)
+
+
+class I5_Publishing(InvariantCase):
+
+    def blocked(self):
+        """A publication whose f does not return."""
+        self.storage = self.open()
+        self.first = commit(self.storage, {1: b'first'})
+        entered, self.go_on = threading.Event(), threading.Event()
+        self.addCleanup(self.go_on.set)
+
+        def f(tid):
+            entered.set()
+            self.go_on.wait(30)
+
+        thread = Thread(
+            commit, self.storage, {1: b'second'}, {1: self.first}, f)
+        self.assertTrue(entered.wait(30))
+        return thread
+
+    def test_who_asks_for_the_current_state_waits(self):
+        thread = self.blocked()
+        storage, key = self.storage, oid(1)
+        readers = [
+            Thread(storage.lastTransaction),
+            Thread(storage.getTid, key),
+            Thread(lambda: storage.load(key)[1]),
+            Thread(lambda: storage.loadBefore(key, FOREVER)[1]),
+            Thread(lambda: storage.lastInvalidations(1)[0][0]),
+            Thread(lambda: [each.tid for each in storage.iterator()][-1]),
+            Thread(lambda: storage.history(key)[0]['tid']),
+        ]
+        self.assertTrue(all(reader.is_alive() for reader in readers))
+        self.go_on.set()
+        tid = thread.result()
+        self.assertEqual({reader.result() for reader in readers}, {tid})
+
+    def test_who_reads_as_of_a_tid_does_not(self):
+        thread = self.blocked()
+        start = p64(u64(self.first) + 1)
+        self.assertEqual(self.storage.loadBefore(oid(1), start),
+                         (b'first', self.first, None))
+        self.assertEqual(self.storage.loadSerial(oid(1), self.first),
+                         b'first')
+        self.go_on.set()
+        thread.result()
+
+    def test_nobody_waits_for_a_write(self):
+        """Of a vote, or of a finish."""
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                self.nobody_waits_for_a_write(is_real)
+
+    def nobody_waits_for_a_write(self, is_real):
+        disk = self.controlled_disk()
+        storage = self.open(f'reserves {is_real}')
+        storage._reserve.is_real = is_real
+        first = commit(storage, {1: b'first'})
+        writing, go_on = threading.Event(), threading.Event()
+
+        def block(data, position):
+            writing.set()
+            go_on.wait(30)
+
+        disk.before_write = block
+        committer = Thread(commit, storage, {1: b'second'}, {1: first})
+        self.assertTrue(writing.wait(30))
+        self.assertEqual(storage.lastTransaction(), first)
+        self.assertEqual(storage.getTid(oid(1)), first)
+        self.assertEqual(storage.loadSerial(oid(1), first), b'first')
+        self.assertEqual(storage.load(oid(1)), (b'first', first))
+        go_on.set()
+        committer.result()
+
+    def test_f_is_called_once_and_before_it_is_visible(self):
+        storage = self.open()
+        seen = []
+
+        def f(tid):
+            seen.append(tid)
+            # The publishing thread passes its own gate.
+            self.assertLess(storage.lastTransaction(), tid)
+
+        tid = commit(storage, {1: b'a'}, f=f)
+        self.assertEqual(seen, [tid])
+        self.assertEqual(storage.lastTransaction(), tid)
+
+    def test_a_failing_f_does_not_take_the_commit_back(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+
+                def f(tid):
+                    raise RuntimeError('f')
+
+                with self.assertRaisesRegex(RuntimeError, 'f'):
+                    commit(storage, {1: b'a'}, f=f)
+                self.assertEqual(storage.load(oid(1))[0], b'a')
+                commit(storage, {2: b'b'})  # and all goes on
+
+    def test_a_failing_f_of_another_is_not_ours(self):
+        self.held()
+
+        def f(tid):
+            raise RuntimeError('f')
+
+        leader = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        second = self.start({3: b'b'}, f=f)
+        third = self.start({4: b'c'})
+        self.disk.release_syncs()
+        leader.result()
+        third.result()
+        with self.assertRaisesRegex(RuntimeError, 'f'):
+            second.result()
+
+
+class I6_Conflicts(InvariantCase):
+
+    def conflicting(self):
+        """Object 1 is changed by a transaction that is not published."""
+        self.held()
+        thread = self.start({1: b'second'}, {1: self.first})
+        self.disk.wait_for_sync()
+        return thread
+
+    def doomed(self, act):
+        """What `act(transaction)` raises in a thread; when it waits, the
+        commit lock is free, and when it is told, a retry can see why."""
+        first = self.conflicting()
+        transaction = begin(self.storage)
+        thread = Thread(act, transaction)
+        another = Thread(vote, self.storage, {7: b'x'}).result()
+        self.assertTrue(thread.is_alive())
+        self.storage.tpc_abort(another)
+        self.disk.release_syncs()
+        tid = first.result()
+        try:
+            thread.result()
+        except Exception as error:
+            self.assertEqual(self.storage.lastTransaction(), tid)
+            self.storage.tpc_abort(transaction)  # harmless, as ever
+            with self.assertRaises(StorageTransactionError):
+                self.storage.tpc_vote(transaction)
+            return error
+
+    def test_store(self):
+        error = self.doomed(lambda transaction: self.storage.store(
+            oid(1), self.first, b'third', '', transaction))
+        self.assertIsInstance(error, ConflictError)
+        self.assertEqual(error.serials,
+                         (self.storage.lastTransaction(), self.first))
+
+    def test_delete(self):
+        error = self.doomed(lambda transaction: self.storage.deleteObject(
+            oid(1), self.first, transaction))
+        self.assertIsInstance(error, ConflictError)
+
+    def test_check_current_serial(self):
+        error = self.doomed(
+            lambda transaction:
+            self.storage.checkCurrentSerialInTransaction(
+                oid(1), self.first, transaction))
+        self.assertIsInstance(error, ReadConflictError)
+
+    def test_undo(self):
+        def undo(transaction):
+            return self.storage.undo(
+                self.storage.undoLog(0, 1)[0]['id'], transaction)
+
+        self.assertIsInstance(self.doomed(undo), UndoError)
+
+    def test_a_record_that_was_restored_with_a_later_tid(self):
+        """It is published, though no transaction of its tid ever is."""
+        storage = self.open()
+        first = commit(storage, {1: b'first'})
+        transaction = begin(storage)
+        storage.restore(oid(1), FOREVER, b'x', '', None, transaction)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        storage.own_publishing(lambda: None)
+        transaction = begin(storage)
+        with self.assertRaises(ConflictError):
+            storage.store(oid(1), first, b'y', '', transaction)
+        storage.tpc_abort(transaction)
+
+    def test_a_conflict_with_what_is_published_does_not_wait(self):
+        self.held()
+        self.disk.release_syncs()
+        second = commit(self.storage, {1: b'second'}, {1: self.first})
+        self.disk.hold_syncs()
+        transaction = begin(self.storage)
+        with self.assertRaises(ConflictError) as caught:
+            self.storage.store(oid(1), self.first, b'x', '', transaction)
+        self.assertEqual(caught.exception.serials, (second, self.first))
+        self.storage.tpc_abort(transaction)
+
+    def test_resolution_sees_what_is_appended(self):
+        def counter(value):
+            result = PCounter()
+            result.inc(value)
+            return zodb_pickle(result)
+
+        disk = self.disk = self.controlled_disk()
+        storage = self.storage = self.open()
+        first = commit(storage, {1: counter(0)})
+        disk.hold_syncs()
+        one = self.start({1: counter(10)}, {1: first})
+        disk.wait_for_sync()
+        transaction = begin(storage)
+        storage.store(oid(1), first, counter(5), '', transaction)
+        self.assertEqual(storage.tpc_vote(transaction), [oid(1)])
+        two = Thread(storage.tpc_finish, transaction)
+        disk.release_syncs()
+        one.result(), two.result()
+        self.assertEqual(zodb_unpickle(storage.load(oid(1))[0])._value, 15)
+
+
+class I8_NothingUnfinishedBeforeAnAcknowledgedCommit(InvariantCase):
+
+    def test_status_bytes_are_written_before_anything_is_acknowledged(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+
+                def check(tid):
+                    with open(storage._file_name, 'rb') as file:
+                        file.seek(4)
+                        while True:
+                            header = file.read(23)
+                            self.assertIn(header[16:17], b' p')
+                            if header[:8] == tid:
+                                break
+                            length = int.from_bytes(header[8:16], 'big')
+                            file.seek(length + 8 - 23, 1)
+
+                def work(base):
+                    for number in range(20):
+                        commit(storage, {base + number: b'x'}, f=check)
+
+                for thread in [Thread(work, n * 100) for n in range(4)]:
+                    thread.result()
+
+
+class I9_LoneCommitter(InvariantCase):
+
+    def test_it_syncs_for_itself_once(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        threads = []
+        disk_sync = disk.sync
+
+        def sync(fd):
+            threads.append(threading.current_thread())
+            disk_sync(fd)
+
+        disk.sync = sync
+        for number in range(10):
+            commit(storage, {number: b'x'})
+        self.assertEqual(threads, [threading.current_thread()] * 10)
+
+    def test_it_never_waits_for_company(self):
+        company = policies.Company(None)
+        for _ in range(5):
+            company.synced(1, 0, 0.010)
+            self.assertEqual(company.patience(1), 0.0)
+
+    def test_company_is_waited_for_when_it_was_seen_and_syncs_are_slow(self):
+        company = policies.Company(None)
+        company.synced(8, 8, 0.010)
+        self.assertEqual(company.patience(3), 0.005)
+        self.assertFalse(company.complete(15))
+        self.assertTrue(company.complete(16))
+        company.synced(3, 0, 0.010)   # the others went away
+        self.assertEqual(company.patience(3), 0.0)
+
+    def test_on_a_fast_disk_company_is_waited_for_a_little(self):
+        company = policies.Company(None)
+        company.synced(served=1, arrived=0, seconds=0.0001)
+        self.assertEqual(company.patience(1), 0.0)
+        company.synced(served=2, arrived=3, seconds=0.0001)
+        self.assertEqual(company.patience(1), company.LEAST_PATIENCE)
+        self.assertEqual(company.patience(5), 0.0)
+
+    def test_a_configured_delay_is_kept(self):
+        company = policies.Company(0.002)
+        self.assertEqual(company.patience(1), 0.002)
+        self.assertFalse(company.complete(99))
+
+
+class I10_NobodyIsLeftWaiting(InvariantCase):
+
+    def interrupt(self, times=1):
+        """KeyboardInterrupt in whoever syncs next."""
+        original = self.disk.sync
+        interrupts = [KeyboardInterrupt] * times
+
+        def sync(fd):
+            original(fd)
+            if interrupts:
+                raise interrupts.pop()
+
+        self.disk.sync = sync
+
+    def test_an_interrupted_leader_hands_on(self):
+        for policy in PROMISING:
+            with self.subTest(policy):
+                self.held(policy)
+                self.interrupt()
+                leader = self.start({2: b'a'})
+                self.disk.wait_for_sync()
+                others = [self.start({number: b'b'}) for number in (3, 4, 5)]
+                self.disk.release_syncs()
+                with self.assertRaises(KeyboardInterrupt):
+                    leader.result()
+                last = max(thread.result() for thread in others)
+                # Its own commit was kept too, in order.
+                self.assertEqual(self.storage.load(oid(2))[0], b'a')
+                self.assertEqual(self.storage.lastTransaction(), last)
+                self.storage.close()
+
+    def test_an_interrupted_lone_committer_is_finished_by_the_thread(self):
+        self.held()
+        self.interrupt()
+        leader = self.start({2: b'a'})
+        self.disk.wait_for_sync()
+        self.disk.release_syncs()
+        with self.assertRaises(KeyboardInterrupt):
+            leader.result()
+        until(lambda: self.storage.lastTransaction() > self.first,
+              'published')
+
+    def test_an_interrupted_publisher_hands_on(self):
+        self.held()
+        calls = []
+
+        def f(tid):
+            calls.append(tid)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+
+        leader = self.start({2: b'a'}, f=f)
+        self.disk.wait_for_sync()
+        others = [self.start({number: b'b'}) for number in (3, 4, 5)]
+        self.disk.release_syncs()
+        with self.assertRaises(KeyboardInterrupt):
+            leader.result()
+        for thread in others:
+            thread.result()
+        self.assertEqual(self.storage.load(oid(2))[0], b'a')
+        # What was broken off was done again: a missing invalidation would
+        # show old objects for good.
+        self.assertEqual(len(calls), 2)
+
+    def test_closing_drains(self):
+        storage = self.held()
+        done = threading.Event()
+        threads = [self.start({number: b'b'}) for number in (3, 4, 5)]
+        tid = storage.tpc_finish(
+            vote(storage, {6: b'c'}),
+            AsyncFinish(lambda tid, error: done.set()))
+        closing = Thread(storage.close)
+        self.disk.release_syncs()
+        closing.result()
+        self.assertTrue(done.is_set())
+        for thread in threads:
+            thread.result()
+        reopened = self.open('group-commit', read_only=True)
+        self.assertEqual(reopened.lastTransaction(), tid)
+
+    def test_closing_waits_for_all_that_is_asynchronous(self):
+        """Each with a sync of its own: the thread has to go on for them."""
+        storage = self.held('per-commit')
+        done = []
+        for number in 3, 4, 5:
+            storage.tpc_finish(
+                vote(storage, {number: b'b'}),
+                AsyncFinish(lambda tid, error: done.append(error)))
+        closing = Thread(storage.close)
+        until(lambda: storage._closed, 'closing')
+        self.disk.release_syncs()
+        closing.result()
+        self.assertEqual(done, [None] * 3)
+
+    def test_closing_syncs_what_nobody_waits_for(self):
+        storage = self.open(durability='none')
+        commit(storage, {1: b'x'})
+        disk = self.controlled_disk()
+        storage.close()
+        self.assertEqual(disk.log[0], 'sync')
+
+    def test_closing_waits_for_what_is_being_written(self):
+        """The next one that opens the file would write there, too."""
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                self.closed_while_it_writes(is_real)
+
+    def closed_while_it_writes(self, is_real):
+        disk = self.controlled_disk()
+        storage = self.open(f'reserves {is_real}')
+        storage._reserve.is_real = is_real
+        first = commit(storage, {1: b'first'})
+        events, writing, closing = [], threading.Event(), threading.Event()
+        lock, release = storage._writing, storage._release
+
+        class Seen:
+            """The lock; tells when the close is about to wait for it."""
+
+            def __enter__(self):
+                if storage._closed:
+                    closing.set()
+                lock.acquire()
+
+            def __exit__(self, *ignored):
+                lock.release()
+
+        def block(data, position):
+            writing.set()
+            closing.wait(30)
+            events.append('written')
+
+        def released():
+            closing.set()
+            events.append('released')
+            release()
+
+        storage._writing, storage._release = Seen(), released
+        disk.before_write = block
+        committer = Thread(commit, storage, {2: b'second'})
+        self.assertTrue(writing.wait(30))
+        disk.before_write = lambda data, position: None
+        storage.close()
+        self.assertEqual(events, ['written', 'released'])
+        try:
+            tid = committer.result()
+        except ValueError:  # its vote has written, and it came too late
+            tid = first
+        self.assertEqual(
+            self.open(f'reserves {is_real}').lastTransaction(), tid)
+
+    def test_closing_refuses_what_comes_too_late(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        transaction = vote(storage, {2: b'x'})
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            storage.tpc_finish(transaction)
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            begin(storage)
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            storage.load(oid(1))
+        self.assertEqual(len(list(self.open().iterator())), 1)
+
+    def test_closing_ends_the_waiting_of_a_vote(self):
+        storage = self.open()
+        voted = vote(storage, {1: b'x'})
+        waiting = Thread(vote, storage, {1: b'y'})
+        until(lambda: len(storage._turns) == 2, 'waits')
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
+            waiting.result()
+        storage.tpc_abort(voted)
+
+    def test_nobody_waits_for_a_transaction_of_a_closed_storage(self):
+        storage = self.open()
+        in_progress = begin(storage)
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
+            Thread(begin, storage).result()
+        self.assertIs(storage.tpc_transaction(), in_progress)
+        storage.tpc_abort(in_progress)
+
+    def test_a_slow_sync_is_logged(self):
+        storage = self.open()
+        with self.assertLogs(sequencer.logger, 'WARNING') as logs:
+            storage._sequencer._note(
+                    storage._sequencer.appended, 1, 1.5, None)
+        self.assertIn('a sync took 1.5 s', logs.output[0])
+
+
+class I12_BetweenVoteAndFinish(InvariantCase):
+    """A transaction holds its objects, and nothing else."""
+
+    def test_others_vote_and_finish_meanwhile(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                first = vote(storage, {1: b'first'})
+                size = os.path.getsize(storage._file_name)
+                self.assertFalse(storage._commit_lock.locked())
+                others = [Thread(vote, storage, {number: b'other'}).result()
+                          for number in range(2, 6)]
+                self.assertEqual(os.path.getsize(storage._file_name), size)
+                tids = [storage.tpc_finish(other)
+                        for other in [*reversed(others), first]]
+                self.assertEqual(tids, sorted(tids))
+                self.assertEqual(
+                    [each.tid for each in storage.iterator()], tids)
+
+    def test_who_wants_one_of_its_objects_waits(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero', 2: b'zero'})
+        first = vote(storage, {1: b'first'}, {1: zero})
+        second = Thread(vote, storage, {1: b'second', 3: b'x'}, {1: zero})
+        until(lambda: len(storage._turns) == 2, 'waits')
+        # And holds nothing.
+        storage.tpc_finish(vote(storage, {3: b'y'}))
+        storage.tpc_abort(first)
+        with self.assertRaises(ConflictError):  # 3 was changed
+            second.result()
+
+    def test_after_an_abort_the_next_has_its_turn(self):
+        storage = self.open()
+        first = vote(storage, {1: b'first'})
+        second = Thread(vote, storage, {1: b'second'})
+        until(lambda: len(storage._turns) == 2, 'waits')
+        storage.tpc_abort(first)
+        tid = storage.tpc_finish(second.result())
+        self.assertEqual(storage.load(oid(1)), (b'second', tid))
+
+    def test_what_is_known_to_lose_does_not_wait(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero', 2: b'zero'})
+        loser = begin(storage)
+        for number in 1, 2:
+            storage.store(oid(number), zero, b'loser', '', loser)
+        commit(storage, {2: b'other'}, {2: zero})
+        holder = vote(storage, {1: b'holder'}, {1: zero})
+        with self.assertRaises(ConflictError):
+            Thread(storage.tpc_vote, loser).result()
+        self.assertEqual(len(storage._turns), 1)
+        storage.tpc_abort(loser)
+        storage.tpc_finish(holder)
+
+    def test_what_was_read_is_shared(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        readers = []
+        for number in 2, 3:
+            readers.append(begin(storage))
+            storage.checkCurrentSerialInTransaction(
+                oid(1), zero, readers[-1])
+            storage.store(oid(number), z64, b'x', '', readers[-1])
+            storage.tpc_vote(readers[-1])
+        writer = Thread(vote, storage, {1: b'one'}, {1: zero})
+        until(lambda: len(storage._turns) == 3, 'waits')
+        for reader in readers:
+            self.assertTrue(writer.is_alive())
+            storage.tpc_finish(reader)
+        storage.tpc_finish(writer.result())
+
+    def test_a_read_that_changed_before_the_vote(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        reader = begin(storage)
+        storage.checkCurrentSerialInTransaction(oid(1), zero, reader)
+        storage.store(oid(2), z64, b'x', '', reader)
+        commit(storage, {1: b'one'}, {1: zero})
+        with self.assertRaises(ReadConflictError):
+            storage.tpc_vote(reader)
+        storage.tpc_abort(reader)
+
+    def test_a_conflict_that_came_after_the_store_is_resolved(self):
+        """And one that was resolved, is resolved once more."""
+        def counter(value):
+            result = PCounter()
+            result.inc(value)
+            return zodb_pickle(result)
+
+        storage = self.open()
+        first = commit(storage, {1: counter(0)})
+        commit(storage, {1: counter(10)}, {1: first})
+        late = begin(storage)
+        storage.store(oid(1), first, counter(5), '', late)
+        commit(storage, {1: counter(120)},
+               {1: storage.getTid(oid(1))})
+        self.assertEqual(set(storage.tpc_vote(late)), {oid(1)})
+        storage.tpc_finish(late)
+        self.assertEqual(
+            zodb_unpickle(storage.load(oid(1))[0])._value, 125)
+
+    def test_an_undo_is_alone(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        first = vote(storage, {2: b'x'})
+        voting = Thread(storage.tpc_vote, undoing)
+        until(lambda: len(storage._turns) == 2, 'waits')
+        behind = Thread(vote, storage, {3: b'x'})
+        until(lambda: len(storage._turns) == 3, 'waits behind it')
+        storage.tpc_finish(first)  # so it is worked out once more
+        voting.result()
+        self.assertTrue(behind.is_alive())
+        tid = storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1)), (b'zero', tid))
+        storage.tpc_finish(behind.result())
+        self.assertEqual(storage.history(oid(1), 9)[1]['tid'], one)
+
+    def test_an_undo_of_what_changed_meanwhile(self):
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        commit(storage, {1: b'two'}, {1: one})
+        with self.assertRaises(UndoError):
+            storage.tpc_vote(undoing)
+        storage.tpc_abort(undoing)
+        commit(storage, {2: b'x'})
+
+    def test_a_transaction_that_is_dropped_lets_go(self):
+        for is_real in True, False:
+            with self.subTest(is_real=is_real):
+                storage = self.open(f'reserves {is_real}')
+                storage._reserve.is_real = is_real
+                with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                    dropped = vote(storage, {1: b'dropped'})
+                    waiting = Thread(vote, storage, {1: b'next'})
+                    until(lambda: len(storage._turns) == 2, 'waits')
+                    del dropped
+                    storage.tpc_finish(waiting.result())
+                self.assertEqual(len(logs.output), 1)
+                self.assertIn('was dropped', logs.output[0])
+
+    def test_an_interrupt_while_a_dropped_one_is_ended(self):
+        """At each line: the next begin does it."""
+        storage = self.open()
+        storage._sequencer.wake = lambda: None  # not in its thread
+        at = 0
+        while True:
+            at += 1
+            with self.assertLogs('fsyncstorage', 'WARNING'):
+                dropped = vote(storage, {1: b'x'})
+                del dropped
+                interrupter = Interrupter(at)
+                transaction = TransactionMetaData()
+                try:
+                    with interrupter:
+                        storage.tpc_begin(transaction)
+                except KeyboardInterrupt:
+                    pass
+                storage.tpc_abort(transaction)
+                storage.tpc_abort(begin(storage))
+                logging.getLogger('fsyncstorage').warning('at least one')
+            self.assertEqual(storage._begun, {})
+            self.assertEqual(len(storage._turns), 0)
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 20)
+
+    def test_a_begin_with_the_id_of_one_that_is_being_ended(self):
+        """The memory of a dropped object is used again, and so its id."""
+        storage = self.open()
+        storage._sequencer.wake = lambda: None  # not in its thread
+        dropped = vote(storage, {1: b'x'})
+        ended = under_way(storage)
+        transaction = TransactionMetaData()
+        del storage._begun[ended.key]
+        ended.key = id(transaction)
+        storage._begun[ended.key] = ended
+        ending, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        end = storage._end
+
+        def slow_end(under_way):
+            ending.set()
+            go_on.wait(30)
+            end(under_way)
+
+        storage._end = slow_end
+        del dropped
+        one = Thread(begin, storage)
+        self.assertTrue(ending.wait(30))
+        other = Thread(storage.tpc_begin, transaction)
+        go_on.set()
+        storage.tpc_abort(one.result())
+        other.result()
+        storage.tpc_abort(transaction)
+        self.assertEqual(len(storage._turns), 0)
+
+    def test_one_dropped_that_cannot_be_ended_well(self):
+        """The other one is, and the innocent who begins hears nothing."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        storage._sequencer.wake = lambda: None  # not in its thread
+        dropped = [vote(storage, {number: b'x'}) for number in (1, 2)]
+        for each in storage._begun.values():
+            each.blobs.take_back = mock.Mock(side_effect=OSError(5, 'as if'))
+        del dropped[:]
+        storage.tpc_abort(begin(storage))
+        self.assertEqual(storage._begun, {})
+        self.assertEqual(len(storage._turns), 0)
+
+    def test_a_pack_between_vote_and_finish(self):
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        first = vote(storage, {1: b'last'}, {1: tid})
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        last = storage.tpc_finish(first)
+        self.assertEqual(
+            [each['tid'] for each in storage.history(oid(1), 9)],
+            [last, tid])
+
+    def test_an_undo_that_is_voted_during_a_pack(self):
+        """The pack may be about to leave out what it points to."""
+        storage = self.open()
+        zero = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: zero})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        storage._pack_is_in_progress = True
+        with self.assertRaisesRegex(UndoError, 'packed'):
+            storage.tpc_vote(undoing)
+        self.assertFalse(storage._commit_lock.locked())
+        storage.tpc_abort(undoing)
+        storage._pack_is_in_progress = False
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        storage.tpc_vote(undoing)
+        tid = storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1)), (b'zero', tid))
+
+    def test_a_pack_just_before_the_append_lock(self):
+        """What points back is worked out for the new file."""
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        transaction = TransactionMetaData()
+        later = p64(u64(tid) + (1 << 30))
+        storage.tpc_begin(transaction, later)
+        storage.restore(oid(1), later, b'4', '', tid, transaction)
+        place = under_way(storage).records[0].back
+        self.assertTrue(place)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def pack_then(under_way):
+            bring_up_to_date(under_way)
+            del storage._bring_up_to_date
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+        storage._bring_up_to_date = pack_then
+        storage.tpc_vote(transaction)
+        self.assertLess(under_way(storage).records[0].back, place)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1)), (b'4', later))
+        storage.close()
+        self.assertEqual(self.open().load(oid(1)), (b'4', later))
+
+    def test_a_vote_in_the_middle_of_a_swap(self):
+        """What it replaces was looked up in the old file."""
+        for step in 'before', 'behind':
+            with self.subTest(step):
+                self.voted_in_a_swap(self.open(step), step)
+
+    def voted_in_a_swap(self, storage, step):
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        voted = []
+        rebase = storage._sequencer.rebase
+
+        def vote_and_rebase(point):
+            if step == 'behind':
+                rebase(point)
+            voted.append(vote(storage, {1: b'last'}, {1: tid}))
+            if step == 'before':
+                rebase(point)
+
+        storage._sequencer.rebase = vote_and_rebase
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        last = storage.tpc_finish(voted[0])
+        self.assertEqual(
+            [each['tid'] for each in storage.history(oid(1), 9)],
+            [last, tid])
+
+    def test_a_pack_in_the_middle_of_an_exclusive_vote(self):
+        """What was worked out before it is worked out again."""
+        storage = self.open()
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        transaction = begin(storage)
+        storage.restore(oid(1), p64(u64(tid) + 1), b'4', '', tid, transaction)
+        work_out = storage._work_out_again
+
+        def pack_then(under_way):
+            work_out(under_way)
+            del storage._work_out_again
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+        storage._work_out_again = pack_then
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'4')
+
+    def test_after_a_pack_no_code_of_users_runs_under_the_append_lock(self):
+        storage = self.open()
+        packed = commit(storage, {2: b'packed away'})
+        commit(storage, {2: b'kept'}, {2: packed})
+        pack_time = time.time()
+        until(lambda: time.time() > pack_time + 0.01, 'later')
+        zero = commit(storage, {1: b'zero'})
+        one = commit(storage, {1: b'one'}, {1: zero})
+        undone = storage.undoLog(0, 1)[0]['id']
+        commit(storage, {1: b'two'}, {1: one})
+        locked = []
+
+        def resolve(*args):
+            locked.append(storage._commit_lock.locked())
+            return b'merged'
+
+        storage.tryToResolveConflict = resolve
+        undoing = begin(storage)
+        storage.undo(undone, undoing)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def pack_then(under_way):
+            bring_up_to_date(under_way)
+            del storage._bring_up_to_date
+            storage.pack(pack_time, lambda data: [], gc=False)
+            with self.assertRaises(POSKeyError):
+                storage.loadSerial(oid(2), packed)
+
+        storage._bring_up_to_date = pack_then
+        storage.tpc_vote(undoing)
+        self.assertEqual(locked, [False, False])
+        storage.tpc_finish(undoing)
+        self.assertEqual(storage.load(oid(1))[0], b'merged')
+
+    def test_no_code_of_users_and_no_sync_of_one_that_is_alone(self):
+        """Neither under the append lock."""
+        disk = self.controlled_disk()
+        storage = self.open(blob_dir=self.path('blobs'))
+        storage._reserve.is_real = False
+        first = commit(storage, {1: b'zero'})
+        commit(storage, {1: b'one'}, {1: first})
+        locked, sync = [], disk.sync
+
+        def resolve(*args):
+            locked.append(storage._commit_lock.locked())
+            return b'merged'
+
+        def watched(fd):
+            locked.append(storage._commit_lock.locked())
+            sync(fd)
+
+        storage.tryToResolveConflict, disk.sync = resolve, watched
+        transaction = begin(storage)
+        storage.store(oid(1), first, b'two', '', transaction)
+        with open(self.path('upload'), 'wb') as blob:
+            blob.write(b'blob')
+        storage.storeBlob(oid(2), z64, b'pickle', self.path('upload'), '',
+                          transaction)
+        second = begin(storage)
+        storage.store(oid(1), storage.getTid(oid(1)), b'x', '', second)
+        storage.tpc_vote(second)
+        storage.tpc_finish(second)  # so it is resolved once more
+        storage.tpc_vote(transaction)
+        self.assertEqual(locked.count(True), 0)
+        self.assertGreaterEqual(len(locked), 4)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'merged')
+
+    def test_wrong_calls(self):
+        storage = self.open()
+        transaction = vote(storage, {1: b'x'})
+        for call in (
+            lambda: storage.store(oid(2), z64, b'x', '', transaction),
+            lambda: storage.deleteObject(oid(1), z64, transaction),
+            lambda: storage.restore(
+                oid(2), z64, b'x', '', None, transaction),
+            lambda: storage.undo(z64, transaction),
+            lambda: storage.checkCurrentSerialInTransaction(
+                oid(1), z64, transaction),
+            lambda: storage.tpc_vote(transaction),
+            lambda: storage.tpc_begin(transaction),
+            lambda: storage.tpc_finish(TransactionMetaData()),
+        ):
+            with self.assertRaises((StorageTransactionError, POSKeyError)):
+                call()
+        tid = storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1)), (b'x', tid))
+        self.assertEqual(len(storage), 1)
+
+    def test_what_must_not_wait_does_not(self):
+        storage = self.open()
+        holder = vote(storage, {1: b'x'})
+        other = begin(storage)
+        storage.store(oid(1), z64, b'y', '', other)
+        with self.assertRaises(Occupied):
+            storage.tpc_vote(other, wait=False)
+        self.assertEqual(len(storage._turns), 1)
+        storage.tpc_abort(holder)
+        storage.tpc_vote(other, wait=False)
+        storage.tpc_finish(other)
+
+    def test_the_bytes_of_all_count_against_the_quota(self):
+        storage = self.open(quota=1000)
+        first = vote(storage, {1: bytes(600)})
+        second = begin(storage)
+        with self.assertRaises(FileStorageQuotaError):
+            storage.store(oid(2), z64, bytes(600), '', second)
+            storage.store(oid(3), z64, bytes(600), '', second)
+        storage.tpc_abort(second)
+        storage.tpc_finish(first)
+        self.assertEqual(storage._reserve.total, 0)

@@ -1,0 +1,306 @@
+"""Which transaction holds which objects: promises, and a model."""
+
+import itertools
+import unittest
+from unittest import mock
+
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis.stateful import invariant
+from hypothesis.stateful import precondition
+from hypothesis.stateful import rule
+
+from fsyncstorage.commit import locks
+from fsyncstorage.commit.locks import MOST_PASSED
+from fsyncstorage.commit.locks import Locks
+
+from ..generated import settings
+
+
+class LocksTests(unittest.TestCase):
+
+    def setUp(self):
+        self.locks = Locks()
+
+    def test_different_objects(self):
+        self.assertTrue(self.locks.ask('one', 'ab'))
+        self.assertTrue(self.locks.ask('other', 'cd'))
+        self.assertEqual(self.locks.let_go('one'), [])
+        self.assertTrue(self.locks.holds('other'))
+        self.assertFalse(self.locks.holds('one'))
+
+    def test_in_the_order_in_which_they_came(self):
+        self.locks.ask(0, 'a')
+        for number in 1, 2, 3:
+            self.assertFalse(self.locks.ask(number, 'a'))
+        for number in 0, 1, 2:
+            self.assertEqual(self.locks.let_go(number), [number + 1])
+
+    def test_who_waits_holds_nothing(self):
+        self.locks.ask('one', 'a')
+        self.assertFalse(self.locks.ask('waits', 'ab'))
+        self.assertTrue(self.locks.ask('other', 'b'))
+
+    def test_readers_share(self):
+        self.assertTrue(self.locks.ask('one', 'a', 'x'))
+        self.assertTrue(self.locks.ask('other', 'b', 'x'))
+        self.assertFalse(self.locks.ask('writer', 'x'))
+        self.assertEqual(self.locks.let_go('one'), [])
+        self.assertEqual(self.locks.let_go('other'), ['writer'])
+
+    def test_readers_are_served_together(self):
+        self.locks.ask('writer', 'x')
+        for reader in 'abc':
+            self.assertFalse(self.locks.ask(reader, (), 'x'))
+        self.assertEqual(self.locks.let_go('writer'), ['a', 'b', 'c'])
+
+    def test_what_is_written_and_read(self):
+        self.assertTrue(self.locks.ask('one', 'a', 'a'))
+        self.assertFalse(self.locks.ask('other', (), 'a'))
+
+    def test_no_convoy(self):
+        """One that waits for a slow transaction does not hold up others."""
+        self.locks.ask('slow', 'a')
+        self.assertFalse(self.locks.ask('waits', 'ab'))
+        self.assertTrue(self.locks.ask('passes', 'b'))
+
+    def test_no_more_pass(self):
+        self.locks.ask('slow', 'a')
+        self.locks.ask('waits', 'ab')
+        for number in range(MOST_PASSED):
+            self.assertTrue(self.locks.ask(number, 'b'))
+            self.assertEqual(self.locks.let_go(number), [])
+        self.assertFalse(self.locks.ask('has to wait', 'b'))
+        self.assertEqual(self.locks.let_go('slow'), ['waits'])
+        self.assertEqual(self.locks.let_go('waits'), ['has to wait'])
+
+    def test_readers_do_not_pass_each_other(self):
+        self.locks.ask('slow', 'a')
+        self.locks.ask('waits', 'a', 'x')
+        for number in range(3 * MOST_PASSED):
+            self.assertTrue(self.locks.ask(number, (), 'x'))
+
+    def test_who_gives_up_lets_others_through(self):
+        self.locks.ask('slow', 'a')
+        self.locks.ask('waits', 'ab')
+        for number in range(MOST_PASSED):
+            self.locks.ask(number, 'b')
+            self.locks.let_go(number)
+        self.locks.ask('has to wait', 'b')
+        self.assertEqual(self.locks.let_go('waits'), ['has to wait'])
+
+    def test_alone(self):
+        self.locks.ask('before', 'a')
+        self.locks.ask('waits', 'a')
+        self.assertFalse(self.locks.ask_alone('alone'))
+        self.assertFalse(self.locks.ask('after', 'b'))
+        self.assertEqual(self.locks.let_go('before'), ['waits'])
+        self.assertEqual(self.locks.let_go('waits'), ['alone'])
+        self.assertEqual(self.locks.let_go('alone'), ['after'])
+
+    def test_one_after_the_other_alone(self):
+        self.assertTrue(self.locks.ask_alone('one'))
+        self.locks.ask('between', 'a')
+        self.locks.ask_alone('other')
+        self.locks.ask('behind', 'b')
+        self.assertEqual(self.locks.let_go('one'), ['between'])
+        self.assertEqual(self.locks.let_go('between'), ['other'])
+        self.assertEqual(self.locks.let_go('other'), ['behind'])
+
+    def test_who_wanted_to_be_alone_gives_up(self):
+        self.locks.ask('before', 'a')
+        self.locks.ask_alone('alone')
+        self.locks.ask('after', 'b')
+        self.locks.ask('again', 'a')
+        self.assertEqual(self.locks.let_go('alone'), ['after'])
+        self.assertEqual(self.locks.let_go('before'), ['again'])
+
+    def test_who_gives_up_behind_one_that_is_alone(self):
+        self.locks.ask_alone('alone')
+        for name in 'abc':
+            self.locks.ask(name, name)
+        self.assertEqual(self.locks.let_go('b'), [])
+        self.assertEqual(self.locks.let_go('alone'), ['a', 'c'])
+
+    def test_who_asks_twice(self):
+        self.locks.ask('one', 'a')
+        self.locks.ask('other', 'a')
+        for owner in 'one', 'other':
+            for ask in (lambda: self.locks.ask(owner, 'b'),
+                        lambda: self.locks.ask_alone(owner)):
+                with self.assertRaises(ValueError):
+                    ask()
+        self.assertEqual(self.locks.let_go('one'), ['other'])
+
+    def test_who_has_not_asked(self):
+        self.locks.ask('one', 'a')
+        self.assertEqual(self.locks.let_go('nobody'), [])
+        self.assertTrue(self.locks.holds('one'))
+
+    def test_a_crowd_at_one_object_costs_little(self):
+        """Each call looks at a few of those that wait, not at all of them."""
+        looks = 0
+        excludes = locks._Wish.excludes
+
+        def count(*arguments):
+            nonlocal looks
+            looks += 1
+            return excludes(*arguments)
+
+        crowd = 500
+        with mock.patch.object(locks._Wish, 'excludes', count):
+            for number in range(crowd):
+                self.locks.ask(number, 'a')
+            for number in range(crowd):
+                self.locks.let_go(number)
+        self.assertLess(looks, 4 * crowd)
+
+    def looks(self, name):
+        """Calls of a method, counted from now on."""
+        patch = mock.patch.object(
+            Locks, name, autospec=True, side_effect=getattr(Locks, name))
+        self.addCleanup(patch.stop)
+        return patch.start()
+
+    def test_many_objects_let_go_at_once_cost_little(self):
+        """Who waits for all of them is not looked at once for each."""
+        many = range(300)
+        self.locks.ask('slow', 'z')
+        self.locks.ask('holder', many)
+        for name in 'one', 'other':
+            self.locks.ask(name, [*many, 'z'])
+        looks = self.looks('_is_taken')
+        self.assertEqual(self.locks.let_go('holder'), [])
+        self.assertLess(looks.call_count, 8 * len(many))
+
+    def test_a_crowd_that_waits_for_something_else_costs_little(self):
+        self.locks.ask('slow', 'z')
+        crowd = 300
+        for number in range(crowd):
+            self.locks.ask(number, 'abz')
+        self.locks.ask('passes', 'ab')
+        excludes = locks._Wish.excludes
+        with mock.patch.object(locks._Wish, 'excludes', autospec=True,
+                               side_effect=excludes) as looks:
+            self.assertEqual(self.locks.let_go('passes'), [])
+        self.assertLess(looks.call_count, 8 * crowd)
+
+
+_OIDS = strategies.frozensets(strategies.sampled_from('abcd'))
+#: Objects to write, objects to read, and whether to be alone.
+WISHES = strategies.tuples(
+    _OIDS, _OIDS, strategies.sampled_from([False] * 9 + [True]))
+
+
+class _Transaction:
+
+    def __init__(self, number):
+        self.number = number
+        self.voted = 0  # in this many storages
+        self.waits = False  # in the next one
+
+
+class TwoStorages(RuleBasedStateMachine):
+    """Transactions vote in one storage, then in the other; in any order of
+    events, with some that are alone and some that give up."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages = Locks(), Locks()
+        self.numbers = itertools.count()
+        self.transactions = {}
+        #: For each storage: what is wanted, by number, in the order of asking.
+        self.wanted = {}, {}
+        self.passed_by = {}
+
+    # What can happen
+
+    @rule(wish=WISHES)
+    def begin(self, wish):
+        each = _Transaction(next(self.numbers))
+        self.transactions[each.number] = each
+        self.vote(each, wish)
+
+    @precondition(lambda self: self.ready())
+    @rule(wish=WISHES, data=strategies.data())
+    def go_on(self, wish, data):
+        self.vote(data.draw(strategies.sampled_from(self.ready())), wish)
+
+    def ready(self):
+        """Those that vote in the other storage next."""
+        return [each for each in self.transactions.values()
+                if each.voted == 1 and not each.waits]
+
+    def vote(self, each, wish):
+        stage, storage = each.voted, self.storages[each.voted]
+        written, read, alone = wish
+        each.waits = True
+        self.wanted[stage][each.number] = written, read - written, alone
+        self.passed_by[stage, each.number] = 0
+        if storage.ask_alone(each.number) if alone else storage.ask(
+                each.number, written, read):
+            self.served(stage, [each.number])
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=strategies.data())
+    def end(self, data):
+        """Finish, abort or give up: to the locks they are the same."""
+        self.let_go(data.draw(strategies.sampled_from(
+            list(self.transactions))))
+
+    def let_go(self, number):
+        each = self.transactions.pop(number)
+        for stage in range(each.voted + each.waits):
+            served = self.storages[stage].let_go(number)
+            del self.wanted[stage][number]
+            del self.passed_by[stage, number]
+            self.served(stage, served)
+
+    def served(self, stage, numbers):
+        for number in numbers:
+            self.passes(stage, number)
+            each = self.transactions[number]
+            assert each.waits and each.voted == stage
+            each.waits = False
+            each.voted += 1
+
+    # What must hold
+
+    def passes(self, stage, number):
+        written, read, alone = self.wanted[stage][number]
+        for other, (its_written, its_read, its_alone) in (
+                self.wanted[stage].items()):
+            if other == number:
+                break
+            if self.storages[stage].holds(other):
+                continue
+            assert not its_alone, 'nobody passes who wants to be alone'
+            assert not alone, 'alone, and others came before'
+            if written & (its_written | its_read) or read & its_written:
+                self.passed_by[stage, other] += 1
+                assert self.passed_by[stage, other] <= MOST_PASSED
+
+    @invariant()
+    def nobody_shares_what_is_written(self):
+        for storage, wanted in zip(self.storages, self.wanted):
+            holders = [wish for number, wish in wanted.items()
+                       if storage.holds(number)]
+            for one, other in itertools.combinations(holders, 2):
+                assert not one[2] and not other[2], 'not alone'
+                assert not one[0] & (other[0] | other[1])
+                assert not one[1] & other[0]
+
+    def teardown(self):
+        """No dead lock: those that do not wait end, until nobody is left."""
+        while self.transactions:
+            number = next((each.number for each in self.transactions.values()
+                           if not each.waits), None)
+            assert number is not None, 'a dead lock'
+            self.let_go(number)
+        for storage in self.storages:
+            assert len(storage) == 0
+            assert not any(vars(storage).values()), 'something is left'
+
+
+Model = TwoStorages.TestCase
+Model.settings = settings(max_examples=100, stateful_step_count=80)

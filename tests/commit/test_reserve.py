@@ -1,0 +1,225 @@
+"""Room for what was voted: none of it is missing at the finish."""
+
+import ctypes
+import errno
+import os
+import time
+from unittest import mock
+
+from ZODB.FileStorage import FileStorage
+from ZODB.utils import z64
+
+from fsyncstorage import allocation
+from fsyncstorage import datafile
+from fsyncstorage.commit import reserve as module
+from fsyncstorage.commit.reserve import Reserve
+
+from ..support import TestCase
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import vote
+
+ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
+
+
+class LimitedDisk(datafile.Disk):
+    """Which allocates up to some position."""
+
+    limit = None
+
+    def __init__(self):
+        self.reserved = []
+
+    def reserve(self, fd, position, length):
+        if self.limit is not None and position + length > self.limit:
+            raise ENOSPC
+        self.reserved.append((position, length))
+        super().reserve(fd, position, length)
+
+
+class ReserveCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.disk = LimitedDisk()
+        patch = mock.patch.object(datafile, 'disk', self.disk)
+        patch.start()
+        self.addCleanup(patch.stop)
+        with open(self.path('probe'), 'wb') as file:
+            if not allocation.is_in_place(file.fileno()):
+                self.skipTest('this file system reserves nothing')
+
+    def blocks(self, storage):
+        """Bytes that the file has on the disk."""
+        return os.fstat(storage._file.fileno()).st_blocks * 512
+
+
+class Storages(ReserveCase):
+
+    def test_it_is_there_from_the_begin_and_given_back(self):
+        storage = self.open()
+        self.assertTrue(storage._reserve.is_real)
+        commit(storage, {1: b'x'})
+        self.assertGreaterEqual(self.blocks(storage), module.AHEAD)
+        size = os.path.getsize(self.path())
+        self.assertEqual(size, storage.getSize())
+        storage.close()
+        status = os.stat(self.path())
+        self.assertLess(status.st_blocks * 512, module.AHEAD // 2)
+        self.assertEqual(status.st_size, size)
+        stock = FileStorage(self.path())
+        self.assertEqual(stock.load(oid(1))[0], b'x')
+        stock.close()
+
+    def test_what_a_killed_process_left_is_given_back(self):
+        self.open().close()
+        with open(self.path(), 'r+b') as file:
+            size = os.path.getsize(self.path())
+            allocation.allocate(file.fileno(), size, 3 * module.AHEAD)
+        storage = self.open()
+        self.assertLess(self.blocks(storage), 2 * module.AHEAD)
+        self.assertEqual(os.path.getsize(self.path()), size)
+
+    def test_a_full_disk_is_an_error_of_the_vote(self):
+        storage = self.open()
+        first = vote(storage, {1: bytes(1 << 20)})
+        self.disk.limit = storage._reserve._kept_to
+        large = begin(storage)
+        storage.store(oid(2), z64, bytes(module.AHEAD), '', large)
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            storage.tpc_vote(large)
+        storage.tpc_abort(large)
+        self.assertEqual(storage._reserve.total, under_way_length(storage))
+        storage.tpc_finish(first)
+        commit(storage, {3: b'there is room for this'})
+
+    def test_near_a_full_disk_only_what_is_needed_is_allocated(self):
+        storage = self.open()
+        data = bytes(module.AHEAD)
+        self.disk.limit = module.AHEAD + 5000
+        tid = commit(storage, {1: data})
+        self.assertEqual(storage.load(oid(1)), (data, tid))
+        self.assertLess(storage._reserve._kept_to, self.disk.limit)
+
+    def test_what_there_is_no_room_for_takes_none(self):
+        """Of an allocation that fails half way, the first half would stay."""
+        storage = self.open()
+        large = begin(storage)
+        storage.store(oid(1), z64, bytes(2 * module.AHEAD), '', large)
+        del self.disk.reserved[:]
+        with mock.patch.object(allocation, 'free', lambda fd: 1000):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                storage.tpc_vote(large)
+        self.assertEqual(self.disk.reserved, [])
+        storage.tpc_abort(large)
+        commit(storage, {2: b'there is room for this'})
+
+    def test_what_is_free(self):
+        with open(self.path('file'), 'wb') as file:
+            self.assertGreater(allocation.free(file.fileno()), 0)
+            status = mock.Mock(f_blocks=0)
+            with mock.patch.object(os, 'fstatvfs', lambda fd: status):
+                self.assertGreater(allocation.free(file.fileno()), 1 << 60)
+            status = mock.Mock(f_blocks=9, f_bfree=5, f_bavail=3, f_frsize=10)
+            with mock.patch.object(os, 'fstatvfs', lambda fd: status):
+                for user, free in (0, 50), (1, 30):
+                    with mock.patch.object(os, 'geteuid', lambda: user):
+                        self.assertEqual(allocation.free(file.fileno()), free)
+
+    def test_a_signal_during_an_allocation(self):
+        results = [errno.EINTR, 0]
+
+        def interrupted(*args):
+            ctypes.set_errno(results[0])
+            return -1 if results.pop(0) else 0
+
+        with mock.patch.object(allocation, '_fallocate', interrupted):
+            allocation.allocate(0, 0, 1)
+        self.assertEqual(results, [])
+
+    def fail_to_finish(self, storage, transaction):
+        """Its one write fails, and is cut back."""
+        failing = mock.Mock(side_effect=OSError(5, 'as if'))
+        with mock.patch.object(self.disk, 'write', failing):
+            with self.assertRaisesRegex(OSError, 'as if'):
+                storage.tpc_finish(transaction)
+
+    def test_after_a_cut_back_it_is_renewed(self):
+        """Any truncate frees all of it."""
+        storage = self.open()
+        held = vote(storage, {1: bytes(100_000)})
+        self.fail_to_finish(storage, vote(storage, {2: b'x'}))
+        self.assertGreaterEqual(self.blocks(storage), 100_000)
+        storage.tpc_finish(held)
+        self.assertEqual(storage._reserve.total, 0)
+
+    def test_after_a_cut_back_on_a_full_disk(self):
+        storage = self.open()
+        held = vote(storage, {1: bytes(100_000)})
+        failing = vote(storage, {2: b'x'})
+        self.disk.limit = 0
+        with self.assertLogs('fsyncstorage', 'ERROR') as logs:
+            self.fail_to_finish(storage, failing)
+        self.assertIn('could not be reserved again', logs.output[0])
+        storage.tpc_finish(held)  # there was room, after all
+
+    def test_a_pack_takes_it_along(self):
+        storage = self.open()
+        tid = z64
+        for number in range(4):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        held = vote(storage, {2: bytes(100_000)})
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        self.assertGreaterEqual(self.blocks(storage), 100_000)
+        old = os.stat(self.path('Data.fs.old'))
+        self.assertLess(old.st_blocks * 512, module.AHEAD // 2)
+        storage.tpc_finish(held)
+
+    def test_a_pack_for_which_there_is_no_room(self):
+        storage = self.open()
+        tid = z64
+        for number in range(4):
+            tid = commit(storage, {1: b'%d' % number}, {1: tid})
+        held = vote(storage, {2: bytes(100_000)})
+        self.disk.limit = 1000
+        with self.assertRaisesRegex(OSError, 'a pack needs room'):
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+        storage.tpc_finish(held)
+        self.assertEqual(len(list(storage.iterator())), 5)
+
+    def test_where_there_is_none_each_vote_writes(self):
+        with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
+            storage = self.open()
+        self.assertFalse(storage._reserve.is_real)
+        end = storage.getSize()
+        transaction = vote(storage, {1: bytes(1000)})
+        self.assertGreater(os.path.getsize(self.path()), end + 1000)
+        self.assertTrue(storage._commit_lock.locked())
+        storage.tpc_abort(transaction)
+        self.assertEqual(os.path.getsize(self.path()), end)
+        self.assertFalse(storage._commit_lock.locked())
+        commit(storage, {1: b'x'})
+        self.assertEqual(self.disk.reserved, [])
+
+    def test_a_file_system_that_only_says_yes(self):
+        self.disk.reserve = lambda fd, position, length: None
+        self.assertFalse(self.open()._reserve.is_real)
+
+    def test_a_full_disk_at_the_opening(self):
+        self.disk.limit = 0
+        self.assertFalse(self.open()._reserve.is_real)
+
+    def test_its_owners(self):
+        storage = self.open()
+        reserve = Reserve(storage._file, lambda: storage._pos)
+        reserve.promise('one', 100)
+        reserve.promise('other', 50)
+        self.assertEqual(reserve.total, 150)
+        reserve.let_go('one')
+        reserve.let_go('one')
+        self.assertEqual(reserve.total, 50)
+
+
+def under_way_length(storage):
+    return sum(each.length for each in storage._begun.values())

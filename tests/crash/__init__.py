@@ -1,0 +1,1 @@
+"""Power cuts, kill -9, and disks that fail."""

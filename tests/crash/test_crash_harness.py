@@ -1,0 +1,488 @@
+"""The crash tests are only worth what their own rules are worth.
+
+Does the recorder see everything?  Does the model of the disk lose what a power
+cut may take, and nothing else?  Does the judge notice a storage that breaks
+its promises?
+"""
+
+import contextlib
+import fcntl
+import functools
+import os
+import unittest
+from unittest import mock
+
+from ZODB._compat import FILESTORAGE_MAGIC
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import allocation
+from fsyncstorage import datafile
+
+from .harness import campaign
+from .harness import events
+from .harness import images
+from .harness import judge
+from .harness import powercut
+from .harness import workloads
+from .harness.full import FullDisk
+from .harness.recorder import Killed
+from .harness.recorder import Recorder
+from .harness.recorder import RecordingDisk
+from .harness.tearing import ALL_MODELS
+from .harness.tearing import MODELS
+from .harness.tearing import STALE
+from .harness.tearing import TORN_RENAMES
+from .test_crash_lives import slow
+from .test_crash_packs import WithoutLinks
+
+SECTOR = 512
+PREFIX, SECTORS, PAGES = MODELS
+STALE_SECTORS, STALE_PAGES = STALE
+
+
+def left_by(log, model=PREFIX):
+    """Every directory that a power cut after these events can leave."""
+    model = ALL_MODELS[model]
+    space = images.Space(
+        powercut.Disk.after_all(log, torn_renames=model.torn_renames), model)
+    found = set()
+    for choice in images.choices(space.options, 10_000, None):
+        found.add(frozenset(space.image(choice).files))
+    return found
+
+
+def files(**contents):
+    return frozenset(contents.items())
+
+
+# A file that is surely there, and empty.
+DURABLE = [events.Created('a', 1), events.SyncedDirectory('', 1)]
+
+
+class PowerCut(unittest.TestCase):
+
+    def test_unsynced_bytes_survive_up_to_any_point(self):
+        log = DURABLE + [events.Wrote(1, 0, b'xyz')]
+        self.assertEqual(left_by(log), {
+            files(a=b''), files(a=b'x'), files(a=b'xy'), files(a=b'xyz')})
+
+    def test_synced_bytes_survive(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.Synced(1, 3),
+            events.Wrote(1, 1, b'y')]
+        self.assertEqual(left_by(log), {files(a=b'x'), files(a=b'xy')})
+
+    def test_a_sync_covers_what_was_written_before_it_began(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.Wrote(1, 1, b'y'),
+            events.Synced(1, 3)]
+        self.assertEqual(left_by(log), {files(a=b'x'), files(a=b'xy')})
+
+    def test_blocks_survive_one_without_the_other(self):
+        one, two = b'1' * SECTOR, b'2' * SECTOR
+        log = DURABLE + [events.Wrote(1, 0, one + two)]
+        zeros = bytes(SECTOR)
+        self.assertEqual(left_by(log, SECTORS), {
+            files(a=b''), files(a=one + two), files(a=one + zeros),
+            files(a=zeros + two), files(a=zeros + zeros)})
+
+    def test_a_block_may_show_any_state_since_the_last_sync(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'c...'), events.Synced(1, 3),
+            events.Wrote(1, 0, b'd'), events.Wrote(1, 0, b' ')]
+        self.assertEqual(left_by(log, PAGES), {
+            files(a=b'c...'), files(a=b'd...'), files(a=b' ...')})
+
+    def test_a_truncation_may_be_lost(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'xyz'), events.Synced(1, 3),
+            events.Truncated(1, 1)]
+        self.assertEqual(left_by(log), {files(a=b'xyz'), files(a=b'x')})
+
+    def test_a_failed_sync_is_not_made_good_by_the_next_one(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.SyncFailed(1, 3),
+            events.Synced(1, 4)]
+        for model in MODELS:
+            self.assertEqual(
+                left_by(log, model) - {files(a=b'\0')},
+                {files(a=b''), files(a=b'x')})
+
+    def test_a_page_that_is_written_again_is_synced_again(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.SyncFailed(1, 3),
+            events.Wrote(1, 1, b'y'), events.Synced(1, 5)]
+        for model in MODELS:
+            self.assertEqual(left_by(log, model), {files(a=b'xy')})
+
+    def test_a_later_sync_may_keep_other_pages_only(self):
+        page = powercut.PAGE
+        old, new = b'1' * page, b'2' * page
+        log = DURABLE + [
+            events.Wrote(1, 0, old), events.SyncFailed(1, 3),
+            events.Wrote(1, page, new), events.Synced(1, 5)]
+        for model in MODELS:
+            found = left_by(log, model)
+            self.assertIn(files(a=old + new), found)
+            self.assertIn(files(a=bytes(page) + new), found)
+
+    def test_names_survive_one_without_the_other(self):
+        log = DURABLE + [
+            events.Created('b', 2), events.Linked('a', 'c'),
+            events.SyncedDirectory('', 3)]
+        self.assertEqual(left_by(log), {
+            files(a=b'', b=b''), files(a=b'', b=b'', c=b'')})
+
+    def test_a_rename_in_a_directory_is_atomic(self):
+        log = DURABLE + [
+            events.Created('b', 2), events.Wrote(2, 0, b'new'),
+            events.Synced(2, 4), events.SyncedDirectory('', 5),
+            events.Renamed('b', 'a')]
+        self.assertEqual(left_by(log), {
+            files(a=b'', b=b'new'), files(a=b'new')})
+
+    def test_a_rename_to_another_directory_is_not(self):
+        log = DURABLE + [
+            events.MadeDirectory('d'), events.SyncedDirectory('', 3),
+            events.Renamed('a', 'd/a')]
+        self.assertEqual(left_by(log), {
+            files(a=b''), frozenset({('a', b''), ('d/a', b'')}),
+            frozenset({('d/a', b'')}), frozenset()})
+
+    def test_without_atomic_renames_each_half_is_for_itself(self):
+        log = DURABLE + [
+            events.Created('b', 2), events.Wrote(2, 0, b'new'),
+            events.Synced(2, 4), events.SyncedDirectory('', 5),
+            events.Renamed('b', 'a')]
+        halves, = TORN_RENAMES
+        self.assertEqual(left_by(log, halves), {
+            files(a=b'', b=b'new'), files(a=b''), files(a=b'new'),
+            files(a=b'new', b=b'new'), files(b=b'new'), files()})
+
+    def test_two_names_are_of_one_file(self):
+        log = DURABLE + [
+            events.Linked('a', 'b'), events.SyncedDirectory('', 3)]
+        image = images.Space(
+            powercut.Disk.after_all(log), MODELS[PREFIX]).image([])
+        with campaign.scratch_directory() as scratch:
+            directory = os.path.join(scratch, 'site')
+            image.write(directory)
+            self.assertTrue(os.path.samefile(
+                os.path.join(directory, 'a'), os.path.join(directory, 'b')))
+            self.assertEqual(images.Image.read(directory), image)
+            self.assertEqual(
+                left_by(Recorder(directory).log), {files(a=b'', b=b'')})
+
+    def test_a_block_may_show_what_a_data_file_had_there(self):
+        old = FILESTORAGE_MAGIC.ljust(2 * powercut.PAGE, b'o')
+        new = FILESTORAGE_MAGIC.ljust(2 * powercut.PAGE, b'n')
+        log = [
+            events.Created('a', 1), events.Wrote(1, 0, old),
+            events.Removed('a'), events.Created('b', 2),
+            events.SyncedDirectory('', 4), events.Wrote(2, 0, new)]
+        page = powercut.PAGE
+        self.assertEqual(left_by(log, STALE_PAGES), {
+            files(b=b'')} | {files(b=one[:page] + two[page:])
+                             for one in (old, new) for two in (old, new)})
+
+    def test_a_block_may_show_what_was_cut_back(self):
+        page = powercut.PAGE
+        old = FILESTORAGE_MAGIC.ljust(page, b'o')
+        log = DURABLE + [
+            events.Wrote(1, 0, old), events.Truncated(1, 0),
+            events.Synced(1, 4), events.Wrote(1, 0, b'n' * page)]
+        self.assertEqual(left_by(log, STALE_PAGES), {
+            files(a=b''), files(a=old), files(a=b'n' * page)})
+
+    def test_a_page_that_is_there_shows_nothing_old(self):
+        log = DURABLE + [
+            events.Wrote(1, 0, b'x'), events.Synced(1, 3),
+            events.Wrote(1, SECTOR, b'n' * SECTOR)]
+        self.assertEqual(left_by(log, STALE_SECTORS), {
+            files(a=b'x'), files(a=b'x'.ljust(2 * SECTOR, b'\0')),
+            files(a=b'x'.ljust(SECTOR, b'\0') + b'n' * SECTOR)})
+
+    def test_what_is_in_a_lost_directory_is_lost(self):
+        log = [events.MadeDirectory('d'), events.Created('d/a', 1),
+               events.SyncedDirectory('d', 2)]
+        self.assertEqual(left_by(log), {
+            frozenset(), frozenset({('d/a', b'')})})
+
+
+class Recording(unittest.TestCase):
+
+    def setUp(self):
+        self.directory = self.enter(campaign.scratch_directory())
+        self.recorder = Recorder(self.directory)
+        self.disk = RecordingDisk(self.recorder)
+
+    def enter(self, context):
+        value = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return value
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def create(self, name):
+        fd = self.disk.open(self.path(name), os.O_RDWR | os.O_CREAT)
+        self.addCleanup(os.close, fd)
+        return fd
+
+    def check(self):
+        campaign.check_that_it_explains(self.recorder.log, self.directory)
+
+    def test_each_operation_of_a_disk_is_recorded(self):
+        for name, method in vars(datafile.Disk).items():
+            if callable(method) and not name.startswith('_'):
+                self.assertIn(name, vars(RecordingDisk))
+
+    def test_a_file_is_followed_through_its_names(self):
+        fd = self.create('a')
+        self.disk.write(fd, b'one', 0)
+        self.disk.link(self.path('a'), self.path('b'))
+        self.disk.replace(self.path('a'), self.path('c'))
+        self.disk.write(fd, b'two', 3)
+        self.disk.remove(self.path('b'))
+        self.disk.truncate(fd, 5)
+        self.check()
+
+    def test_a_name_may_get_another_file(self):
+        old = self.create('a')
+        self.disk.write(old, b'old', 0)
+        self.disk.replace(self.path('a'), self.path('b'))
+        new = self.create('a')
+        self.disk.write(new, b'new', 0)
+        self.disk.replace(self.path('a'), self.path('b'))
+        self.check()
+
+    def test_directories_are_followed(self):
+        self.disk.make_directory(self.path('d'))
+        fd = self.create('d/a')
+        self.disk.replace(self.path('d'), self.path('e'))
+        self.disk.write(fd, b'x', 0)
+        self.disk.replace(self.path('e/a'), self.path('a'))
+        self.check()
+
+    def test_what_was_there_before_is_durable(self):
+        with open(self.path('a'), 'wb') as file:
+            file.write(b'x')
+        recorder = Recorder(self.directory)
+        self.assertEqual(left_by(recorder.log), {files(a=b'x')})
+
+    def test_what_somebody_else_wrote_is_seen_when_it_is_met(self):
+        with open(self.path('a'), 'wb') as file:
+            file.write(b'x')
+        self.disk.replace(self.path('a'), self.path('b'))
+        self.check()
+
+    def test_what_is_done_past_the_recorder_is_found_out(self):
+        fd = self.create('a')
+        os.pwrite(fd, b'x', 0)
+        self.assertRaises(AssertionError, self.check)
+
+    def test_a_dropped_cache_shows_what_the_disk_has(self):
+        fd = self.create('a')
+        self.disk.sync_directory(self.directory)
+        self.disk.write(fd, b'x' * 10 * powercut.PAGE, 0)
+        self.recorder.on_sync = self.fail_with_oserror
+        self.assertRaises(OSError, self.disk.sync, fd)
+        self.recorder.drop_cache(fd)
+        content = os.pread(fd, 10 * powercut.PAGE, 0)
+        self.assertEqual(len(content), 10 * powercut.PAGE)
+        self.assertLess(0, content.count(b'x'))
+        self.assertLess(0, content.count(b'\0'))
+        self.assertEqual(left_by(self.recorder.log), {files(a=content)})
+
+    def fail_with_oserror(self, file):
+        raise OSError
+
+    def test_a_killed_process_does_nothing_any_more(self):
+        fd = self.create('a')
+        self.recorder.operations_left = 2
+        self.disk.write(fd, b'x', 0)
+        log = self.recorder.log[:]
+        for operation in (
+            lambda: self.disk.write(fd, b'y', 1),
+            lambda: self.disk.sync(fd),
+            lambda: self.disk.truncate(fd, 0),
+            lambda: self.disk.link(self.path('a'), self.path('b')),
+            lambda: self.disk.replace(self.path('a'), self.path('b')),
+            lambda: self.disk.remove(self.path('a')),
+            lambda: self.disk.make_directory(self.path('d')),
+            lambda: self.disk.sync_directory(self.directory),
+            lambda: self.create('c'),
+        ):
+            self.assertRaises(Killed, operation)
+        self.assertEqual(self.recorder.log, log)
+        self.check()
+        self.assertEqual(os.listdir(self.directory), ['a'])
+
+    def test_a_full_disk_takes_what_fits(self):
+        disk = FullDisk(self.recorder)
+        fd = self.create('a')
+        disk.room = 3
+        with self.assertRaisesRegex(OSError, 'No space left'):
+            disk.write(fd, b'12345', 0)
+        disk.write(fd, b'321', 0)
+        self.assertRaises(OSError, disk.make_directory, self.path('d'))
+        disk.truncate(fd, 1)
+        disk.write(fd, b'abc', 0)
+        self.assertEqual(os.pread(fd, 9, 0), b'abc')
+        disk.remove(self.path('a'))
+        self.assertEqual(disk.room, 3)
+        self.check()
+
+    def test_a_sync_takes_its_time(self):
+        fd = self.create('a')
+        self.recorder.clock.sync_takes = 0.5
+        self.disk.sync(fd)
+        self.disk.sync_directory(self.directory)
+        self.assertEqual(self.recorder.clock.now, 1.0)
+        self.assertEqual(
+            [event.at for event in self.recorder.log
+             if isinstance(event, events.Passed)], [0.5, 1.0])
+
+
+class Sabotage(unittest.TestCase):
+    """The judge notices a storage that does not do what it promises."""
+
+    def found(self, workload, durability, policy, model, **options):
+        """The kinds of problems of a storage held to that policy."""
+        of_site = {
+            name: options.pop(name) for name in ('disk',) if name in options}
+        return self.found_of(workload, functools.partial(
+            FsyncStorage, durability=durability, group_commit_delay=0,
+            **options), policy, model, **of_site)
+
+    def found_of(self, workload, make, policy, model, of_judge=judge.Judge,
+                 interval=1.0, **of_site):
+        recording = campaign.record(workload, make, **of_site)
+        by = of_judge(make, policy, recording.ledger, recording.blobs,
+                      interval=interval)
+        return {problem.kind for _, problems in campaign.verdicts(
+                    by, campaign.cases(recording, model, 200))
+                for problem in problems}
+
+    def test_a_disk_that_does_not_sync(self):
+
+        class Lying(RecordingDisk):
+
+            def sync(self, fd):
+                pass
+
+        for policy in 'group-commit', 'per-commit', 'two-sync':
+            self.assertIn(judge.LOST, self.found(
+                workloads.Commits(), policy, policy, PREFIX, disk=Lying))
+
+    def test_a_disk_that_does_not_sync_directories(self):
+
+        class Lying(RecordingDisk):
+
+            def sync_directory(self, path, *args):
+                pass
+
+        for workload, kind in (
+            (workloads.Creation(), judge.EMPTIED),
+            (workloads.Pack(), judge.REVERTED),
+            (workloads.Blobs(), judge.BLOB),
+        ):
+            self.assertIn(kind, self.found(
+                workload, 'group-commit', 'group-commit', PREFIX,
+                disk=Lying))
+
+    def test_a_storage_that_acknowledges_too_early(self):
+        self.assertIn(judge.LOST, self.found(
+            workloads.Commits(), 'none', 'group-commit', PREFIX))
+
+    def test_blobs_that_are_not_synced(self):
+        self.assertIn(judge.BLOB, self.found(
+            workloads.Blobs(), 'none', 'group-commit', PREFIX))
+
+    def test_a_storage_without_checksums(self):
+        self.assertIn(judge.DAMAGED, self.found(
+            workloads.Commits(), 'none', 'none', SECTORS, checksums=False))
+
+    def test_an_interval_that_is_too_long(self):
+        self.assertIn(judge.LOST, self.found(
+            workloads.Undo(), 'interval', 'interval', PREFIX,
+            sync_interval='1h'))
+
+    def test_blobs_that_a_close_does_not_sync(self):
+
+        class Lying(RecordingDisk):
+
+            def sync(self, fd):
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR:
+                    super().sync(fd)  # no blob file
+
+        self.assertIn(judge.BLOB, self.found(
+            workloads.BlobCreation(), 'none', 'none', PREFIX, disk=Lying))
+
+    def test_syncs_that_take_longer_than_is_said(self):
+        workload = workloads.SlowSyncs()
+        said = workload.INTERVAL + workload.SYNC
+        workload.SYNC, workload.BLOBS = 0.25, 5
+        self.assertIn(judge.LOST, self.found_of(
+            workload, slow('interval'), 'interval', PREFIX, interval=said))
+
+    def test_a_life_that_does_not_sync_what_it_found(self):
+
+        def make(path, **options):
+            with mock.patch.object(
+                    datafile.DataFile, 'sync', lambda file: None):
+                return FsyncStorage(path, durability='none', **options)
+
+        self.assertIn(judge.LOST, self.found_of(
+            workloads.Killed(workloads.Commits(), 20), make, 'none', PREFIX))
+
+    def test_a_full_disk_that_is_not_noticed(self):
+
+        class Lying(FullDisk):
+
+            def write(self, fd, data, position):
+                with contextlib.suppress(OSError):
+                    super().write(fd, data, position)
+
+            def reserve(self, fd, position, length):
+                """It reserves nothing."""
+
+        class OneThatDoesNotFit(workloads.Commits):
+
+            def run(self, site):
+                site.disk.room = 100
+                site.commit({1: 300})
+
+        self.assertIn(judge.LOST, self.found(
+            OneThatDoesNotFit(), 'group-commit', 'group-commit', PREFIX,
+            disk=Lying))
+
+    def test_large_transactions_without_checksums(self):
+        self.assertIn(judge.DAMAGED, self.found(
+            workloads.Large(), 'none', 'none', PAGES, checksums=False))
+
+    def test_a_read_only_opening_that_writes(self):
+
+        def make(path, read_only=False, **options):
+            if read_only:
+                with open(path + '.read', 'w'):
+                    pass
+            return FsyncStorage(path, read_only=read_only, **options)
+
+        self.assertIn(judge.WROTE, self.found_of(
+            workloads.Commits(), make, 'group-commit', PREFIX))
+
+    def test_what_was_there_before_in_a_file_without_checksums(self):
+        # Each vote writes: what was there shows before anything is finished.
+        with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
+            for model in STALE:
+                self.assertIn(judge.INVENTED, self.found(
+                    workloads.SamePlaces(), 'group-commit', 'group-commit',
+                    model, checksums=False))
+
+    def test_a_rename_that_takes_the_only_name(self):
+        halves, = TORN_RENAMES
+        make = functools.partial(FsyncStorage, group_commit_delay=0)
+        self.assertIn(judge.REFUSED, self.found_of(
+            workloads.Pack(keep_old=False), make, 'group-commit', halves,
+            judge.ForgivingJudge, disk=WithoutLinks))

@@ -1,0 +1,168 @@
+"""Power cuts in packs: without hard links, after another crash, and where a
+rename can be left half done.
+
+What is not here is in test_crash_images, which judges packs as well.
+"""
+
+import errno
+import itertools
+import os
+import shutil
+import unittest
+
+from .harness import campaign
+from .harness import events
+from .harness import workloads
+from .harness.judge import REFUSED
+from .harness.judge import Judge
+from .harness.recorder import RecordingDisk
+from .harness.tally import Report
+from .harness.tearing import MODELS
+from .harness.tearing import TORN_RENAMES
+from .test_crash_images import ours
+
+# Packs do not depend on the policy but for what is synced before.
+POLICIES = 'none', 'group-commit', 'two-sync'
+
+IMAGES = 90
+# So many torn directories, and so many images of the life after each.
+TORN = 4
+IMAGES_OF_A_LIFE = 30
+# All that there are, and so many at least.
+ALL, LEAST = 60, 15
+
+
+class WithoutLinks(RecordingDisk):
+
+    def link(self, source, target):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+REPORT = Report(
+    __name__, 'Crash images of packs', 'policy', 'test', 'model')
+
+
+class CrashPacks(unittest.TestCase):
+
+    layer = REPORT
+    times = 1
+
+    def each(self, check):
+        for policy in POLICIES:
+            for workload in (
+                workloads.Pack(), workloads.Pack(keep_old=False),
+                workloads.BlobPack(), workloads.BlobPack(keep_old=False),
+            ):
+                with self.subTest(policy, workload=type(workload).__name__,
+                                  keep_old=workload._keep_old):
+                    check(policy, workload)
+
+    def judge(self, policy, recording, images, least=None, remedy=None,
+              models=MODELS):
+        judge = Judge(ours(policy), policy, recording.ledger, recording.blobs)
+        if remedy is not None:
+            judge.verdict = remedy(judge.verdict)
+        wrong, count = {}, 0
+        with REPORT.tally.timed():
+            for model, case, problems in campaign.trial(
+                    recording, judge, images * self.times, models):
+                REPORT.tally.count((policy, self.id().split('.')[-1], model),
+                                   problems)
+                count += 1
+                for problem in problems:
+                    wrong.setdefault(
+                        problem.kind, f'{problem.words} ({case.words})')
+        self.assertEqual(wrong, {})
+        self.assertGreaterEqual(count, least or images)
+
+    def test_without_hard_links(self):
+        def check(policy, workload):
+            recording = campaign.record(
+                workload, ours(policy), disk=WithoutLinks)
+            self.judge(policy, recording, IMAGES)
+
+        self.each(check)
+
+    def test_in_the_life_after_a_crash(self):
+        def check(policy, workload):
+            first = campaign.record(workload, ours(policy))
+            torn = itertools.islice(
+                campaign.cases(first, '512-byte blocks', 5 * TORN),
+                0, None, 5)
+            for case in torn:
+                self.judge(policy, campaign.record(
+                    workloads.PackAfterCrash(workload.blobs), ours(policy),
+                    over=case.image, ledger=first.ledger,
+                    standing=case.standing), IMAGES_OF_A_LIFE)
+
+        self.each(check)
+
+    def test_with_halves_of_renames(self):
+        """Both names, or none: it opens, or says which file to rename, and
+        opens then."""
+        def check(policy, workload):
+            for disk in RecordingDisk, WithoutLinks:
+                if disk is WithoutLinks and not workload._keep_old:
+                    # One name for each file: half of a rename takes it.
+                    continue
+                recording = of_the_swap(campaign.record(
+                    workload, ours(policy), disk=disk))
+                self.judge(policy, recording, ALL, LEAST, with_remedy,
+                           TORN_RENAMES)
+
+        self.each(check)
+
+    def test_in_the_life_after_half_a_rename(self):
+        """Two names of one file are left: nothing is emptied or removed that
+        has the other name."""
+        def check(policy, workload):
+            first = of_the_swap(campaign.record(workload, ours(policy)))
+            twice = (case for model in TORN_RENAMES
+                     for case in campaign.cases(first, model, ALL)
+                     if _has_two_names(case.image))
+            for case in itertools.islice(twice, TORN):
+                self.judge(policy, campaign.record(
+                    workloads.PackAfterCrash(workload.blobs), ours(policy),
+                    over=case.image, ledger=first.ledger,
+                    standing=case.standing), IMAGES_OF_A_LIFE)
+
+        self.each(check)
+
+
+def _has_two_names(image):
+    """Something that a pack writes is the data or the index, too."""
+    return any({'Data.fs.pack', 'Data.fs.pack.index'} & set(names)
+               for names in image.links)
+
+
+def of_the_swap(recording):
+    """Nothing but the moments in which the first pack gives names."""
+    log, sources = recording.log, [
+        event.source if isinstance(event, events.Renamed) else None
+        for event in recording.log]
+    begin = sources.index('Data.fs.pack.index')
+    end = sources.index('Data.fs.pack')
+    while not isinstance(log[end], events.SyncedDirectory):
+        end += 1
+    return recording._replace(log=log[:end + 1], start=begin)
+
+
+def with_remedy(verdict):
+    """Do what a refusal says, and look again."""
+
+    def verdict_with_remedy(directory, standing, thorough=False):
+        problems = verdict(directory, standing, thorough)
+        path = os.path.join(directory, 'Data.fs')
+        if ([problem.kind for problem in problems] == [REFUSED]
+                and f'rename {path}.old to {path}' in problems[0].words):
+            shutil.move(path + '.old', path)
+            return verdict(directory, standing, thorough)
+        return problems
+
+    return verdict_with_remedy
+
+
+class ManyCrashPacks(CrashPacks):
+
+    level = 2
+    times = 10

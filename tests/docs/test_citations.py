@@ -1,0 +1,121 @@
+"""What the documents and the code say of each other is there: invariants and
+their tests, words and their modules, figures and what was recorded."""
+
+import ast
+import re
+import unittest
+
+from fsyncstorage.timing.results import document as documents
+from perf import fsync_2004
+from perf import pinning
+from perf import zeo_client
+from perf.claims import Claim
+
+from .documents import PAGES
+from .documents import ROOT
+
+INVARIANTS = ROOT / 'docs' / 'internals' / 'invariants.rst'
+GLOSSARY = ROOT / 'docs' / 'internals' / 'glossary.rst'
+FRONT_PAGES = ROOT / 'README.rst', ROOT / 'docs' / 'index.rst'
+RESULTS = ROOT / 'perf' / 'results'
+
+_DEFINED = re.compile(r'^I(\d+): ', re.MULTILINE)
+# `I12\n` is a number in a pickle.
+_CITED = re.compile(r'\bI(\d+)(?=_|\b)(?!\\)')
+_TEST = re.compile(r'``(test_\w+)\.(\w+)(?:\.(\w+))?``')
+_WORD = re.compile(r'^    (\S.*)\n((?:     +\S.*\n)+)', re.MULTILINE)
+_AT_HOME = re.compile(r'\(``([\w./]+)``\)\n$')
+
+#: Words of the front pages -> the result, and what has to hold of it.
+SAID = {
+    '**9 times** the commits a second of FileStorage: 16 threads, 5 ms added':
+        ('claims', fsync_2004.ratio(
+            fsync_2004.GROUP, fsync_2004.STOCK, 16, 0.005, at_least=9)),
+    'One thread alone is as fast as before.':
+        ('claims', fsync_2004.ratio(
+            fsync_2004.GROUP, fsync_2004.STOCK, 1, 0.005, at_least=0.95)),
+    '**0.1 ms** is enough for 99 of 100 reads while others commit':
+        ('claims', fsync_2004.load_time(fsync_2004.GROUP, under=0.0001)),
+    'with FileStorage every second read waits 50 ms.':
+        ('claims', Claim(
+            'half of the loads', 'loads', {}, fsync_2004.STOCK, 'p50_seconds',
+            at_least=0.05)),
+    '**2 times** the cold reads a second of ZEO, with 16 client processes.':
+        ('zeo_client', zeo_client.of_reads(
+            'cold objects a second', 'cold_per_second', 'get', pinning.FREE,
+            zeo_client.CROWD, at_least=2.0)),
+}
+
+
+class Invariants(unittest.TestCase):
+
+    def setUp(self):
+        _, *parts = _DEFINED.split(INVARIANTS.read_text())
+        #: Number -> what is said of it.
+        self.defined = dict(zip(parts[::2], parts[1::2]))
+
+    def test_each_that_is_cited_is_defined(self):
+        cited = {}
+        for path in (*(ROOT / 'src').rglob('*.py'),
+                     *(ROOT / 'tests').rglob('*.py'), *PAGES):
+            for number in _CITED.findall(path.read_text()):
+                cited.setdefault(number, path.name)
+        self.assertIn('12', cited)
+        for number, name in cited.items():
+            with self.subTest(f'I{number}, in {name}'):
+                self.assertIn(number, set(self.defined))
+
+    def test_each_has_tests_or_is_not_built(self):
+        for number, text in self.defined.items():
+            with self.subTest(f'I{number}'):
+                self.assertNotEqual(
+                    bool(_TEST.search(text)), '*Not built yet*' in text)
+
+    def test_the_tests_are_there(self):
+        for module, case, method in _TEST.findall(INVARIANTS.read_text()):
+            with self.subTest(f'{module}.{case}.{method}'):
+                path, = (ROOT / 'tests').rglob(f'{module}.py')
+                names = _classes(path)
+                self.assertIn(case, set(names))
+                if method:
+                    self.assertIn(method, names[case])
+
+
+class Glossary(unittest.TestCase):
+
+    def test_each_word_has_a_module(self):
+        words = _WORD.findall(GLOSSARY.read_text())
+        self.assertGreater(len(words), 50)
+        for word, text in words:
+            with self.subTest(word):
+                found = _AT_HOME.search(text)
+                self.assertTrue(found, text)
+                self.assertTrue(_is_module(found[1]), found[1])
+
+
+class FrontPages(unittest.TestCase):
+
+    def test_figures_hold(self):
+        for words, (name, claim) in SAID.items():
+            recorded = documents.load(RESULTS / f'{name}.json')
+            with self.subTest(words, measured=claim.measured(recorded)):
+                for page in FRONT_PAGES:
+                    self.assertIn(words, ' '.join(page.read_text().split()))
+                self.assertTrue(claim.holds(recorded))
+
+
+def _classes(path):
+    """Name -> names of its methods."""
+    return {
+        node.name: {each.name for each in node.body
+                    if isinstance(each, ast.FunctionDef)}
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)}
+
+
+def _is_module(name):
+    """A path from the root, or the end of a dotted name below the package."""
+    if '/' in name:
+        return (ROOT / name).is_file()
+    path = name.replace('.', '/') + '.py'
+    return any((ROOT / 'src' / 'fsyncstorage').rglob(path))

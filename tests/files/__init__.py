@@ -1,0 +1,1 @@
+"""Blobs for browsers."""

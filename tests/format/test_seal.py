@@ -1,0 +1,234 @@
+"""The seal: what it costs an extension, and what it finds."""
+
+import time
+import unittest
+import zlib
+
+from hypothesis import given
+from hypothesis import strategies
+from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage import FileStorage
+
+from fsyncstorage.format import scan
+from fsyncstorage.format import seal
+from fsyncstorage.format.window import Window
+
+from ..generated import settings
+from ..support import TestCase
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import vote
+
+DICT_PICKLE = b'\x80\x03}q\x00X\x01\x00\x00\x00aq\x01K\x01s.'
+FRONT = b'header, user and description'
+RECORDS = zlib.crc32(b'records')
+
+
+def make(extension, position=4):
+    return seal.make(FRONT, extension, b' ', position, 100, 4, RECORDS)
+
+
+class Seals(unittest.TestCase):
+
+    def verdict(self, field, position=4, front=FRONT, records=RECORDS):
+        return seal.verify(position, front, field, records)
+
+    def test_nobody_sees_it(self):
+        for extension in b'', DICT_PICKLE:
+            field = make(extension)
+            self.assertEqual(len(field),
+                             len(extension) + seal.room(extension))
+            self.assertEqual(seal.strip(field), extension)
+            self.assertEqual(seal.strip(extension), extension)
+
+    def test_verdicts(self):
+        field = make(DICT_PICKLE)
+        self.assertEqual(self.verdict(field), seal.SOUND)
+        self.assertEqual(self.verdict(field, position=5), seal.MOVED)
+        self.assertEqual(self.verdict(field, front=b'other'), seal.DAMAGED)
+        self.assertEqual(self.verdict(field, records=1), seal.DAMAGED)
+        for unsealed in b'', DICT_PICKLE:
+            self.assertEqual(self.verdict(unsealed), seal.ABSENT)
+
+    def test_what_somebody_else_wrote_is_no_broken_seal(self):
+        for extension in (
+            b'x', b'rubbish', b'rubbish' * 7, DICT_PICKLE + b'x', b'}',
+            DICT_PICKLE + b'x' * 43, DICT_PICKLE + b'x' * 45, b'j' * 65530,
+        ):
+            self.assertEqual(self.verdict(extension), seal.ABSENT)
+
+    def test_what_is_left_of_a_seal(self):
+        """When the blocks of a part of it were lost; and the sizes in the
+        header may be wrong."""
+        for extension in b'', DICT_PICKLE, DICT_PICKLE * 100:
+            field = make(extension)
+            for at in range(1, len(field)):
+                for torn in (bytes(at) + field[at:],
+                             field[:at] + bytes(len(field) - at)):
+                    self.assertEqual(self.verdict(torn), seal.DAMAGED)
+            self.assertEqual(self.verdict(field + b'x'), seal.DAMAGED)
+            self.assertEqual(
+                self.verdict(b'x' * 46, front=FRONT + field), seal.DAMAGED)
+
+    def test_every_changed_byte_is_found(self):
+        for extension in b'', DICT_PICKLE:
+            field = make(extension)
+            for at in range(len(field)):
+                for flip in 0x01, 0x80:
+                    changed = bytearray(field)
+                    changed[at] ^= flip
+                    self.assertEqual(self.verdict(bytes(changed)),
+                                     seal.DAMAGED, (at, flip))
+
+    @given(strategies.binary(max_size=100))
+    @settings(derandomize=True)
+    def test_rubbish_is_no_seal(self, rubbish):
+        self.assertIsNone(seal.find(rubbish))
+        self.assertEqual(seal.strip(rubbish), rubbish)
+
+    def test_what_fits(self):
+        longest = b'x' * (65535 - seal.SIZE)
+        self.assertEqual(seal.room(longest), seal.SIZE)
+        self.assertEqual(seal.room(longest + b'x'), 0)
+
+
+class Sealed(TestCase):
+    """In a storage."""
+
+    def read(self, storage):
+        storage._sequencer.drain()
+        return list(scan.transactions(
+            Window.of_file(storage._file.fileno())))
+
+    def verdicts(self, storage):
+        return [each.seal for each in self.read(storage)]
+
+    def test_every_transaction_has_one(self):
+        for policy in 'none', 'group-commit', 'two-sync':
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                commit(storage, {1: b'x'})
+                transaction = begin(storage, user='u', description='d',
+                                    extension={'a': 1})
+                storage.tpc_vote(transaction)
+                storage.tpc_finish(transaction)
+                commit(storage, {2: b'large' * 1000000})
+                self.assertEqual(self.verdicts(storage), [seal.SOUND] * 3)
+                record = list(storage.iterator())[1]
+                self.assertEqual(record.extension, {'a': 1})
+                self.assertEqual(record.extension_bytes,
+                                 transaction.extension_bytes)
+                self.assertEqual(storage.undoLog()[1]['a'], 1)
+
+    def test_checksums_off(self):
+        storage = self.open(checksums=False)
+        commit(storage, {1: b'x'})
+        self.assertEqual(self.verdicts(storage), [seal.ABSENT])
+
+    def test_without_a_seal_a_promise_takes_two_syncs(self):
+        disk = self.controlled_disk()
+        storage = self.open(checksums=False)
+        del disk.log[:]
+        commit(storage, {1: b'x'})
+        self.assertEqual(disk.log, ['write', 'sync', 'status', 'sync'])
+
+    def long_extension(self, storage):
+        transaction = TransactionMetaData(extension={'a': 'x' * 65500})
+        storage.tpc_begin(transaction)
+        storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
+        storage.tpc_vote(transaction)
+        return transaction
+
+    def test_an_extension_too_long_for_one(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        transaction = self.long_extension(storage)
+        del disk.log[:]
+        storage.tpc_finish(transaction)
+        self.assertEqual(disk.log, ['write', 'sync', 'status', 'sync'])
+        self.assertEqual(self.verdicts(storage), [seal.ABSENT])
+        self.assertEqual(storage.stats()['unsealable'], 1)
+        record, = storage.iterator()
+        self.assertEqual(len(record.extension['a']), 65500)
+
+    def test_without_one_it_is_acknowledged_when_it_is_durable(self):
+        """Whatever the policy: nothing else tells a torn one from a whole."""
+        for policy in 'none', 'interval':
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(
+                    policy, durability=policy, sync_interval='1h')
+                commit(storage, {0: b'sealed'})
+                transaction = self.long_extension(storage)
+                del disk.log[:]
+                storage.tpc_finish(transaction)
+                self.assertEqual(
+                    disk.log, ['write', 'sync', 'status', 'sync'])
+                commit(storage, {2: b'x'})
+                self.assertEqual(disk.syncs, 2)
+
+    def test_where_something_was_cut_back_the_status_is_written_last(self):
+        """Until it is known to be gone from the disk, a part of what was
+        there could be taken for a part of what is there now."""
+        for policy in 'none', 'interval', 'group-commit', 'per-commit':
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(
+                    policy, durability=policy, sync_interval='1h')
+                tid = commit(storage, {0: b'x'})
+                storage._reserve.is_real = False  # so the vote writes
+                storage.tpc_abort(vote(storage, {1: b'x' * 5000}))
+                storage._reserve.is_real = True
+                del disk.log[:]
+                commit(storage, {1: b'y'})
+                self.assertEqual(
+                    disk.log, ['write', 'sync', 'status', 'sync'])
+                del disk.log[:]
+                commit(storage, {0: b'y'}, {0: tid})
+                self.assertEqual(disk.log[:1], ['write'])
+                self.assertNotIn('status', disk.log)
+
+    def test_a_seal_that_is_copied_in_is_replaced(self):
+        source = self.open('source')
+        commit(source, {1: b'x'})
+        transaction = begin(source, extension={'a': 1})
+        source.tpc_vote(transaction)
+        source.tpc_finish(transaction)
+        source.close()
+        by_stock = FileStorage(self.path('source'))
+        stock = FileStorage(self.path('stock'))
+        stock.copyTransactionsFrom(by_stock)
+        copy = self.open('copy')
+        copy.copyTransactionsFrom(stock)
+        lengths = [len(each.field) for each in self.read(copy)]
+        by_stock.close()
+        stock.close()
+        self.assertEqual(self.verdicts(copy), [seal.SOUND] * 2)
+        again = self.open('source')
+        self.assertEqual(lengths, [len(each.field)
+                                   for each in self.read(again)])
+        stock = self.open('stock')   # its seals were moved, or happen to fit
+        self.assertNotIn(seal.DAMAGED, self.verdicts(stock))
+
+    def test_a_pack_makes_them_anew(self):
+        storage = self.open()
+        tid = None
+        for number in range(5):
+            tid = commit(storage, {1: b'%d' % number},
+                         {1: tid} if tid else {})
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        commit(storage, {2: b'x'})
+        self.assertEqual(self.verdicts(storage), [seal.SOUND] * 2)
+
+    def test_mixed_files(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        storage.close()
+        stock = FileStorage(self.path())
+        commit(stock, {2: b'y'})
+        stock.close()
+        storage = self.open()
+        commit(storage, {3: b'z'})
+        self.assertEqual(self.verdicts(storage),
+                         [seal.SOUND, seal.ABSENT, seal.SOUND])

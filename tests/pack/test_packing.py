@@ -1,0 +1,413 @@
+"""Packs: beside commits and readers, with blobs, on a full disk."""
+
+import contextlib
+import errno
+import os
+import threading
+import time
+
+import transaction
+import ZODB
+from BTrees.OOBTree import OOBTree
+from persistent.mapping import PersistentMapping
+from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage import fspack
+from ZODB.serialize import referencesf
+from ZODB.tests.MinPO import MinPO
+
+from fsyncstorage import datafile
+from fsyncstorage.commit import policies
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.format import index
+from fsyncstorage.pack import packing
+
+from ..support import TestCase
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from ..support import vote
+
+ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
+
+
+def fill(db, keys=50, revisions=4):
+    with db.transaction() as connection:
+        connection.root()['tree'] = tree = OOBTree()
+        for key in range(keys):
+            tree[key] = MinPO(0)
+    for revision in range(1, revisions):
+        with db.transaction() as connection:
+            for value in connection.root()['tree'].values():
+                value.value = revision
+
+
+class Packing(TestCase):
+
+    def database(self, **options):
+        db = ZODB.DB(self.open(**options))
+        self.addCleanup(db.close)
+        return db
+
+    def test_it_frees_space_and_keeps_what_is_current(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy)
+                db = ZODB.DB(storage)
+                fill(db)
+                size = storage.getSize()
+                db.pack()
+                self.assertLess(storage.getSize(), size / 2)
+                self.assertEqual(os.path.getsize(storage._file_name),
+                                 storage.getSize())
+                fill(db)
+                db.close()
+                for kind in FileStorage, lambda path: self.open(policy):
+                    db = ZODB.DB(kind(self.path(policy)))
+                    with db.transaction() as connection:
+                        values = connection.root()['tree'].values()
+                        self.assertEqual({each.value for each in values}, {3})
+                    db.close()
+
+    def test_a_restart_at_any_moment_knows_the_index(self):
+        """Once Data.fs is another file, its index is there."""
+        disk = self.controlled_disk()
+        storage = self.open()
+        db = ZODB.DB(storage)
+        fill(db)
+        storage._checkpoints.write()
+        before = os.stat(self.path()).st_ino
+        belongs = []
+
+        def look(name):
+            original = getattr(disk, name)
+
+            def call(*args):
+                original(*args)
+                replaced = os.stat(self.path()).st_ino != before
+                belongs.append((replaced, self.index_belongs()))
+
+            setattr(disk, name, call)
+
+        look('sync_directory')
+        look('replace')
+        db.pack()
+        self.assertEqual(belongs, [
+            (False, False),     # its index gets the name first
+            (False, False),     # for good
+            (True, True), (True, True)])
+        self.assertEqual(
+            index.load(self.path('Data.fs.index')).position,
+            os.path.getsize(self.path()))
+        db.close()
+
+    def index_belongs(self):
+        loaded = index.load(self.path('Data.fs.index'))
+        with contextlib.closing(
+                datafile.open_existing(self.path(), read_only=True)) as file:
+            return loaded.fingerprint == index.fingerprint(
+                file, loaded.position)
+
+    def test_what_was_cut_off_before_does_not_matter_any_more(self):
+        """It was in another file; `none` need not sync for its sake."""
+        disk = self.controlled_disk()
+        storage = self.open(durability='none')
+        tid = commit(storage, {0: b'x' * 9000})
+        tid = commit(storage, {0: b'y' * 9000}, {0: tid})
+        storage._reserve.is_real = False  # so the vote writes
+        storage.tpc_abort(vote(storage, {1: b'z'}))
+        storage._reserve.is_real = True
+        self.assertGreater(storage._cut_back_to, 0)
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        del disk.log[:]
+        commit(storage, {1: b'z'})
+        self.assertEqual(disk.log, ['write'])
+
+    def test_commits_and_readers_go_on_meanwhile(self):
+        db = self.database()
+        fill(db, keys=200)
+        stop = threading.Event()
+        view = db.storage._view
+        root = view.load(b'\0' * 8)
+
+        def commit_on():
+            number = 0
+            while not stop.is_set():
+                with db.transaction() as connection:
+                    connection.root()['number'] = number = number + 1
+            return number
+
+        def read_on():
+            while not stop.is_set():
+                with db.transaction() as connection:
+                    tree = connection.root()['tree']
+                    connection.cacheMinimize()
+                    assert {each.value for each in tree.values()} == {3}
+
+        threads = [Thread(commit_on), Thread(read_on), Thread(read_on)]
+        packs = 5
+        for _ in range(packs):
+            db.pack()
+        stop.set()
+        number = threads[0].result()
+        threads[1].result(), threads[2].result()
+        with db.transaction() as connection:
+            self.assertEqual(connection.root()['number'], number)
+        # Who began to read in the old file can end there.
+        self.assertEqual(view.load(b'\0' * 8), root)
+
+    def test_it_waits_for_what_is_under_way(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        first = commit(storage, {0: b'a'})
+        commit(storage, {0: b'b'}, {0: first})
+        held = threading.Event()
+        drained = storage._sequencer.drain
+
+        def drain():
+            held.set()
+            drained()
+
+        storage._sequencer.drain = drain
+        disk.hold_syncs()
+        thread = Thread(storage.tpc_finish, vote(storage, {1: b'x'}))
+        disk.wait_for_sync()
+        pack = Thread(storage.pack, time.time() + 1, lambda data: [], False)
+        # It has the commit lock, or is syncing before it takes it.
+        disk.release_syncs()
+        tid = thread.result()
+        pack.result()
+        self.assertTrue(held.is_set())
+        self.assertEqual(storage.load(oid(1)), (b'x', tid))
+
+    def test_a_late_commit_is_in_the_packed_file(self):
+        """A commit between the bulk copy and the commit lock."""
+        storage = self.open()
+        first = commit(storage, {0: b'a'})
+        commit(storage, {0: b'b'}, {0: first})
+        hold_still = storage.hold_still
+
+        def commit_first():
+            commit(storage, {5: b'late'})
+            hold_still()
+
+        storage.hold_still = commit_first
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+        self.assertEqual(storage.load(oid(5))[0], b'late')
+        storage.close()
+        self.assertEqual(self.open().load(oid(5))[0], b'late')
+
+    def test_undo_and_iteration_afterwards(self):
+        db = self.database()
+        fill(db, revisions=2)
+        time_of_pack = time.time()
+        with db.transaction() as connection:
+            connection.root()['tree'][0].value = 7
+        size = db.storage.getSize()
+        db.pack(time_of_pack)
+        self.assertLess(db.storage.getSize(), size)
+        db.undo(db.undoLog(0, 1)[0]['id'])
+        transaction.commit()
+        with db.transaction() as connection:
+            self.assertEqual(connection.root()['tree'][0].value, 1)
+        tids = [record.tid for record in db.storage.iterator()]
+        self.assertEqual(tids[-1], db.storage.lastTransaction())
+
+    def test_without_keeping_the_old_file(self):
+        db = self.database(pack_keep_old=False)
+        fill(db)
+        db.pack()
+        db.pack()
+        self.assertFalse(os.path.exists(self.path('Data.fs.old')))
+
+    def test_the_old_file_is_whole(self):
+        db = self.database()
+        fill(db)
+        with open(self.path(), 'rb') as file:
+            before = file.read()
+        db.pack()
+        with open(self.path('Data.fs.old'), 'rb') as file:
+            self.assertEqual(file.read(), before)
+
+    def test_with_and_without_gc(self):
+        for gc in True, False:
+            with self.subTest(gc=gc):
+                db = ZODB.DB(self.open(f'gc-{gc}', pack_gc=gc))
+                fill(db)
+                with db.transaction() as connection:
+                    garbage = connection.root()['tree'][3]._p_oid
+                    del connection.root()['tree'][3]
+                    connection.root()['other'] = PersistentMapping()
+                db.pack(time.time() + 1)
+                found = garbage in db.storage._index
+                self.assertEqual(found, not gc)
+                db.close()
+
+    def test_a_full_disk(self):
+        storage = self.open()
+        db = ZODB.DB(storage)
+        self.addCleanup(db.close)
+        fill(db)
+        with open(self.path(), 'rb') as file:
+            before = file.read()
+
+        def fail(*args, **kw):
+            raise ENOSPC
+
+        places = [
+            (fspack.FileStoragePacker, 'copyToPacktime'),
+            (fspack.FileStoragePacker, 'copyOne'),
+            (packing._Packer, '_copy_up_to'),
+            (packing.datafile.disk, 'link'),
+            (packing.datafile.disk, 'replace'),
+        ]
+        with db.transaction() as connection:
+            later = time.time()
+            connection.root()['later'] = 1
+        with open(self.path(), 'rb') as file:
+            before = file.read()
+        for owner, name in places:
+            with self.subTest(name):
+                original = getattr(owner, name)
+                setattr(owner, name, fail)
+                try:
+                    with self.assertRaisesRegex(OSError, 'No space left'):
+                        storage.pack(later, referencesf)
+                finally:
+                    setattr(owner, name, original)
+                self.assertFalse(os.path.exists(self.path('Data.fs.pack')))
+                with open(self.path(), 'rb') as file:
+                    self.assertEqual(file.read(), before)
+                self.assertFalse(storage._pack_is_in_progress)
+                self.assertTrue(storage._commit_lock.acquire(timeout=30))
+                storage._commit_lock.release()
+        db.pack()
+
+    def test_only_one_at_a_time(self):
+        storage = self.open()
+        commit(storage, {0: b'a'})
+
+        def pack_again(storage, *args):
+            with self.assertRaisesRegex(Exception, 'Already packing'):
+                storage.pack(time.time(), lambda data: [])
+
+        storage.packer = pack_again
+        storage.pack(time.time(), lambda data: [])
+
+    def test_a_packer_of_the_users_own(self):
+        calls = []
+
+        def packer(storage, *args):
+            calls.append(storage)
+            result = fspack.FileStoragePacker(storage, *args)
+            try:
+                end = result.pack()
+                return None if end is None else (end, result.index)
+            finally:
+                result.close()
+
+        storage = self.open(packer=packer)
+        db = ZODB.DB(storage)
+        fill(db)
+        size = storage.getSize()
+        db.pack()
+        self.assertEqual(calls, [storage])
+        self.assertLess(storage.getSize(), size)
+        db.close()
+        with ZODB.DB(self.open()).transaction() as connection:
+            self.assertEqual(len(connection.root()['tree']), 50)
+
+
+class Order(TestCase):
+
+    def trace(self, storage, disk):
+        """The operations on each file, by its path when it was opened."""
+        events = []
+        paths = {storage._file.fileno(): storage._file_name}
+
+        def traced(name, describe):
+            original = getattr(disk, name)
+
+            def call(*args):
+                result = original(*args)
+                if name == 'open':
+                    paths[result] = args[0]
+                events.append((name, describe(args)))
+                return result
+
+            setattr(disk, name, call)
+
+        for name in 'open', 'link', 'replace', 'remove', 'sync_directory':
+            traced(name, lambda args: os.path.basename(args[0]))
+        for name in 'write', 'sync':
+            traced(name, lambda args: os.path.basename(paths[args[0]]))
+        return events
+
+    def test_the_old_file_is_let_go_only_when_the_new_one_is_durable(self):
+        for policy in 'none', 'group-commit':
+            with self.subTest(policy):
+                disk = self.controlled_disk()
+                storage = self.open(policy, durability=policy)
+                db = ZODB.DB(storage)
+                fill(db)
+                events = self.trace(storage, disk)
+                db.pack()
+                directory = os.path.basename(self.directory)
+                link = events.index(('link', policy))
+                # The old file and the new one were synced after the last
+                # write to them.
+                before = events[:link]
+                for name in policy, policy + '.pack', policy + '.pack.index':
+                    last_sync = max((n for n, event in enumerate(before)
+                                     if event == ('sync', name)), default=0)
+                    self.assertNotIn(('write', name), before[last_sync:])
+                after = [event for event in events[link:]
+                         if event[0] != 'open']
+                self.assertEqual(after[:5], [
+                    ('link', policy),
+                    ('replace', policy + '.pack.index'),
+                    ('sync_directory', directory),
+                    ('replace', policy + '.pack'),
+                    ('sync_directory', directory)])
+                db.close()
+
+    def test_a_closed_storage_replaces_nothing(self):
+        """Somebody else may have opened the file meanwhile."""
+        storage = self.open()
+        first = commit(storage, {0: b'a'})
+        commit(storage, {0: b'b'}, {0: first})
+        hold_still = storage.hold_still
+
+        def close_first():
+            hold_still()
+            storage.close()
+            other = self.open()
+            commit(other, {7: b'of another'})
+            other.close()
+
+        storage.hold_still = close_first
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+        self.assertEqual(self.open().load(oid(7))[0], b'of another')
+
+    def test_a_swap_that_is_broken_off_stops_writing(self):
+        for name in 'replace_file', 'sync_directory':
+            with self.subTest(name):
+                disk = self.controlled_disk()
+                storage = self.open(name)
+                first = commit(storage, {0: b'a'})
+                commit(storage, {0: b'b'}, {0: first})
+                calls = []
+
+                def fail(*args):
+                    calls.append(args)
+                    if name == 'replace_file' or len(calls) == 2:
+                        raise KeyboardInterrupt
+
+                owner = storage if name == 'replace_file' else disk
+                setattr(owner, name, fail)
+                with self.assertRaises(KeyboardInterrupt):
+                    storage.pack(time.time() + 1, lambda data: [], gc=False)
+                with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
+                    commit(storage, {1: b'x'})
+                storage.close()
+                self.assertEqual(self.open(name).load(oid(0))[0], b'b')

@@ -1,0 +1,816 @@
+"""The swap at the end of a pack: what it keeps, what a crash in it leaves,
+and file systems without hard links."""
+
+import errno
+import os
+import shutil
+import tempfile
+import threading
+import time
+from unittest import mock
+
+import ZODB
+from zc.lockfile import LockError
+from zc.lockfile import LockFile
+from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.format import CorruptedError
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.errors import DiskError
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack import packedblobs
+from fsyncstorage.pack import packing
+from fsyncstorage.storage import leftovers
+from fsyncstorage.storage.recovery import DamagedFile
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+
+# What file systems without hard links say, and those that have their limits.
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS,
+            errno.EMLINK, errno.EXDEV)
+
+
+class SwapTestCase(TestCase):
+
+    def content(self, name='Data.fs'):
+        with open(self.path(name), 'rb') as file:
+            return file.read()
+
+    def names(self):
+        return set(os.listdir(self.directory))
+
+    def packable(self, **options):
+        """A storage in which a pack frees an object and a blob."""
+        storage = self.open(blob_dir=self.path('blobs'), **options)
+        self.revise(storage)
+        return storage
+
+    def revise(self, storage):
+        """The object 0 and the blob 1 get a new revision."""
+        for revision in b'one', b'two':
+            tid = storage.getTid(oid(0)) if oid(0) in storage._index else None
+            commit(storage, {0: revision * 100}, {0: tid} if tid else {})
+            self.store_blob(storage, revision)
+
+    def store_blob(self, storage, content):
+        path = os.path.join(storage.temporaryDirectory(), 'new')
+        with open(path, 'wb') as file:
+            file.write(content)
+        serial = (storage.getTid(oid(1)) if oid(1) in storage._index
+                  else b'\0' * 8)
+        transaction = begin(storage)
+        storage.storeBlob(oid(1), serial, b'cZODB.blob\nBlob\n.', path, '',
+                          transaction)
+        storage.tpc_vote(transaction)
+        return storage.tpc_finish(transaction)
+
+    def pack(self, storage):
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
+
+    def remove_all(self):
+        for name in self.names():
+            path = self.path(name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.remove(path)
+
+    def check(self, storage):
+        """It shows the last revisions, and can commit."""
+        self.assertEqual(storage.load(oid(0))[0], b'two' * 100)
+        path = storage.loadBlob(oid(1), storage.getTid(oid(1)))
+        with open(path, 'rb') as file:
+            self.assertEqual(file.read(), b'two')
+        commit(storage, {9: b'x'}, {9: storage.getTid(oid(9))}
+               if oid(9) in storage._index else {})
+
+    def blobs_below(self, name):
+        return sorted(file for _, _, files in os.walk(self.path(name))
+                      for file in files if file.endswith('.blob'))
+
+    def no_links(self, number=errno.EPERM):
+        """The disk has no hard links."""
+        return mock.patch.object(
+            datafile.disk, 'link',
+            side_effect=OSError(number, os.strerror(number)))
+
+
+class WhatAPackKeeps(SwapTestCase):
+
+    def test_damage_costs_neither_the_old_file_nor_the_old_blobs(self):
+        storage = self.packable()
+        self.pack(storage)
+        self.revise(storage)
+        old, blobs = self.content('Data.fs.old'), self.blobs_below('blobs.old')
+        self.assertEqual(len(blobs), 2)
+        position = self.content().rindex(b'one')
+        with open(self.path(), 'r+b') as file:
+            file.seek(position)
+            file.write(b'ONE')
+        before = self.content()
+        with self.assertRaisesRegex(CorruptedError, 'nothing was changed'):
+            self.pack(storage)
+        self.assertEqual(self.content(), before)
+        self.assertEqual(self.content('Data.fs.old'), old)
+        self.assertEqual(self.blobs_below('blobs.old'), blobs)
+
+    def test_a_pack_that_frees_nothing_costs_nothing(self):
+        storage = self.packable()
+        self.pack(storage)
+        old, blobs = self.content('Data.fs.old'), self.blobs_below('blobs.old')
+        self.pack(storage)
+        self.assertEqual(self.content('Data.fs.old'), old)
+        self.assertEqual(self.blobs_below('blobs.old'), blobs)
+        self.assertFalse(os.path.exists(self.path('blobs/.removed')))
+
+    def test_the_next_one_takes_their_place(self):
+        storage = self.packable()
+        self.pack(storage)
+        self.revise(storage)
+        before = self.content()
+        self.pack(storage)
+        self.assertEqual(self.content('Data.fs.old'), before)
+        self.assertEqual(len(self.blobs_below('blobs.old')), 3)
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+        self.check(storage)
+
+    def test_not_to_keep_them_removes_those_that_are_there(self):
+        storage = self.packable()
+        self.pack(storage)
+        storage.close()
+        storage = self.packable(pack_keep_old=False)
+        self.pack(storage)
+        self.assertEqual(
+            self.names(), {'Data.fs', 'Data.fs.index', 'Data.fs.lock',
+                           'blobs'})
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+        self.check(storage)
+
+    def test_what_is_in_the_way_is_noticed_at_the_beginning(self):
+        storage = self.packable()
+        before = self.content()
+        os.mkdir(self.path('Data.fs.old'))
+        with self.assertRaisesRegex(OSError, 'Data.fs.old is a directory'):
+            self.pack(storage)
+        os.rmdir(self.path('Data.fs.old'))
+        os.symlink(self.path('blobs'), self.path('blobs.old'))
+        with self.assertRaisesRegex(OSError, 'blobs.old is no directory'):
+            self.pack(storage)
+        self.assertEqual(self.content(), before)
+        os.remove(self.path('blobs.old'))
+        self.pack(storage)
+        self.check(storage)
+
+    def test_of_a_symbolic_link_the_link_is_kept(self):
+        """As with FileStorage: the new file is where the link was."""
+        self.packable().close()
+        os.mkdir(self.path('elsewhere'))
+        shutil.move(self.path(), self.path('elsewhere'))
+        os.symlink('elsewhere/Data.fs', self.path())
+        before = self.content()
+        for links in True, False:
+            with self.subTest(links=links):
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.revise(storage)
+                before = self.content()
+                if links:
+                    self.pack(storage)
+                else:
+                    with self.no_links():
+                        self.pack(storage)
+                self.assertFalse(os.path.islink(self.path()))
+                self.assertTrue(os.path.islink(self.path('Data.fs.old')))
+                self.assertEqual(self.content('Data.fs.old'), before)
+                self.check(storage)
+                storage.close()
+                os.replace(self.path('Data.fs.old'), self.path())
+
+
+class NothingIsEmptied(SwapTestCase):
+    """No file that is made empties another that has its name."""
+
+    def test_by_a_pack(self):
+        for suffix in '.pack', '.pack.index', '.index.index_tmp':
+            for make in os.link, os.symlink:
+                with self.subTest(suffix, make=make):
+                    storage = self.packable()
+                    precious = self.path('precious')
+                    make(self.path(), self.path('Data.fs' + suffix))
+                    os.link(self.path(), precious)
+                    before = self.content()
+                    storage._checkpoints.write()
+                    self.pack(storage)
+                    self.assertEqual(self.content('precious'), before)
+                    self.check(storage)
+                    storage.close()
+                    self.check(self.packable())
+                    self.remove_all()
+
+    def test_by_the_list_of_blobs(self):
+        storage = self.packable()
+        with open(self.path('precious'), 'wb') as file:
+            file.write(b'x')
+        os.symlink(self.path('precious'), self.path('blobs/.removed'))
+        self.pack(storage)
+        self.assertEqual(self.content('precious'), b'x')
+
+    def test_by_a_torn_tail_that_is_kept(self):
+        self.packable().close()
+        with open(self.path(), 'ab') as file:
+            file.write(b'torn')
+        os.symlink(self.path('nowhere'), self.path('Data.fs.tr0'))
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            self.check(self.open(blob_dir=self.path('blobs')))
+        self.assertEqual(self.content('Data.fs.tr1'), b'torn')
+        self.assertFalse(os.path.exists(self.path('nowhere')))
+
+    def test_by_what_is_not_ours(self):
+        """Stock opens Data.fs.tmp with truncation, zc.lockfile writes into
+        its file."""
+        self.packable().close()
+        before = self.content()
+        for suffix in '.tmp', '.lock':
+            for make in os.link, os.symlink:
+                with self.subTest(suffix, make=make):
+                    name = self.path('Data.fs' + suffix)
+                    if os.path.lexists(name):
+                        os.remove(name)
+                    make(self.path(), name)
+                    with self.assertRaisesRegex(
+                            DamagedFile, 'another name of'):
+                        self.open(blob_dir=self.path('blobs'))
+                    self.assertEqual(self.content(), before)
+                    os.remove(name)
+        self.check(self.open(blob_dir=self.path('blobs')))
+
+
+class Halves(SwapTestCase):
+    """Where a rename is not atomic, a power cut can leave half of it."""
+
+    def interrupted(self, **options):
+        """What is there when the power goes before the new file has its name.
+        """
+        storage = self.packable(**options)
+        real, after = datafile.disk.replace, self.path('after')
+
+        def replace(source, target):
+            if source == self.path('Data.fs.pack'):
+                shutil.copytree(self.directory, after)
+            real(source, target)
+
+        with mock.patch.object(datafile.disk, 'replace', replace):
+            self.pack(storage)
+        storage.close()
+        with tempfile.TemporaryDirectory() as other:
+            os.rename(after, other)
+            self.remove_all()
+            shutil.copytree(other, self.directory, dirs_exist_ok=True)
+
+    def reopened(self):
+        return self.open(blob_dir=self.path('blobs'))
+
+    def test_both_names(self):
+        self.interrupted()
+        for suffix in '.pack', '.pack.index':
+            os.replace(self.path('Data.fs.pack'), self.path())
+            os.link(self.path(), self.path('Data.fs' + suffix))
+            storage = self.reopened()
+            self.assertNotIn('Data.fs' + suffix, self.names())
+            self.check(storage)
+            self.revise(storage)
+            self.pack(storage)
+            self.check(storage)
+            storage.close()
+            os.link(self.path(), self.path('Data.fs.pack'))
+
+    def test_both_names_of_which_the_file_system_knows_one(self):
+        """To remove one would lose the file."""
+        self.interrupted()
+        os.remove(self.path('Data.fs.pack'))
+        os.link(self.path(), self.path('Data.fs.pack'))
+        real = os.stat
+
+        def stat(path, *args, **kw):
+            result = real(path, *args, **kw)
+            if result.st_nlink == 2:
+                result = os.stat_result(
+                    (*result[:3], 1, *result[4:]))
+            return result
+
+        with mock.patch('fsyncstorage.storage.leftovers.os.stat', stat):
+            with self.assertRaisesRegex(DamagedFile, 'check the file system'):
+                self.reopened()
+        self.assertIn('Data.fs.pack', self.names())
+        self.check(self.reopened())
+
+    def test_the_new_name_only(self):
+        self.interrupted()
+        os.replace(self.path('Data.fs.pack'), self.path())
+        self.check(self.reopened())
+
+    def test_the_old_name_is_gone_and_the_new_file_is_whole(self):
+        """The index, which was named first, says that it is."""
+        for keep_old in True, False:
+            with self.subTest(keep_old=keep_old):
+                self.interrupted(pack_keep_old=keep_old)
+                os.remove(self.path())
+                packed = self.content('Data.fs.pack')
+                with self.assertRaisesRegex(
+                        DamagedFile, 'finishes the swap'):
+                    self.open(blob_dir=self.path('blobs'), read_only=True)
+                with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                    storage = self.reopened()
+                self.assertIn('finished', logs.output[0])
+                self.assertEqual(self.content(), packed)
+                self.assertNotIn('Data.fs.pack', self.names())
+                self.check(storage)
+                storage.close()
+                self.remove_all()
+
+    def test_the_old_name_is_gone_and_the_new_file_is_not_whole(self):
+        self.interrupted()
+        os.remove(self.path())
+        for change in self.cut_off, self.lose_the_index:
+            change()
+            before = {name: self.content(name) for name in self.names()
+                      if os.path.isfile(self.path(name))}
+            with self.assertRaisesRegex(
+                    DamagedFile, 'rename .*Data.fs.old to .*Data.fs'):
+                self.reopened()
+            for name, content in before.items():
+                self.assertEqual(self.content(name), content)
+        os.rename(self.path('Data.fs.old'), self.path())
+        self.check(self.reopened())
+
+    def cut_off(self):
+        os.truncate(self.path('Data.fs.pack'), 200)
+
+    def lose_the_index(self):
+        os.remove(self.path('Data.fs.index'))
+
+    def test_neither_name(self):
+        self.interrupted()
+        os.remove(self.path())
+        os.remove(self.path('Data.fs.pack'))
+        with self.assertRaisesRegex(
+                DamagedFile, 'rename .*Data.fs.old to .*Data.fs'):
+            self.reopened()
+        os.rename(self.path('Data.fs.old'), self.path())
+        self.check(self.reopened())
+
+    def test_what_an_earlier_pack_kept_is_not_the_last_state(self):
+        """A pack that was killed while it copied leaves it, too."""
+        storage = self.packable()
+        self.pack(storage)
+        self.revise(storage)
+        storage.close()
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(b'begun')
+        os.rename(self.path(), self.path('away'))
+        with self.assertRaisesRegex(
+                DamagedFile, 'older than the last commit, it is what an'
+                ' earlier pack kept'):
+            self.reopened()
+
+    def test_of_the_index(self):
+        self.interrupted()
+        os.replace(self.path('Data.fs.pack'), self.path())
+        os.link(self.path('Data.fs.index'), self.path('Data.fs.pack.index'))
+        storage = self.reopened()
+        self.assertNotIn('Data.fs.pack.index', self.names())
+        self.check(storage)
+        storage.close()
+        os.remove(self.path('Data.fs.index'))
+        self.check(self.reopened())
+
+    def test_somebody_else_is_in_the_middle_of_it(self):
+        self.interrupted()
+        os.remove(self.path())
+        lock = LockFile(self.path('Data.fs.lock'))
+        self.addCleanup(lock.close)
+        with self.assertRaisesRegex(LockError, 'open for writing'):
+            self.reopened()
+        self.assertNotIn('Data.fs', self.names())
+
+
+class Leftovers(SwapTestCase):
+
+    OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index',
+            'Data.fs.index.index_tmp', f'blobs/tmp/{leftovers.UPLOAD}1',
+            f'blobs/tmp/{leftovers.UPLOAD}1.given')
+    OF_OTHERS = ('blobs/tmp/BUCx', 'blobs/tmp/tmpx', 'Data.fs.tr0',
+                 'Data.fs.pack2', 'Data.fs.old', 'blobs/0x00/x.tmp')
+
+    def leave(self):
+        self.packable().close()
+        for name in self.OURS + self.OF_OTHERS:
+            with open(self.path(name), 'wb') as file:
+                file.write(b'x')
+
+    def there(self, names):
+        return [name for name in names if os.path.exists(self.path(name))]
+
+    def test_are_removed_at_the_next_start(self):
+        self.leave()
+        with self.assertLogs('fsyncstorage', 'INFO') as logs:
+            self.check(self.open(blob_dir=self.path('blobs')))
+        for name in self.OURS:
+            self.assertIn(self.path(name), ' '.join(logs.output))
+        self.assertEqual(self.there(self.OURS), [])
+        self.assertEqual(self.there(self.OF_OTHERS), list(self.OF_OTHERS))
+
+    def test_only_by_whoever_may_write(self):
+        self.leave()
+        self.open(blob_dir=self.path('blobs'), read_only=True)
+        lock = LockFile(self.path('Data.fs.lock'))
+        with self.assertRaises(LockError):
+            self.open(blob_dir=self.path('blobs'))
+        self.assertEqual(self.there(self.OURS), list(self.OURS))
+        lock.close()
+
+    def test_stay_where_the_file_is_refused(self):
+        self.leave()
+        with open(self.path(), 'r+b') as file:
+            file.seek(30)
+            file.write(b'damage')
+        os.remove(self.path('Data.fs.index'))
+        with self.assertRaises(DamagedFile):
+            self.open(blob_dir=self.path('blobs'))
+        self.assertEqual(self.there(self.OURS), list(self.OURS))
+
+    def test_what_is_later_than_the_file_stays(self):
+        """Here, stock began an empty file where a power cut had left nothing
+        but the packed one."""
+        storage = self.packable(pack_keep_old=False)
+        self.pack(storage)
+        storage.close()
+        os.rename(self.path(), self.path('Data.fs.pack'))
+        FileStorage(self.path()).close()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.open(blob_dir=self.path('blobs')).close()
+        self.assertIn('is left: its last transaction', logs.output[0])
+        os.rename(self.path('Data.fs.pack'), self.path())
+        self.check(self.open(blob_dir=self.path('blobs')))
+
+    def test_of_a_pack_that_was_killed_are_never_later(self):
+        storage = self.packable()
+        packed = self.path('packed')
+        real = datafile.disk.replace
+
+        def replace(source, target):
+            if source == self.path('Data.fs.pack'):
+                shutil.copy(source, packed)
+            real(source, target)
+
+        with mock.patch.object(datafile.disk, 'replace', replace):
+            self.pack(storage)
+        storage.close()
+        os.rename(self.path('Data.fs.old'), self.path())
+        whole = self.content('packed')
+        for end in 0, 3, 4, 8, 12, 100, len(whole) - 1, len(whole):
+            with open(self.path('Data.fs.pack'), 'wb') as file:
+                file.write(whole[:end])
+            self.open(blob_dir=self.path('blobs')).close()
+            self.assertNotIn('Data.fs.pack', self.names())
+
+    def test_that_cannot_be_removed_are_said(self):
+        self.packable().close()
+        os.mkdir(self.path('Data.fs.pack'))
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.check(self.open(blob_dir=self.path('blobs')))
+        self.assertIn('Data.fs.pack could not be removed', logs.output[0])
+
+    def test_a_pack_that_is_closed_leaves_nothing(self):
+        storage = self.packable()
+        before = self.content()
+        copied, closed = threading.Event(), threading.Event()
+        copy = packing._Packer._copy_to_pack_time
+
+        def copy_and_wait(packer):
+            result = copy(packer)
+            copied.set()
+            closed.wait(PATIENCE)
+            return result
+
+        with mock.patch.object(
+                packing._Packer, '_copy_to_pack_time', copy_and_wait):
+            thread = Thread(self.pack, storage)
+            self.assertTrue(copied.wait(PATIENCE))
+            storage.close()
+            closed.set()
+            with self.assertRaisesRegex(ValueError, 'closed'):
+                thread.result()
+        self.assertEqual(self.content(), before)
+        self.assertEqual(self.names(), {
+            'Data.fs', 'Data.fs.index', 'Data.fs.lock', 'blobs'})
+        self.assertFalse(os.path.exists(self.path('blobs/.removed')))
+
+    def test_a_pack_that_is_closed_removes_nothing_of_another(self):
+        storage = self.packable()
+        hold_still = storage.hold_still
+        others = [self.path('Data.fs.pack'), self.path('blobs/.removed')]
+
+        def close_first():
+            hold_still()
+            storage.close()
+            self.open(blob_dir=self.path('blobs')).close()
+            for name in others:
+                if os.path.exists(name):
+                    os.remove(name)
+                with open(name, 'wb') as file:
+                    file.write(b'of another')
+
+        storage.hold_still = close_first
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            self.pack(storage)
+        for name in others:
+            self.assertEqual(self.content(name), b'of another')
+
+
+class ClosedInAPack(SwapTestCase):
+    """The file is open again, and packed, while the first pack goes on."""
+
+    def test_it_takes_no_name_from_the_next_pack(self):
+        """Else that one would put a part of a file in the place of Data.fs."""
+        first = self.packable()
+        begun, go_on = threading.Event(), threading.Event()
+        check = packing._Packer._check_up_to
+
+        def check_and_wait(packer, end):
+            check(packer, end)
+            if packer._storage is first:
+                begun.set()
+                go_on.wait(PATIENCE)
+
+        real = datafile.disk.replace
+        thread = None
+
+        def replace(source, target):
+            if source == self.path('Data.fs.pack.index'):
+                go_on.set()
+                with self.assertRaisesRegex(ValueError, 'closed'):
+                    thread.result()
+            real(source, target)
+
+        with mock.patch.object(
+                packing._Packer, '_check_up_to', check_and_wait):
+            thread = Thread(self.pack, first)
+            self.assertTrue(begun.wait(PATIENCE))
+            first.close()
+            second = self.open(blob_dir=self.path('blobs'))
+            with mock.patch.object(datafile.disk, 'replace', replace):
+                self.pack(second)
+        self.check(second)
+
+    def test_it_takes_away_its_own_blobs(self):
+        """The list of the next pack is not of what can go."""
+        storage = self.packable()
+        remove = packedblobs._remove
+        os.mkdir(self.path('blobs.old'))
+        other = self.path('blobs/.removed')
+        current = self.blob_of_the_next_pack(storage)
+
+        def close_first(path):
+            if path == self.path('blobs.old'):
+                storage.close()
+                self.open(blob_dir=self.path('blobs')).close()
+                with open(other, 'wb') as file:
+                    file.write(current)
+            remove(path)
+
+        with mock.patch.object(packedblobs, '_remove', close_first):
+            self.pack(storage)
+        self.assertEqual(self.content('blobs/.removed'), current)
+        os.remove(other)
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+        self.check(self.open(blob_dir=self.path('blobs')))
+
+    def blob_of_the_next_pack(self, storage):
+        return (oid(1) + storage.getTid(oid(1))).hex().encode() + b'\n'
+
+
+class FullDisk(SwapTestCase):
+
+    def test_at_each_step(self):
+        """It says so, leaves nothing, and the storage goes on."""
+        steps = 0
+        while True:
+            storage = self.packable()
+            before = self.names()
+            failed = self.pack_on_a_full_disk(storage, steps)
+            if not failed:
+                break
+            self.assertEqual(self.names() - {'Data.fs.index'},
+                             before - {'Data.fs.index'}, failed)
+            self.assertFalse(os.path.exists(self.path('blobs/.removed')))
+            self.check(storage)
+            storage.close()
+            self.check(self.open(blob_dir=self.path('blobs')))
+            self.remove_all()
+            steps += 1
+        self.assertGreater(steps, 8)
+
+    def pack_on_a_full_disk(self, storage, at):
+        """The name of the call that failed, or None."""
+        disk = datafile.disk
+        calls = 0
+        failed = None
+
+        def failing(name, real):
+            def call(*args):
+                nonlocal calls, failed
+                if calls == at and failed is None and not swapped():
+                    failed = name
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                calls += 1
+                return real(*args)
+            return call
+
+        first = os.stat(self.path()).st_ino
+
+        def swapped():
+            return os.stat(self.path()).st_ino != first
+
+        patches = {name: failing(name, getattr(disk, name))
+                   for name in ('open', 'write', 'link', 'replace')}
+        with mock.patch.multiple(disk, **patches):
+            try:
+                self.pack(storage)
+            except OSError as error:
+                self.assertEqual(error.errno, errno.ENOSPC)
+                self.assertIn('a pack needs room', str(error))
+        return failed
+
+
+class NoHardLinks(SwapTestCase):
+
+    def test_the_old_file_is_renamed(self):
+        for number in NO_LINKS:
+            with self.subTest(errno.errorcode[number]):
+                storage = self.packable()
+                before = self.content()
+                with self.no_links(number), self.assertLogs(
+                        'fsyncstorage', 'WARNING') as logs:
+                    self.pack(storage)
+                self.assertIn('hard link', logs.output[0])
+                self.assertEqual(self.content('Data.fs.old'), before)
+                self.check(storage)
+                storage.close()
+                self.check(self.open(blob_dir=self.path('blobs')))
+                self.remove_all()
+
+    def test_the_old_blobs_are_those_that_went(self):
+        storage = self.packable()
+        went = [name for name in self.blobs_below('blobs')
+                if storage.getTid(oid(1)).hex() not in name]
+        with self.no_links(), self.assertLogs(
+                'fsyncstorage', 'WARNING') as logs:
+            self.pack(storage)
+        self.assertEqual(len(went), 1)
+        self.assertEqual(self.blobs_below('blobs.old'), went)
+        self.assertIn('the others are in', logs.output[1])
+
+    def test_another_error_is_an_error(self):
+        storage = self.packable()
+        before = self.content()
+        with self.no_links(errno.ENOSPC):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                self.pack(storage)
+        self.assertEqual(self.content(), before)
+        self.check(storage)
+
+    def test_a_swap_that_fails_is_taken_back(self):
+        storage = self.packable()
+        before = self.content()
+        real = datafile.disk.replace
+
+        def replace(source, target):
+            if source.endswith('.pack'):
+                raise OSError(errno.EIO, 'Input/output error')
+            real(source, target)
+
+        with self.no_links(), mock.patch.object(
+                datafile.disk, 'replace', replace):
+            with self.assertRaisesRegex(OSError, 'Input/output error'):
+                self.pack(storage)
+        self.assertEqual(self.content(), before)
+        self.assertNotIn('Data.fs.old', self.names())
+        self.assertNotIn('Data.fs.pack', self.names())
+        self.check(storage)
+
+    def test_a_swap_that_is_taken_back_is_so_for_good(self):
+        """A power cut would bring the new file back, with what was committed
+        meanwhile in the old one."""
+        storage = self.packable()
+        names = []
+        replace, sync = datafile.disk.replace, datafile.disk.sync_directory
+
+        def failing(source, target):
+            if source.endswith('.pack'):
+                raise OSError(errno.EIO, 'Input/output error')
+            replace(source, target)
+            names.append(os.path.basename(target))
+
+        def recorded(path):
+            if path == self.directory:
+                names.append('sync')
+                if names[-2] == 'Data.fs' and fails:
+                    raise OSError(errno.EIO, 'Input/output error')
+            sync(path)
+
+        for fails in False, True:
+            with self.no_links(), mock.patch.multiple(
+                    datafile.disk, replace=failing, sync_directory=recorded):
+                with self.assertRaises(DiskError if fails else OSError):
+                    self.pack(storage)
+            self.assertEqual(names[-2:], ['Data.fs', 'sync'])
+            if not fails:
+                self.check(storage)
+        with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
+            commit(storage, {5: b'x'})
+
+    def test_a_swap_that_cannot_be_taken_back_stops_writing(self):
+        storage = self.packable()
+        packed, count = datafile.disk.replace, []
+
+        def replace(source, target):
+            if target == self.path():
+                count.append(source)
+                raise OSError(errno.EIO, 'Input/output error')
+            packed(source, target)
+
+        with self.no_links(), mock.patch.object(
+                datafile.disk, 'replace', replace):
+            with self.assertLogs('fsyncstorage', 'CRITICAL'):
+                with self.assertRaisesRegex(OSError, 'Input/output error'):
+                    self.pack(storage)
+        self.assertEqual(len(count), 2)
+        with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
+            commit(storage, {5: b'x'})
+        self.assertEqual(storage.load(oid(0))[0], b'two' * 100)
+        storage.close()
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            self.check(self.open(blob_dir=self.path('blobs')))
+
+    def test_killed_in_the_moment_without_a_file(self):
+        pid = os.fork()
+        if not pid:
+            try:
+                storage = FsyncStorage(
+                    self.path(), blob_dir=self.path('blobs'))
+                self.revise(storage)
+                real = datafile.disk.replace
+
+                def replace(source, target):
+                    if source.endswith('.pack'):
+                        os._exit(17)
+                    real(source, target)
+
+                with self.no_links(), mock.patch.object(
+                        datafile.disk, 'replace', replace):
+                    self.pack(storage)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 17)
+        self.assertNotIn('Data.fs', self.names())
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            storage = self.open(blob_dir=self.path('blobs'))
+        self.check(storage)
+
+    def test_blobs_of_a_file_system_of_their_own(self):
+        """blobs.old is on another one: they are copied there."""
+        storage = self.packable()
+        real = datafile.disk.replace
+
+        def replace(source, target):
+            if target.startswith(self.path('blobs.old')):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            real(source, target)
+
+        with self.no_links(errno.EXDEV), mock.patch.object(
+                datafile.disk, 'replace', replace):
+            self.pack(storage)
+        self.assertEqual(len(self.blobs_below('blobs.old')), 1)
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+        self.check(storage)
+
+    def test_a_database(self):
+        """All of it, with garbage collection."""
+        with self.no_links():
+            db = ZODB.DB(self.open('db', blob_dir=self.path('db-blobs')))
+            with db.transaction() as connection:
+                connection.root()['blob'] = ZODB.blob.Blob(b'garbage')
+            with db.transaction() as connection:
+                connection.root()['blob'] = ZODB.blob.Blob(b'a blob')
+            db.pack(time.time() + 1)
+            with db.transaction() as connection:
+                with connection.root()['blob'].open() as file:
+                    self.assertEqual(file.read(), b'a blob')
+            db.close()
+        self.assertEqual(len(self.blobs_below('db-blobs')), 1)

@@ -1,0 +1,1 @@
+"""The campaigns of perf/.  Nowhere is asserted how fast anything was."""

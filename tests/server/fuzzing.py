@@ -1,0 +1,211 @@
+"""Frames that no honest client sends, made of a seed.
+
+Half of them are frames of an honest conversation with something changed, as a
+fault or a patient attacker changes them.  The others are made to do harm:
+values of wrong types in each place of each call, pickles that call, announce
+and nest, arrays that claim to be long.
+"""
+
+import os
+import pickle
+import random
+import struct
+
+from ZEO.asyncio.marshal import encoder
+from ZODB.utils import maxtid
+from ZODB.utils import z64
+
+from fsyncstorage import wire
+from fsyncstorage.server import calls
+from fsyncstorage.timing.zeo.zeowire import frame
+
+from .test_server_decoding import STOCK
+from .test_server_decoding import TRANSACTION
+from .test_server_hostile import A_BIG_MEMO
+from .test_server_hostile import NO_HASH_ENDS
+from .test_server_hostile import Calling
+from .test_server_hostile import nested
+
+# It takes long, and it is no question of frames.
+LEFT_OUT = 'pack'
+
+VALUES = (
+    None, True, 0, -1, 1 << 62, TRANSACTION, 1.5, float('nan'), '', 'x', ' ',
+    b'', b'x', z64, maxtid, b'\xff' * 8, (), (z64,), {}, {'a': 1}, [],
+    [z64] * 3, b'x' * 5000, 'tid', 'x' * 2000, [[[[]]]], {'a': {'b': [{}]}},
+)
+EXTREMES = (b'\0\0\0\0', b'\xff\xff\xff\xff', b'\x7f\xff\xff\xff',
+            b'\xff\xff\xff\x7f', b'\x00\x01\x00\x00')
+
+BEGIN = (0, True, 'tpc_begin', (TRANSACTION, b'', b'', {}, None, ' '))
+STORE = (0, True, 'storea', (z64, z64, b'data', TRANSACTION))
+VOTE = (9, False, 'vote', (TRANSACTION,))
+BLOB = (0, True, 'storeBlobStart', ()), (0, True, 'storeBlobChunk', (b'x',))
+
+
+class Fuzzer:
+    """What peers send, one after the other."""
+
+    #: Of each connection.
+    frames = 10
+
+    def __init__(self, seed, encoding, canary):
+        self.random = random.Random(seed)
+        self.handshake = encoding
+        self._encode = encoder(encoding)
+        self._honest = [self._encode(*message) for message in STOCK
+                        if message[2] != LEFT_OUT]
+        bombs = [pickle.dumps((1, False, 'ping', (bomb,)), 3) for bomb in (
+            Calling(os.system, f'touch {canary}'), Calling(open, canary, 'w'),
+            Calling(eval, f'open({canary!r}, "w")'))]
+        self._hostile = bombs + [
+            A_BIG_MEMO, NO_HASH_ENDS, nested(5000) + b'.',
+            *(b'\x80\x03(' + opcode * 5000 + b't.' for opcode in (
+                b']', b'}', b')', b'N', b'(', b'K\0')),
+            *(header * 5000 for header in (
+                b'\x91', b'\x81\xa1a', b'\x80', b'\xdc\x0f\xff')),
+            *(header + extreme for extreme in EXTREMES for header in (
+                b'\xdd', b'\xdf', b'\xdb', b'\xc6', b'\xc9', b'B', b'X',
+                b'\x80\x03Nr', b'\x80\x03j', b'\x8b')),
+        ]
+
+    # Conversations: what one connection sends, by its stage
+
+    def conversation(self):
+        stage = self.random.choice(self.STAGES)
+        return b''.join(map(frame, getattr(self, stage)()))
+
+    STAGES = ('handshakes', 'unregistered', 'reader', 'reader', 'writer',
+              'writer', 'writer', 'writer')
+
+    def handshakes(self):
+        """All but the first are behind something that was no handshake."""
+        yield self.changed(self.handshake)
+        for _ in range(self.frames - 1):
+            yield self.hostile()
+
+    def unregistered(self):
+        yield self.handshake
+        yield from self.hostiles()
+
+    def reader(self):
+        yield from self.registered(True)
+        yield from self.hostiles()
+
+    def writer(self):
+        """In each state of a transaction."""
+        yield from self.registered(False)
+        steps = [BEGIN, STORE, VOTE]
+        if self.random.random() < 0.3:
+            steps[2:] = BLOB
+        for step in steps[:self.random.randrange(len(steps) + 1)]:
+            yield self._encode(*step)
+        yield from self.hostiles()
+
+    def registered(self, read_only):
+        yield self.handshake
+        yield self._encode(1, False, 'register', ('1', read_only))
+
+    # Frames
+
+    def hostiles(self):
+        """What ends a connection comes last."""
+        for _ in range(self.frames - 1):
+            yield self.wrong_call(asked=True)
+        yield self.hostile()
+
+    def hostile(self):
+        return self.random.choice((
+            self.changed_honest, self.changed_honest, self.made,
+            self.wrong_call, self.noise))()
+
+    def made(self):
+        content = self.random.choice(self._hostile)
+        return content if self.random.random() < 0.7 else self.changed(content)
+
+    def changed_honest(self):
+        return self.changed(self.random.choice(self._honest))
+
+    def noise(self):
+        return self.random.randbytes(self.random.randrange(200))
+
+    def wrong_call(self, asked=False):
+        """A call with values that may be anything, or nearly right."""
+        name = self.random.choice(_NAMES)
+        kinds = calls.REGISTERED[name].kinds
+        count = len(kinds) if self.random.random() < 0.8 else (
+            self.random.randrange(6))
+        arguments = [self.random.choice(VALUES) for _ in range(count)]
+        if self.random.random() < 0.7:
+            arguments = [
+                next(filter(is_kind, self.random.sample(VALUES, len(VALUES))),
+                     None) for is_kind in kinds]
+        return self._encode(
+            self.random.randrange(100),
+            not asked and self.random.random() < 0.5, name, tuple(arguments))
+
+    def changed(self, content):
+        for _ in range(self.random.choice((1, 1, 1, 2, 5))):
+            content = self.random.choice(self._changes)(self, content)
+        return content
+
+    def _flip(self, content):
+        at = self.random.randrange(len(content) + 1)
+        return content[:at] + self.random.randbytes(1) + content[at + 1:]
+
+    def _cut(self, content):
+        return content[:self.random.randrange(len(content) + 1)]
+
+    def _leave_out(self, content):
+        start, end = sorted(
+            self.random.randrange(len(content) + 1) for _ in range(2))
+        return content[:start] + content[end:]
+
+    def _repeat(self, content):
+        start = self.random.randrange(len(content) + 1)
+        part = content[start:start + self.random.randrange(1, 20)]
+        return content[:start] + part * self.random.randrange(
+            2, 100) + content[start:]
+
+    def _put_in(self, content):
+        at = self.random.randrange(len(content) + 1)
+        return content[:at] + self.random.choice(
+            EXTREMES + tuple(self._hostile))[:300] + content[at:]
+
+    def _overwrite(self, content):
+        at = self.random.randrange(len(content) + 1)
+        return content[:at] + self.random.choice(EXTREMES) + content[at + 4:]
+
+    _changes = _flip, _flip, _cut, _leave_out, _repeat, _put_in, _overwrite
+
+
+_NAMES = sorted(set(calls.REGISTERED) - {LEFT_OUT})
+
+
+class ChannelFuzzer(Fuzzer):
+    """What comes on a read channel, and as its hello."""
+
+    STAGES = 'hellos', 'requests', 'requests', 'requests'
+
+    def __init__(self, seed, instance):
+        self.random = random.Random(seed)
+        self._hostile = [struct.pack('>IB', length, kind) for kind in b'LBx'
+                         for length in (0, 4, 21, 37, 1 << 16, 0xffffffff)]
+        client = wire.Client(instance, '1')
+        self._hello = wire.hello(instance, '1')
+        self._honest = [
+            request for tid in (z64, maxtid) for _, request in (
+                client.load(z64, tid), client.load(tid, tid),
+                client.blob(z64, tid), client.blob(z64, tid, 5, 10))]
+
+    def conversation(self):
+        return getattr(self, self.random.choice(self.STAGES))()
+
+    def hellos(self):
+        return self.changed(self._hello) + b''.join(
+            self.random.choices(self._honest, k=self.frames - 1))
+
+    def requests(self):
+        return self._hello + b''.join(
+            self.random.choices(self._honest, k=self.frames - 1)
+        ) + self.changed_honest()

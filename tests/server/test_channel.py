@@ -1,0 +1,954 @@
+"""The read channel of the server."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import socket
+import struct
+import threading
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+import transaction
+import ZEO
+import ZEO.nagios
+from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import POSKeyError
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage import wire
+from fsyncstorage.server import blobsender
+from fsyncstorage.server import channel
+from fsyncstorage.server import listening
+from fsyncstorage.server import workers
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .channels import ChannelTestCase
+
+try:
+    import uvloop
+except ModuleNotFoundError:
+    uvloop = None
+
+PIECE = blobsender.SENT_AT_ONCE
+SMALL = blobsender.SMALL
+
+
+def around(tid):
+    return [p64(u64(tid) + more) for more in (-1, 0, 1)]
+
+
+class Loads(ChannelTestCase):
+
+    def setUp(self):
+        super().setUp()
+        first = commit(self.storage, {1: b'one', 2: b'two'})
+        second = commit(self.storage, {1: b'one again'}, {1: first})
+        self.tids = [*around(first), *around(second), maxtid]
+        self.serve()
+
+    def check_all(self):
+        peer = self.peer()
+        for number in 1, 2, 3:
+            for tid in self.tids:
+                got = peer.load(number, tid)
+                as_of = self.storage.lastTransaction()
+                self.assertEqual(got.as_of, as_of)
+                try:
+                    expected = self.storage.loadBefore(oid(number), tid)
+                except POSKeyError:
+                    self.assertEqual(got, wire.Missing(got.number, as_of))
+                    continue
+                if expected is None:
+                    self.assertEqual(got, wire.Nothing(got.number, as_of))
+                else:
+                    self.assertEqual(got, (got.number, as_of, *expected))
+
+    def test_as_the_storage_has_it(self):
+        with mock.patch.object(workers.Line, 'submit'):
+            self.check_all()  # without reader threads
+
+    def test_what_is_not_cached(self):
+        self.nothing_is_cached()
+        self.check_all()
+
+    def test_what_can_never_be_cached(self):
+        self.patch(self.server.services['1'], 'load_cached', None)
+        self.check_all()
+
+    def test_errors(self):
+        error = OSError(5, 'Input/output error')
+        service = self.server.services['1']
+        peer = self.peer()
+        self.patch(service, 'load_cached', mock.Mock(side_effect=error))
+        expected = 'builtins.OSError', '[Errno 5] Input/output error'
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            self.assertEqual(peer.load(1)[2:], expected)
+        service.load_cached = None
+        self.patch(self.storage, 'loadBefore', mock.Mock(side_effect=error))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            self.assertEqual(peer.load(1)[2:], expected)
+
+    def test_an_object_that_is_too_large(self):
+        self.patch(wire, 'LONGEST_REPLY', 100)
+        commit(self.storage, {4: b'x' * 200})
+        peer = self.peer()
+        for _ in range(2):
+            with self.assertLogs('fsyncstorage', 'ERROR'):
+                self.assertIsInstance(peer.load(4), wire.Failed)
+            self.assertIsInstance(peer.load(1), wire.Found)
+            self.nothing_is_cached()
+
+    def test_the_hello_and_more_in_one_piece(self):
+        peer = self.peer(hello=False)
+        requests = [peer.client.load(oid(1), maxtid)[1] for _ in range(3)]
+        peer.send(peer.client.hello + b''.join(requests))
+        self.assertEqual(peer.next(), wire.Welcome())
+        for number in 1, 2, 3:
+            self.assertEqual(peer.next()[:3:2], (number, b'one again'))
+
+    def test_byte_by_byte(self):
+        peer = self.peer(hello=False)
+        for byte in peer.client.hello + peer.client.load(oid(1), maxtid)[1]:
+            peer.send(bytes([byte]))
+        self.assertEqual(peer.next(), wire.Welcome())
+        self.assertEqual(peer.next().data, b'one again')
+
+    def test_many_at_once(self):
+        peer = self.peer()
+        asked = {}
+        requests = b''
+        for number in range(1000):
+            request_number, request = peer.client.load(
+                oid(number % 2 + 1), maxtid)
+            asked[request_number] = (b'one again', b'two')[number % 2]
+            requests += request
+        peer.send(requests)
+        self.assertEqual(
+            {each.number: each.data
+             for each in (peer.next() for _ in range(1000))}, asked)
+
+    def test_others_have_their_turn(self):
+        self.patch(channel, 'GATHERED', 1 << 30)
+        taken = []
+        take_some = channel.Channel._take_some
+
+        def noting(self):
+            taken.append(take_some(self))
+            return taken[-1]
+
+        self.patch(channel.Channel, '_take_some', noting)
+        peer = self.peer()
+        peer.send(b''.join(
+            peer.client.load(oid(1), maxtid)[1] for _ in range(500)))
+        for _ in range(500):
+            peer.next()
+        self.assertEqual(sum(taken), 500)
+        self.assertEqual(max(taken), channel.TURN)
+
+    def test_replies_leave_together(self):
+        peer = self.peer()
+        events = []
+        for name in 'work', 'write':
+            self.patch(channel.Channel, name, self.noting(
+                events, name, getattr(channel.Channel, name)))
+        peer.send(b''.join(
+            peer.client.load(oid(1), maxtid)[1] for _ in range(50)))
+        for _ in range(50):
+            peer.next()
+        self.assertLessEqual(
+            events.count('write'), events.count('work'))
+
+    def noting(self, events, name, method):
+        def called(*args):
+            events.append(name)
+            return method(*args)
+        return called
+
+    def test_storages_of_others(self):
+        self.server.close()
+        self.thread.join()
+        self.storage = self.open(self.path('again'))
+        other = MappingStorage()
+        commit(other, {5: b'five'}, f=lambda tid: None)
+        self.serve(other=other)
+        peer = self.peer(storage='other')
+        self.assertEqual(peer.load(5).data, b'five')
+        self.assertIsInstance(peer.load(6), wire.Missing)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            peer.ask_for_blob(5, z64)
+            self.assertEqual(peer.next().type, 'builtins.AttributeError')
+        self.assertIsInstance(self.peer().load(5), wire.Missing)
+
+
+class AsOf(ChannelTestCase):
+    """The tid that a reply carries, while others commit."""
+
+    def setUp(self):
+        super().setUp()
+        self.serve()
+        self.db = ZEO.DB(self.server.acceptor.addr, wait_timeout=PATIENCE)
+        self.addCleanup(self.db.close)
+        self.connection = self.db.open(transaction.TransactionManager())
+        self.commit(0)
+
+    def commit(self, number):
+        self.connection.root()['number'] = number
+        self.connection.transaction_manager.commit()
+        return self.connection.root()._p_serial
+
+    def test_of_before_the_lookup(self):
+        self.nothing_is_cached()
+        load_before = self.storage.loadBefore
+        looked_up, announced = threading.Event(), threading.Event()
+
+        def slow(oid, tid):
+            result = load_before(oid, tid)
+            looked_up.set()
+            announced.wait(PATIENCE)
+            return result
+
+        peer = self.peer()
+        self.patch(self.storage, 'loadBefore', slow)
+        peer.ask_to_load(0)
+        self.assertTrue(looked_up.wait(PATIENCE))
+        later = self.commit(1)
+        self.assertEqual(self.server.services['1'].last_tid, later)
+        announced.set()
+        got = peer.next()
+        self.assertLess(got.serial, later)
+        self.assertIsNone(got.end)
+        self.assertLess(got.as_of, later)  # what it says was true then
+        self.assertEqual(peer.load(0)[1::2], (later, later))
+
+    def check_while_committing(self):
+        """Each transaction changes the root: as of a tid, its serial is that
+        or a later one."""
+        peer = self.peer()
+        committing = Thread(
+            lambda: [self.commit(number) for number in range(300)])
+        last = z64
+        while committing.is_alive():
+            numbers = {peer.ask_to_load(0) for _ in range(10)}
+            for _ in range(10):
+                got = peer.next()
+                numbers.remove(got.number)
+                self.assertGreaterEqual(got.serial, got.as_of)
+                self.assertIsNone(got.end)
+                self.assertGreaterEqual(got.as_of, last)
+            last = got.as_of
+        last = committing.result()[-1]
+        self.assertEqual(peer.load(0)[1::2], (last, last))
+
+    def test_while_committing(self):
+        self.check_while_committing()
+
+    def test_while_committing_without_a_cache(self):
+        # Reader threads answer in any order, but each truly.
+        self.nothing_is_cached()
+        self.check_while_committing()
+
+
+class Flow(ChannelTestCase):
+    """A channel is read no further than its answers get away."""
+
+    def setUp(self):
+        super().setUp()
+        commit(self.storage, {1: b'small', 2: b'large' * 60_000})
+        self.serve()
+
+    def test_a_window_of_unanswered_requests(self):
+        self.nothing_is_cached()
+        may_go_on = threading.Event()
+        self.addCleanup(may_go_on.set)
+        load_before = self.storage.loadBefore
+
+        def held(oid, tid):
+            may_go_on.wait(PATIENCE)
+            return load_before(oid, tid)
+
+        self.patch(self.storage, 'loadBefore', held)
+        peer = self.peer()
+        one = self.only_channel()
+        total = channel.WINDOW + 300
+        numbers = {peer.ask_to_load(1) for _ in range(total)}
+        until(lambda: self.figures.requests == channel.WINDOW, 'a full window')
+        self.assertFalse(self.in_loop(one.transport.is_reading))
+        self.assertEqual(self.figures.requests, channel.WINDOW)
+        # Somebody else is served.
+        self.patch(self.server.services['1'], 'load_cached',
+                   self.storage.load_before_cached)
+        self.assertEqual(self.peer().load(1).data, b'small')
+        may_go_on.set()
+        for _ in range(total):
+            got = peer.next()
+            numbers.remove(got.number)
+            self.assertEqual(got.data, b'small')
+        self.assertEqual(numbers, set())
+        self.assertTrue(self.in_loop(one.transport.is_reading))
+
+    def check_who_does_not_read(self):
+        peer = self.peer()
+        one = self.only_channel()
+        total = 300  # of 300 kB
+        requests = dict(
+            peer.client.load(oid(2), maxtid) for _ in range(total))
+        peer.send(b''.join(requests.values()))
+        numbers = set(requests)
+        self.until_stuck(one)
+        self.assertFalse(self.in_loop(one.transport.is_reading))
+        self.assertLess(self.figures.requests, total)
+        other = self.peer()
+        self.assertEqual(other.load(1).data, b'small')
+        for _ in range(total):
+            got = peer.next()
+            numbers.remove(got.number)
+            self.assertEqual(len(got.data), 300_000)
+        self.assertEqual(numbers, set())
+        self.assertTrue(self.in_loop(one.transport.is_reading))
+
+    def test_nothing_is_taken_while_the_system_sends(self):
+        """The replies could only gather."""
+        peer = self.peer()
+        one = self.only_channel()
+        self.in_loop(setattr, one._blobs, 'sending', True)
+        peer.ask_to_load(1)
+        until(lambda: self.in_loop(lambda: one._requests.waiting),
+              'it has come')
+        self.assertEqual(self.figures.requests, 0)
+        self.in_loop(setattr, one._blobs, 'sending', False)
+        self.in_loop(one.work)
+        self.assertEqual(peer.next().data, b'small')
+
+    def test_who_does_not_read(self):
+        self.check_who_does_not_read()
+
+    def test_little_is_kept_for_who_does_not_read(self):
+        peer = self.peer()
+        one = self.only_channel()
+        peer.send(b''.join(
+            peer.client.load(oid(2), maxtid)[1] for _ in range(500)))
+        self.until_stuck(one)
+        self.assertLess(
+            self.in_loop(one.transport.get_write_buffer_size), 1 << 20)
+
+    def test_who_does_not_read_what_is_not_cached(self):
+        self.nothing_is_cached()
+        self.check_who_does_not_read()
+
+
+class Blobs(ChannelTestCase):
+
+    sizes = (0, 1, SMALL, SMALL + 1, PIECE - 1, PIECE, PIECE + 1,
+             5 * PIECE + 17)
+
+    def setUp(self):
+        super().setUp()
+        self.data, self.serials = {}, {}
+        for number, size in enumerate(self.sizes, 1):
+            self.data[number] = os.urandom(size)
+            self.serials[number] = self.store_blob(number, self.data[number])
+        self.serve()
+        self.large = len(self.sizes)
+
+    def watch_sendfile(self):
+        """What the event loop is asked to have sent."""
+        loop = self.server.acceptor.event_loop
+        sent = []
+        sendfile = loop.sendfile
+
+        async def noting(transport, file, offset, count, **options):
+            sent.append((offset, count))
+            # Else asyncio waits, and cannot be interrupted in that.
+            self.assertEqual(transport.get_write_buffer_size(), 0)
+            return await sendfile(transport, file, offset, count, **options)
+
+        self.patch(loop, 'sendfile', noting)
+        return sent
+
+    def check_all(self, peer):
+        for number, data in self.data.items():
+            serial = self.serials[number]
+            for offset in {0, len(data) // 2, len(data)}:
+                self.assertEqual(peer.blob(number, serial, offset),
+                                 (len(data), data[offset:]))
+        self.no_blob_is_open()
+
+    def test_no_more_than_a_begin_of_what_is_too_long(self):
+        data, serial = self.data[self.large], self.serials[self.large]
+        size = len(data)
+        peer = self.peer()
+        for offset, most, end in (
+                (0, 0, wire.BEGIN), (0, size - 1, wire.BEGIN), (0, size, size),
+                (5, 1, 5 + wire.BEGIN), (5, size - 5, size),
+                (size - 9, 8, size), (size, 0, size)):
+            self.assertEqual(peer.blob(self.large, serial, offset, most),
+                             (size, data[offset:end]))
+        self.no_blob_is_open()
+
+    def no_blob_is_open(self):
+        until(lambda: not self.open_blobs(), 'all files are closed')
+
+    def test_sent_by_the_system(self):
+        sent = self.watch_sendfile()
+        peer = self.peer()
+        self.check_all(peer)
+        # `full` is whatever is left to write.
+        transport = self.only_channel().transport
+        self.assertEqual(
+            self.in_loop(transport.get_write_buffer_limits), (0, 0))
+        self.assertEqual(
+            sum(count for _, count in sent),
+            sum(part for size in self.sizes
+                for part in (size, size - size // 2) if part > SMALL))
+
+    def test_small_ones_that_nobody_reads(self):
+        """They wait where they are."""
+        number, serial = 100, self.store_blob(100, bytes(SMALL))
+        peer = self.peer()
+        channel = self.only_channel()
+        # In one piece: the server does not read on when it cannot answer.
+        peer.send(b''.join(
+            peer.client.blob(oid(number), serial)[1] for _ in range(200)))
+        until(lambda: channel.full, 'nothing more can be sent')
+        self.assertLess(self.in_loop(
+            channel.transport.get_write_buffer_size), 16 * SMALL)
+        for _ in range(200):
+            events = [peer.next() for _ in range(3)]
+            self.assertEqual(events[1].data, bytes(SMALL))
+
+    def test_sent_from_a_file_that_the_system_cannot_send(self):
+        with mock.patch.object(
+                os, 'sendfile', side_effect=OSError(22, 'Invalid argument')):
+            self.check_all(self.peer())
+
+    def test_a_plain_offset(self):
+        data = self.data[self.large]
+        peer = self.peer()
+        self.assertEqual(
+            peer.blob(self.large, self.serials[self.large], PIECE + 5),
+            (len(data), data[PIECE + 5:]))
+
+    def test_what_is_not_there(self):
+        peer = self.peer()
+        peer.ask_for_blob(1000, z64)
+        self.assertIsInstance(peer.next(), wire.Missing)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            peer.ask_for_blob(2, self.serials[2], 2)
+            failed = peer.next()
+        self.assertEqual(failed.type, 'builtins.ValueError')
+        self.assertEqual(peer.blob(2, self.serials[2]), (1, self.data[2]))
+        self.no_blob_is_open()
+
+    def test_several_are_sent_one_after_the_other(self):
+        peer = self.peer()
+        asked = [(number, peer.ask_for_blob(number, self.serials[number]))
+                 for number in (self.large, 3, 4, self.large, 2)]
+        for number, request in asked:
+            self.assertEqual(
+                peer.next(), wire.Size(request, len(self.data[number])))
+            got = b''
+            while not isinstance(event := peer.next(), wire.End):
+                self.assertEqual(event.number, request)
+                got += event.data
+            self.assertEqual(got, self.data[number])
+
+    def patch_pread(self, pread):
+        self.patch(blobsender, 'os', SimpleNamespace(
+            pread=pread, fstat=os.fstat))
+
+    def held_at_second_piece(self):
+        """A peer, and an event that lets the reader go on."""
+        came, may_go_on = threading.Event(), threading.Event()
+        self.addCleanup(may_go_on.set)
+
+        def pread(file, length, position):
+            if position == PIECE:
+                came.set()
+                may_go_on.wait(PATIENCE)
+            return os.pread(file, length, position)
+
+        self.patch_pread(pread)
+        peer = self.peer()
+        peer.ask_for_blob(self.large, self.serials[self.large])
+        self.assertIsInstance(peer.next(), wire.Size)
+        self.assertIsInstance(peer.next(), wire.Chunk)
+        self.assertTrue(came.wait(PATIENCE))
+        return peer, may_go_on
+
+    def test_loads_are_answered_between_pieces(self):
+        peer, may_go_on = self.held_at_second_piece()
+        load = peer.ask_to_load(self.large)
+        self.assertEqual(peer.next()[:3:2], (load, b'a blob'))
+        may_go_on.set()
+        chunks = [len(peer.next().data) for _ in range(5)]
+        self.assertEqual(chunks, 4 * [PIECE] + [17])
+        self.assertIsInstance(peer.next(), wire.End)
+
+    def check_cut(self, level='ERROR'):
+        """The channel ends within the blob, and nothing else does."""
+        peer = self.peer()
+        with self.assertLogs('fsyncstorage', level):
+            peer.ask_for_blob(self.large, self.serials[self.large])
+            events = peer.rest()
+        self.assertIsInstance(events[0], wire.Size)
+        self.assertFalse(
+            [each for each in events if isinstance(each, wire.End)])
+        self.no_blob_is_open()
+        self.assertEqual(
+            self.peer().blob(3, self.serials[3])[1], self.data[3])
+
+    def cut_blob(self, size):
+        name = self.storage.loadBlob(
+            oid(self.large), self.serials[self.large])
+        os.chmod(name, 0o600)
+        os.truncate(name, size)
+
+    def test_a_file_that_becomes_shorter(self):
+        def pread(file, length, position):
+            if position == PIECE:
+                self.cut_blob(position + 100)
+            return os.pread(file, length, position)
+
+        self.patch_pread(pread)
+        self.check_cut()
+
+    def test_a_file_that_becomes_shorter_when_it_is_sent(self):
+        def pread(file, length, position):
+            piece = os.pread(file, length, position)
+            if position == 5 * PIECE:  # the last one
+                self.cut_blob(position + 5)
+            return piece
+
+        self.patch_pread(pread)
+        self.check_cut()
+
+    def test_a_file_that_cannot_be_read(self):
+        def pread(file, length, position):
+            if position == PIECE:
+                raise OSError(5, 'Input/output error')
+            return os.pread(file, length, position)
+
+        self.patch_pread(pread)
+        self.check_cut()
+
+    def test_a_reply_that_is_ready_while_a_piece_is_sent(self):
+        self.nothing_is_cached()
+        may_go_on = threading.Event()
+        self.addCleanup(may_go_on.set)
+        load_before = self.storage.loadBefore
+
+        def held(oid, tid):
+            may_go_on.wait(PATIENCE)
+            return load_before(oid, tid)
+
+        self.patch(self.storage, 'loadBefore', held)
+        peer = self.peer()
+        self.patch(channel, 'WINDOW', 2)  # full with a load and a blob
+        loads = [peer.ask_to_load(1)]
+        with self.assertNoLogs('asyncio', 'ERROR'):
+            self.stall(peer)
+            may_go_on.set()
+            one = self.only_channel()
+            until(lambda: self.in_loop(lambda: one._unanswered == 1),
+                  'the load is answered')
+            loads.append(peer.ask_to_load(1))
+            size, got = peer.next().size, []
+            while not isinstance(event := peer.next(), wire.End):
+                got.append(event)
+        chunks = [each for each in got if isinstance(each, wire.Chunk)]
+        self.assertEqual(sum(len(each.data) for each in chunks), size)
+        self.assertEqual([each[:3:2] for each in got
+                          if isinstance(each, wire.Found)],
+                         [(load, b'a blob') for load in loads])
+
+    def stall(self, peer):
+        """It reads nothing of a blob that does not fit into what the system
+        buffers."""
+        name = self.storage.loadBlob(
+            oid(self.large), self.serials[self.large])
+        os.chmod(name, 0o600)
+        os.truncate(name, 1 << 26)
+        peer.ask_for_blob(self.large, self.serials[self.large])
+        self.until_stuck(self.only_channel())
+
+    def stalled(self):
+        peer = self.peer()
+        self.stall(peer)
+        return peer
+
+    def test_a_peer_that_leaves(self):
+        for _ in range(3):
+            self.stalled().close()
+            until(lambda: not self.figures.channels, 'its channel ends')
+            self.no_blob_is_open()
+            # The number of its socket is free for somebody else.
+            others = [self.peer() for _ in range(3)]
+            for other in others:
+                self.assertEqual(other.blob(3, self.serials[3])[1],
+                                 self.data[3])
+                other.close()
+            until(lambda: not self.figures.channels, 'the others end')
+
+    def test_a_peer_that_leaves_between_pieces(self):
+        peer, may_go_on = self.held_at_second_piece()
+        with self.assertNoLogs('fsyncstorage', 'ERROR'):
+            peer.close()
+            until(lambda: not self.figures.channels, 'its channel ends')
+            may_go_on.set()
+            self.no_blob_is_open()
+
+    def test_a_peer_that_is_slower(self):
+        sent = self.watch_sendfile()
+        peer = self.stalled()
+        while not isinstance(peer.next(), wire.End):
+            pass
+        self.assertEqual(
+            sent, [(at, PIECE) for at in range(0, 1 << 26, PIECE)])
+
+    def test_closing_the_server_meanwhile(self):
+        peer = self.stalled()
+        self.server.close()
+        self.thread.join(PATIENCE)
+        self.assertFalse(self.thread.is_alive())
+        self.no_blob_is_open()
+        self.assertFalse(
+            [each for each in peer.rest() if isinstance(each, wire.End)])
+
+    def test_closing_the_server_between_pieces(self):
+        peer, may_go_on = self.held_at_second_piece()
+        closing = Thread(self.server.close)
+        service = self.server.services['1']
+        until(lambda: not service.committer.is_alive(), 'it begins to close')
+        may_go_on.set()
+        closing.result()
+        self.thread.join(PATIENCE)
+        self.no_blob_is_open()
+        self.assertFalse(
+            [each for each in peer.rest() if isinstance(each, wire.End)])
+
+    def test_a_large_one(self):
+        data = os.urandom(1 << 16) * 320  # 20 MB
+        serial = self.store_blob(100, data)
+        self.assertEqual(self.peer().blob(100, serial), (len(data), data))
+
+
+class BlobsOverTLS(Blobs):
+
+    tls = True
+
+    def test_sent_by_the_system(self):
+        sent = self.watch_sendfile()
+        self.check_all(self.peer())
+        self.assertEqual(sent, [])
+
+    # What needs sendfile, or has nothing to do with how it is sent.
+    test_sent_from_a_file_that_the_system_cannot_send = None
+    test_a_peer_that_is_slower = None
+    test_a_file_that_becomes_shorter_when_it_is_sent = None
+    test_what_is_not_there = None
+
+
+class OverUnixSockets(Blobs):
+
+    address = 'socket'
+
+
+@unittest.skipIf(uvloop is None, 'uvloop is not installed')
+class BlobsOverUvloop(BlobsOverTLS):
+
+    tls = False
+    new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
+
+
+class BlobsOverUvloopAndTLS(BlobsOverUvloop):
+
+    tls = True
+
+
+class LoadsOverTLS(Loads):
+
+    tls = True
+    test_storages_of_others = None
+
+
+@unittest.skipIf(uvloop is None, 'uvloop is not installed')
+class LoadsOverUvloop(LoadsOverTLS):
+
+    tls = False
+    new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
+
+
+class LoadsOverUvloopAndTLS(LoadsOverUvloop):
+
+    tls = True
+
+
+class FlowOverTLS(Flow):
+
+    tls = True
+
+
+@unittest.skipIf(uvloop is None, 'uvloop is not installed')
+class FlowOverUvloop(Flow):
+
+    new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
+
+
+class Strangers(ChannelTestCase):
+    """Who does not keep to the protocol is sent away, and harms nobody."""
+
+    def setUp(self):
+        super().setUp()
+        commit(self.storage, {1: b'one'})
+        self.serve()
+        self.honest = self.peer()
+
+    def nobody_else_is_left(self):
+        self.assertEqual(self.honest.load(1).data, b'one')
+        until(lambda: len(self.server.connections) == 1, 'they are forgotten')
+        self.assertEqual(self.figures.channels, 1)
+
+    def timers(self):
+        """Of the loop, that do not run out at once."""
+        loop = self.server.acceptor.event_loop
+        return self.in_loop(lambda: [
+            each for each in loop._scheduled
+            if not each.cancelled() and each.when() > loop.time() + 1])
+
+    def check_refused(self, reason, text, **options):
+        peer = self.peer(hello=False, **options)
+        _, request = peer.client.load(oid(1), maxtid)
+        peer.send(peer.client.hello + request)
+        refused, = peer.rest()
+        self.assertEqual(refused.reason, reason)
+        self.assertIn(text, refused.text)
+
+    def test_another_version(self):
+        self.patch(wire, 'VERSION', 7)
+        peer = self.peer(hello=False)
+        self.patch(wire, 'VERSION', 1)
+        peer.send(peer.client.hello)
+        refused, = peer.rest()
+        self.assertEqual(refused, (
+            wire.OTHER_VERSION,
+            'this server speaks version 1 of the channel protocol, not 7'))
+        self.nobody_else_is_left()
+
+    def test_another_instance(self):
+        self.check_refused(
+            wire.OTHER_INSTANCE, 'not here any more', instance=bytes(16))
+        self.nobody_else_is_left()
+
+    def test_another_storage(self):
+        self.check_refused(
+            wire.UNKNOWN_STORAGE, "no storage 'other'", storage='other')
+        self.nobody_else_is_left()
+
+    def test_too_many(self):
+        self.patch(channel, 'MOST_CHANNELS', 3)
+        others = [self.peer() for _ in range(2)]
+        self.check_refused(wire.TOO_MANY, '3 channels are open')
+        for other in others:
+            self.assertEqual(other.load(1).data, b'one')
+            other.close()
+        self.nobody_else_is_left()
+        self.assertEqual(self.peer().load(1).data, b'one')
+
+    def test_damaged_hellos(self):
+        right = self.honest.client.hello
+        for hello in (right[4:20], right[4:] + b'\xff', wire.MAGIC):
+            peer = self.peer(hello=False)
+            with self.assertLogs('fsyncstorage', 'ERROR'):
+                peer.send(len(hello).to_bytes(4, 'big') + hello)
+                self.assertEqual(peer.rest(), [])
+        self.nobody_else_is_left()
+
+    def test_rubbish(self):
+        _, right = self.honest.client.load(oid(1), maxtid)
+        for rubbish in (b'\0' * 100, b'\xff' * 100, b'\0\0\0\5L1234',
+                        right[:4] + b'X' + right[5:], b'\0\0\0\2Z5',
+                        self.honest.client.hello):
+            peer = self.peer()
+            with self.assertLogs('fsyncstorage', 'ERROR'):
+                peer.send(rubbish)
+                self.assertEqual(peer.rest(), [])
+        self.honest.send(right)
+        self.honest.next(), self.honest.client.load(oid(1), maxtid)
+        self.nobody_else_is_left()
+
+    def test_rubbish_behind_a_hello_and_a_request(self):
+        peer = self.peer(hello=False)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            peer.send(peer.client.hello
+                      + peer.client.load(oid(1), maxtid)[1] + b'\xff' * 50)
+            peer.rest()
+        self.nobody_else_is_left()
+
+    def test_a_peer_that_leaves_anywhere(self):
+        _, request = self.honest.client.load(oid(2), maxtid)
+        data = self.honest.client.hello + request
+        for length in range(0, len(data), 5):
+            peer = self.peer(hello=False)
+            peer.send(data[:length])
+            peer.socket.shutdown(socket.SHUT_WR)
+            peer.rest()  # up to the server's own end: it has cleaned up
+        self.nobody_else_is_left()
+        self.assertEqual(self.timers(), [])
+
+    def test_a_peer_that_resets(self):
+        for _ in range(5):
+            peer = self.peer()
+            peer.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            peer.ask_to_load(1)
+            peer.close()
+        self.nobody_else_is_left()
+
+    def test_a_hello_that_does_not_come(self):
+        self.patch(listening, 'REGISTER_WITHIN', 0.01)
+        for said in b'', b'\0', self.honest.client.hello[:-1]:
+            peer = self.peer(hello=False)
+            # It may be gone before all of it is said.
+            with contextlib.suppress(ConnectionError):
+                peer.send(said)
+            self.assertEqual(peer.rest(), [])
+        self.nobody_else_is_left()
+
+    def test_a_request_that_does_not_end(self):
+        peer = self.peer()
+        self.patch(channel, 'FRAME_WITHIN', 0.01)
+        _, request = peer.client.load(oid(1), maxtid)
+        peer.send(request + request[:-1])
+        found, = peer.rest()
+        self.assertEqual(found.data, b'one')
+        self.nobody_else_is_left()
+
+    def test_who_is_idle_may_stay(self):
+        """No timer runs once a frame has come to its end."""
+        stock = ZEO.DB(self.server.acceptor.addr, wait_timeout=PATIENCE)
+        self.addCleanup(stock.close)
+        _, request = self.honest.client.load(oid(1), maxtid)
+        one, = [each for each in self.in_loop(list, self.server.connections)
+                if isinstance(each, channel.Channel)]
+        self.honest.send(request[:10])
+        until(lambda: self.in_loop(lambda: one._patience), 'half a frame')
+        self.honest.send(request[10:])
+        self.assertEqual(self.honest.next().data, b'one')
+        self.assertEqual(self.timers(), [])
+
+
+class Server(ChannelTestCase):
+    """What the server says of channels, and how it ends them."""
+
+    def setUp(self):
+        super().setUp()
+        commit(self.storage, {1: b'one'})
+        self.serve()
+
+    def test_what_clients_are_told(self):
+        client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
+        self.addCleanup(client.close)
+        self.assertEqual(client._info['fsyncstorage'], {
+            'instance': self.server.instance, 'channel': wire.VERSION,
+            'lost': False})
+
+    def status(self):
+        with socket.create_connection(self.server.acceptor.addr) as asking:
+            asking.sendall(b'\0\0\0\4ruok')
+            reply = io.BytesIO()
+            while data := asking.recv(10000):
+                reply.write(data)
+        # Behind two lengths and the announcement.
+        self.assertLess(len(reply.getvalue()), 2048)
+        return json.loads(reply.getvalue()[10:])['1']
+
+    def test_statistics(self):
+        self.assertEqual(self.status()['channels'], 0)
+        peers = [self.peer() for _ in range(3)]
+        for peer in peers:
+            for _ in range(5):
+                peer.load(1)
+        status = self.status()
+        self.assertEqual(status['channels'], 3)
+        self.assertEqual(status['channel-requests'], 15)
+        self.assertEqual(status['loads'], 15)
+        self.assertEqual(status['channel-bytes-received'], 15 * 25)
+        self.assertEqual(status['channel-bytes-sent'], 3 * 9 + 15 * 36)
+        self.assertEqual(status['connections'], 0)
+        for peer in peers:
+            peer.close()
+        until(lambda: self.status()['channels'] == 0, 'they end')
+
+    def test_nagios(self):
+        peer = self.peer()
+        peer.load(1)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            level = ZEO.nagios.check(
+                '%s:%s' % self.server.acceptor.addr, True,
+                self.path('status'), 'seconds')
+        self.assertIsNone(level)
+        self.assertTrue(said.getvalue().startswith('OK'))
+
+    def test_closing_with_channels_open(self):
+        peers = [self.peer() for _ in range(20)]
+        peers[0].load(1)
+        half = self.peer(hello=False)
+        half.send(half.client.hello[:10])
+        peers[1].send(peers[1].client.load(oid(1), maxtid)[1][:10])
+        self.server.close()
+        self.thread.join(PATIENCE)
+        self.assertFalse(self.thread.is_alive())
+        for peer in *peers, half:
+            self.assertEqual(peer.rest(), [])
+        self.assertEqual(self.server.connections, set())
+
+    def test_closing_with_loads_under_way(self):
+        self.nothing_is_cached()
+        may_go_on = threading.Event()
+        self.addCleanup(may_go_on.set)
+        came = threading.Event()
+
+        def held(oid, tid):
+            came.set()
+            may_go_on.wait(PATIENCE)
+
+        self.patch(self.storage, 'loadBefore', held)
+        peers = [self.peer() for _ in range(10)]
+        for peer in peers:
+            peer.ask_to_load(1)
+        self.assertTrue(came.wait(PATIENCE))
+        closing = Thread(self.server.close)
+        until(lambda: not self.server.services['1'].committer.is_alive(),
+              'it begins to close')
+        may_go_on.set()
+        closing.result()
+        self.thread.join(PATIENCE)
+        for peer in peers:
+            self.assertLessEqual(len(peer.rest()), 1)
+        self.assertEqual(self.server.connections, set())
+
+    def test_vanished_machines_are_found_out(self):
+        self.peer()
+        one = self.only_channel()
+        self.assertTrue(self.in_loop(
+            one.transport.get_extra_info('socket').getsockopt,
+            socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+
+
+class Uvloop(unittest.TestCase):
+
+    @unittest.skipIf(uvloop is None, 'uvloop is not installed')
+    def test_it_cannot_send_files(self):
+        """When this fails, the blobsender may use what it can."""
+        self.assertIs(uvloop.Loop.sendfile, asyncio.AbstractEventLoop.sendfile)

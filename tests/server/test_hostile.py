@@ -1,0 +1,34 @@
+"""Hostile peers, in seconds: what they cost, and what they leave.
+
+`python -m tests.server.hostile` has the long form, with the times.
+"""
+
+from ..support import TestCase
+from .hostile import attacks
+from .hostile.siege import Siege
+
+# Bytes of memory above the base: before `register`, and after it.
+BEFORE = 64 << 20
+AFTER = attacks.BOUND
+
+# Threads that a server starts when they are first needed.
+POOLS = 4 + 4
+
+
+class Hostile(TestCase):
+
+    seconds = 4
+
+    def test_siege(self):
+        siege = Siege(self.directory)
+        self.addCleanup(siege.close)
+        files, threads = siege.server.files(), siege.server.threads()
+        peak = siege.attack(attacks.BEFORE, self.seconds)
+        self.assertLess(peak - siege.base, BEFORE)
+        peak = siege.attack(attacks.AFTER, self.seconds)
+        self.assertLess(peak - siege.base, AFTER)
+        left_files, left_threads = siege.rest(files, threads + POOLS)
+        self.assertLessEqual(left_files, files)
+        self.assertLessEqual(left_threads, threads + POOLS)
+        self.assertIsNone(siege.honest.error)
+        self.assertGreater(len(siege.honest.waits), 10)

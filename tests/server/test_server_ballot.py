@@ -1,0 +1,305 @@
+"""A client's transaction: what is kept of it, and voted as often as needed."""
+
+import errno
+import os
+from unittest import mock
+
+from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
+from ZODB.utils import p64
+from ZODB.utils import z64
+
+from fsyncstorage.errors import Occupied
+from fsyncstorage.server import ballot as module
+from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.storage import records
+
+from ..support import TestCase
+from ..support import commit
+from ..support import oid
+from ..support import vote
+from .serving import counter
+from .serving import record
+from .serving import state_of
+
+
+class Ballots(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open(blob_dir=self.path('blobs'))
+
+    def ballot(self, resolves_conflicts=False, tid=None, status=' '):
+        ballot = Ballot(None, 1, b'user', b'description', {}, tid, status,
+                        resolves_conflicts)
+        self.addCleanup(ballot.close)
+        return ballot
+
+    def vote_and_finish(self, ballot):
+        ballot.vote(self.storage)
+        return self.storage.tpc_finish(ballot.transaction)
+
+    def blob_file(self, content):
+        name = os.path.join(self.storage.temporaryDirectory(), 'sent')
+        with open(name, 'wb') as file:
+            file.write(content)
+        return name
+
+    def temporary_files(self):
+        return os.listdir(self.storage.temporaryDirectory())
+
+    # What the loop may vote itself
+
+    def is_light(self, *operations):
+        ballot = self.ballot()
+        for operation in operations:
+            ballot.add(*operation)
+        return ballot.is_light(self.storage)
+
+    def test_light_is_what_replaces_what_is_current(self):
+        tid = commit(self.storage, {1: b'a', 2: b'b'})
+        self.assertTrue(self.is_light(
+            ('store', oid(1), tid, b'x'), ('store', oid(9), z64, b'new')))
+        for other in z64, p64(1), p64(1 << 62):
+            self.assertFalse(self.is_light(
+                ('store', oid(2), tid, b'x'), ('store', oid(1), other, b'x')))
+
+    def test_light_is_what_is_in_memory(self):
+        tid = commit(self.storage, {1: b'a'})
+        with mock.patch.object(
+                records, 'pread_cached', side_effect=BlockingIOError):
+            self.assertFalse(self.is_light(('store', oid(1), tid, b'x')))
+            self.assertTrue(self.is_light(('store', oid(9), z64, b'x')))
+
+    def test_light_is_nothing_but_stores(self):
+        tid = commit(self.storage, {1: b'a'})
+        for operation in (('delete', oid(1), tid), ('checkread', oid(1), tid),
+                          ('restore', oid(1), tid, b'x', tid),
+                          ('undo', b'x')):
+            self.assertFalse(self.is_light(operation), operation)
+
+    def test_light_is_what_is_small(self):
+        store = 'store', oid(1), z64
+        self.assertTrue(self.is_light((*store, bytes(module.SMALL - 500))))
+        self.assertFalse(self.is_light((*store, bytes(module.SMALL))))
+        self.assertFalse(self.is_light((*store, bytes(module.IN_MEMORY))))
+
+    def test_a_blob_is_neither_light_nor_small(self):
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'blob'))
+        self.assertFalse(ballot.is_light(self.storage))
+        self.assertFalse(ballot.is_small)
+
+    def test_a_vote_that_does_not_wait(self):
+        holder = vote(self.storage, {1: b'y'})
+        ballot = self.ballot()
+        ballot.add('store', oid(1), z64, b'x')
+        with self.assertRaises(Occupied):
+            ballot.vote(self.storage, wait=False)
+        self.storage.tpc_abort(holder)
+        ballot.vote(self.storage, wait=False)
+        self.storage.tpc_finish(ballot.transaction)
+
+    # Votes
+
+    def test_each_operation(self):
+        tid = commit(self.storage, {number: record(number)
+                                    for number in range(1, 6)})
+        newer = commit(self.storage, {5: record('newer')}, {5: tid})
+        ballot = self.ballot()
+        ballot.add('store', oid(1), tid, record('stored'))
+        ballot.add('delete', oid(2), tid)
+        ballot.add('checkread', oid(3), tid)
+        ballot.add('restore', oid(4), tid, record('restored'), tid)
+        undone = self.storage.undoLog(0, 1)[0]['id']
+        ballot.add('undo', undone)
+        self.assertEqual(ballot.vote(self.storage), ([oid(5)], []))
+        self.assertEqual(ballot.oids, [oid(n) for n in (1, 2, 4, 5)])
+        self.storage.tpc_finish(ballot.transaction)
+        self.assertEqual(
+            [state_of(self.storage.load(oid(number))[0])['data']['value']
+             for number in (1, 3, 4, 5)], ['stored', 3, 'restored', 5])
+        self.assertGreater(self.storage.getTid(oid(5)), newer)
+        with self.assertRaises(KeyError):
+            self.storage.load(oid(2))
+
+    def test_metadata(self):
+        tid = p64(1 << 57)
+        ballot = self.ballot(tid=tid, status='p')
+        ballot.add('store', oid(1), z64, record())
+        self.assertEqual(self.vote_and_finish(ballot), tid)
+        transaction, = self.storage.iterator()
+        self.assertEqual(
+            (transaction.user, transaction.description, transaction.status),
+            (b'user', b'description', 'p'))
+
+    # Memory and file
+
+    def spilled(self, amount):
+        with mock.patch.object(module, 'IN_MEMORY', 2000):
+            ballot = self.ballot()
+            for number in range(1, amount + 1):
+                ballot.add('store', oid(number), z64, record(number))
+        return ballot
+
+    def test_a_large_one_goes_on_in_a_file(self):
+        self.assertIsNone(self.spilled(2)._log)
+        ballot = self.spilled(50)
+        self.assertEqual(ballot._operations, [])
+        file = ballot._log.file
+        for _ in range(2):  # votes
+            self.storage.tpc_abort(ballot.transaction)
+            ballot.vote(self.storage)
+            self.assertEqual(ballot.oids, [oid(n) for n in range(1, 51)])
+        tid = self.storage.tpc_finish(ballot.transaction)
+        for number in range(1, 51):
+            self.assertEqual(
+                self.storage.load(oid(number)), (record(number), tid))
+        ballot.close()
+        self.assertTrue(file.closed)
+
+    def test_many_operations_without_data(self):
+        """They need memory, too."""
+        ballot = self.ballot()
+        with mock.patch.object(module, 'IN_MEMORY', 20_000):
+            for number in range(1000):
+                ballot.add('checkread', oid(number), z64)
+        self.assertLess(len(ballot._operations), 100)
+
+    # Failing
+
+    def test_nothing_is_held_after_an_error(self):
+        tid = commit(self.storage, {1: record()})
+        for operation, error in [
+            (('store', oid(1), z64, record()), ConflictError),
+            (('checkread', oid(1), z64), ReadConflictError),
+            (('store', b'short', z64, b''), ValueError),
+        ]:
+            with self.subTest(operation=operation[0], error=error):
+                ballot = self.ballot()
+                ballot.add('store', oid(2), z64, record())
+                ballot.add(*operation)
+                with self.assertRaises(error):
+                    ballot.vote(self.storage)
+                self.assertIsNone(self.storage.tpc_transaction())
+        self.assertEqual(self.storage.lastTransaction(), tid)
+
+    def test_the_disk_is_full_when_it_is_voted(self):
+        disk = self.controlled_disk()
+
+        def full(data, position):
+            raise OSError(28, 'No space left on device')
+
+        ballot = self.ballot()
+        ballot.add('store', oid(1), z64, record())
+        disk.before_write = full
+        self.storage._reserve.is_real = False  # so the vote writes
+        with self.assertRaises(OSError):
+            ballot.vote(self.storage)
+        disk.before_write = lambda data, position: None
+        self.vote_and_finish(ballot)
+        self.storage.load(oid(1))
+
+    # Conflicts for the client
+
+    def test_conflicts_are_told_and_nothing_is_held(self):
+        first = commit(self.storage, {1: counter(0), 2: counter(0)})
+        second = commit(
+            self.storage, {1: counter(1), 2: counter(1)}, {1: first, 2: first})
+        self.storage.tryToResolveConflict = self.never_resolve
+        ballot = self.ballot(resolves_conflicts=True)
+        for number in 1, 2:
+            ballot.add('store', oid(number), first, counter(10))
+        ballot.add('store', oid(3), z64, record())
+        self.assertEqual(ballot.vote(self.storage), ([], [
+            dict(oid=oid(number), serials=(second, first), data=counter(10))
+            for number in (1, 2)]))
+        self.assertIsNone(self.storage.tpc_transaction())
+        # One is resolved, the other is not.
+        ballot.add('store', oid(1), second, counter(11))
+        _, conflicts = ballot.vote(self.storage)
+        self.assertEqual([each['oid'] for each in conflicts], [oid(2)])
+        ballot.add('store', oid(2), second, counter(12))
+        self.vote_and_finish(ballot)
+        self.assertEqual(
+            [self.storage.load(oid(number))[0] for number in (1, 2, 3)],
+            [counter(11), counter(12), record()])
+
+    def never_resolve(self, oid, committed, old, data, committed_data=b''):
+        raise ConflictError(oid=oid, serials=(committed, old), data=data)
+
+    # Blobs
+
+    def test_blobs_are_kept_over_votes(self):
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
+        for _ in range(3):
+            ballot.vote(self.storage)
+            self.storage.tpc_abort(ballot.transaction)
+        self.assertEqual(self.temporary_files(), ['sent'])
+        tid = self.vote_and_finish(ballot)
+        ballot.close()
+        self.assertEqual(self.temporary_files(), [])
+        with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'content')
+
+    def test_without_hard_links(self):
+        for number in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
+                       errno.ENOSYS, errno.EMLINK):
+            with self.subTest(errno.errorcode[number]), mock.patch(
+                    'os.link', self.raise_(number)):
+                serial = (self.storage.getTid(oid(1))
+                          if oid(1) in self.storage._index else z64)
+                ballot = self.ballot()
+                ballot.add_blob(
+                    oid(1), serial, record(), self.blob_file(b'content'))
+                ballot.vote(self.storage)
+                self.storage.tpc_abort(ballot.transaction)
+                self.assertEqual(self.temporary_files(), ['sent'])
+                tid = self.vote_and_finish(ballot)
+                ballot.close()
+                self.assertEqual(self.temporary_files(), [])
+                with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
+                    self.assertEqual(file.read(), b'content')
+
+    def test_a_copy_that_fails_leaves_nothing(self):
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
+        with mock.patch('os.link', self.raise_(errno.EPERM)), \
+                mock.patch('os.pwrite', self.raise_(errno.ENOSPC)):
+            with self.assertRaisesRegex(OSError, 'No space left'):
+                ballot.vote(self.storage)
+        self.assertEqual(self.temporary_files(), ['sent'])
+        self.vote_and_finish(ballot)
+
+    @staticmethod
+    def raise_(number):
+        return mock.Mock(side_effect=OSError(number, os.strerror(number)))
+
+    def test_a_blob_that_conflicts_is_kept_too(self):
+        tid = commit(self.storage, {1: record()})
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
+        with self.assertRaises(ConflictError):
+            ballot.vote(self.storage)
+        self.assertEqual(self.temporary_files(), ['sent'])
+        self.assertEqual(self.storage.getTid(oid(1)), tid)
+
+    def test_the_later_blob_of_an_object_counts(self):
+        ballot = self.ballot()
+        first = self.blob_file(b'first')
+        os.rename(first, first + '0')
+        ballot.add_blob(oid(1), z64, record(), first + '0')
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'second'))
+        self.assertEqual(self.temporary_files(), ['sent'])
+        tid = self.vote_and_finish(ballot)
+        with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'second')
+
+    def test_closed_twice(self):
+        """Refused, and aborted before the client heard of it."""
+        ballot = self.ballot()
+        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
+        ballot.close()
+        ballot.close()
+        self.assertEqual(self.temporary_files(), [])

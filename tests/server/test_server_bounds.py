@@ -1,0 +1,953 @@
+"""What a peer costs at most, and what the others notice of it."""
+
+import contextlib
+import errno
+import gc
+import logging
+import os
+import socket
+import struct
+import threading
+import time
+import unittest
+from unittest import mock
+
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import maxtid
+from ZODB.utils import z64
+
+from fsyncstorage.server import accounts
+from fsyncstorage.server import ballot
+from fsyncstorage.server import connection
+from fsyncstorage.server import door
+from fsyncstorage.server import frames
+from fsyncstorage.server import listening
+from fsyncstorage.server import liveness
+from fsyncstorage.server import quiet
+from fsyncstorage.server import session
+from fsyncstorage.timing.zeo import zeowire
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .channels import ChannelTestCase
+from .serving import ErrorReply
+from .serving import Peer
+from .serving import record
+
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
+
+LOG = 'fsyncstorage.server'
+
+linux = unittest.skipUnless(
+    hasattr(socket, 'TCP_USER_TIMEOUT'), 'the system has no such option')
+
+
+class BoundsTestCase(ChannelTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.tid = commit(self.storage, {1: b'one'})
+        self.serve()
+
+    def connect(self, handshake=True):
+        """A socket, which has shaken hands or not."""
+        one = socket.create_connection(self.server.acceptor.addr, PATIENCE)
+        self.addCleanup(one.close)
+        if handshake:
+            one.sendall(zeowire.frame(zeowire.HANDSHAKE))
+        return one
+
+    def client(self):
+        peer = Peer(self.server.acceptor.addr)
+        self.addCleanup(peer.close)
+        return peer
+
+    def until_closed(self, one):
+        try:
+            while one.recv(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+
+    def connections(self):
+        return self.in_loop(lambda: len(self.server.connections))
+
+    def service(self):
+        return self.server.services['1']
+
+    def until_nothing_moves(self, look):
+        """What `look` sees has been the same for a while."""
+        looks = []
+
+        def the_same():
+            looks.append(self.in_loop(look))
+            return len(looks) > 50 and looks[-50:] == 50 * looks[-1:]
+
+        until(the_same, 'nothing moves')
+
+
+class Unread(BoundsTestCase):
+    """Answers that the peer does not take."""
+
+    SIZE = 4 << 20
+
+    def setUp(self):
+        super().setUp()
+        self.looked_up = 0
+        self.patch(self.storage, 'loadBefore', self.load)
+        self.patch(self.storage, 'loadSerial', self.load)
+        self.nothing_is_cached()
+
+    def load(self, oid, tid):
+        self.looked_up += 1
+        data = bytes(self.SIZE)
+        return data if tid == self.tid else (data, self.tid, None)
+
+    def check(self):
+        self.until_nothing_moves(lambda: self.looked_up)
+        # What was under way when the first one filled all buffers.
+        self.assertLessEqual(self.looked_up, 12)
+
+    def test_on_a_channel(self):
+        peer = self.peer()
+        for _ in range(200):
+            peer.ask_to_load(1)
+        self.check()
+        for _ in range(200):  # a slow reader gets all of it
+            self.assertEqual(len(peer.next().data), self.SIZE)
+
+    def test_over_zeo(self):
+        peer = self.client()
+        asked = [peer.ask('loadSerial', oid(1), self.tid) for _ in range(200)]
+        self.check()
+        for one in asked:
+            self.assertEqual(len(peer.answer(one)), self.SIZE)
+
+    def test_loads_over_zeo(self):
+        peer = self.client()
+        asked = [peer.ask('loadBefore', oid(1), maxtid) for _ in range(200)]
+        self.check()
+        for one in asked:
+            self.assertEqual(len(peer.answer(one)[0]), self.SIZE)
+
+    def test_of_all_together(self):
+        """The ones that hold most have to go; the others are served."""
+        self.SIZE = 16 << 20  # more than the system takes
+        self.patch(accounts, 'MOST_OF_ALL', 3 * self.SIZE)
+        peers = [self.peer() for _ in range(10)]
+        honest = self.client()
+        with self.assertLogs(LOG, 'ERROR'):
+            for peer in peers:
+                peer.ask_to_load(1)
+            until(lambda: self.looked_up == 10, 'all are looked up')
+            self.until_nothing_moves(lambda: self.server.accounts.held)
+        self.assertLessEqual(self.server.accounts.held, 3 * self.SIZE)
+        self.assertGreaterEqual(self.connections(), 3)
+        honest.ping()
+        for peer in peers:
+            peer.close()
+        until(lambda: self.connections() == 1, 'they have gone')
+        self.assertEqual(self.server.accounts.held, 0)
+
+    def test_who_has_gone_is_owed_nothing(self):
+        peer = self.client()
+        for _ in range(200):
+            peer.ask('loadSerial', oid(1), self.tid)
+        until(lambda: self.looked_up, 'it begins')
+        peer.close()
+        until(lambda: self.connections() == 0, 'it has gone')
+        self.until_nothing_moves(lambda: self.service().readers.waiting)
+        self.assertEqual(self.service().readers.waiting, 0)
+        self.assertLess(self.looked_up, 100)
+
+
+class UnreadOverUvloop(Unread):
+
+    if uvloop is not None:
+        new_event_loop = staticmethod(uvloop.new_event_loop)
+
+
+class Accounting(BoundsTestCase):
+
+    class Peer:
+        left = False
+        holds = 0
+
+        def unsent(self):
+            return self.holds
+
+        def cut_off(self):
+            self.left = True
+
+    def accounts(self, *held):
+        everything = accounts.Accounts()
+        made = []
+        for size in held:
+            peer = self.Peer()
+            peer.holds = size
+            account = accounts.Account(everything, peer)
+            made.append((peer, account))
+            account.paused()
+        return everything, made
+
+    def test_one(self):
+        """It is cut off by what gathers behind, not by one large answer."""
+        self.patch(accounts, 'MOST_OF_ONE', 100)
+        _, [(peer, account)] = self.accounts(1000)
+        self.assertFalse(peer.left)
+        account.sent(1)
+        self.assertTrue(peer.left)
+
+    def test_one_that_reads_slowly(self):
+        self.patch(accounts, 'MOST_OF_ONE', 100)
+        _, [(peer, account)] = self.accounts(90)
+        for _ in range(10):
+            peer.holds = 50
+            account.sent(60)
+        self.assertFalse(peer.left)
+
+    def test_all(self):
+        self.patch(accounts, 'MOST_OF_ALL', 100)
+        everything, made = self.accounts(30, 40, 25, 20)
+        self.assertEqual(
+            [peer.left for peer, _ in made], [False, True, False, False])
+        self.assertEqual(everything.held, 75)
+
+    def test_one_that_is_alone(self):
+        self.patch(accounts, 'MOST_OF_ALL', 100)
+        everything, made = self.accounts(1000)
+        self.assertFalse(made[0][0].left)
+        made[0][1].close()
+        self.assertEqual(everything.held, 0)
+
+    def test_what_is_kept_back(self):
+        everything, [(_, account)] = self.accounts(10)
+        account.keep_back(b'abc')
+        self.assertEqual(everything.held, 13)
+        account.let_go(b'abc')
+        account.resumed()
+        self.assertEqual(everything.held, 0)
+        account.close()
+        account.let_go(b'abc')
+        self.assertEqual(everything.held, 0)
+
+
+class Newcomers(BoundsTestCase):
+
+    def test_who_does_not_register(self):
+        self.patch(listening, 'REGISTER_WITHIN', 0.01)
+        for handshake in False, True:
+            self.until_closed(self.connect(handshake))
+        self.assertEqual(self.connections(), 0)
+
+    def test_who_says_much_and_does_not_register(self):
+        one = self.connect()
+        wrong = zeowire.call(1, 'register', 'none', False)
+        with self.assertLogs(LOG, 'ERROR'):
+            try:
+                for _ in range(connection.MOST_BEFORE // len(wrong) + 1):
+                    one.sendall(wrong)
+            except ConnectionError:
+                pass
+            self.until_closed(one)
+
+    def test_who_tries_again_and_again(self):
+        one = self.connect()
+        wrong = zeowire.call(1, 'register', 'none', False)
+        self.patch(logging.getLogger(f'{LOG}.connection'), 'disabled', True)
+        one.sendall(wrong * 100)
+        answers = []
+        with contextlib.suppress(ConnectionError):
+            while data := one.recv(1 << 16):
+                answers.append(data)
+        self.assertLessEqual(b''.join(answers).count(b'.reply'),
+                             connection.MOST_TRIES)
+
+    def test_nothing_is_kept_of_one_that_is_sent_away(self):
+        one = self.connect()
+        until(lambda: self.connections() == 1, 'it is there')
+        it, = self.in_loop(lambda: list(self.server.connections))
+
+        def receive():
+            it.data_received(b'\xff' * connection.MOST_BEFORE)
+            return len(it._buffer)
+
+        with self.assertLogs(LOG, 'ERROR'):
+            self.assertEqual(self.in_loop(receive), 0)
+        self.until_closed(one)
+
+    def test_too_many(self):
+        """The oldest have to go; who has registered stays."""
+        self.patch(door, 'MOST_SPEAKING', 3)
+        client, channel = self.client(), self.peer()
+        idle = [self.connect() for _ in range(5)]
+        for one in idle[:2]:
+            self.until_closed(one)
+        self.assertEqual(self.connections(), 5)
+        other = self.client()
+        self.until_closed(idle[2])
+        client.ping()
+        other.ping()
+        self.assertEqual(channel.load(1).data, b'one')
+
+    def test_no_descriptors_are_left(self):
+        self.server.door._left = 2 * door.CLIENT + 1
+        clients = [self.client() for _ in range(2)]
+        with self.assertLogs(LOG, 'ERROR'):
+            with self.assertRaises(ConnectionError):
+                self.client()
+        clients[0].close()
+        until(lambda: self.connections() == 1, 'one has gone')
+        self.client().ping()
+        clients[1].ping()
+
+    def newcomers(self):
+        return self.in_loop(lambda: len(self.server.acceptor.newcomers))
+
+    def test_who_says_nothing_is_a_socket(self):
+        """Nothing is made for it; and it is told who is there."""
+        made = []
+        self.patch(self.server, 'new_connection', lambda *args: made.append(1))
+        idle = [self.connect(handshake=False) for _ in range(3)]
+        for one in idle:
+            self.assertEqual(one.recv(100), zeowire.frame(b'Z5'))
+        self.assertEqual(self.newcomers(), 3)
+        self.assertEqual(made, [])
+        for one in idle:
+            one.close()
+        until(lambda: not self.newcomers(), 'they have left')
+        self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
+
+    def test_who_does_not_speak_zeo(self):
+        one = self.connect(handshake=False)
+        with self.assertLogs(LOG, 'ERROR') as logged:
+            one.sendall(b'GET / HTTP/1.0')
+            self.until_closed(one)
+        self.assertIn("first byte is b'G', which is not ZEO",
+                      logged.output[0])
+        self.assertEqual(self.newcomers(), 0)
+
+    def test_the_system_says_that_there_is_a_byte_and_there_is_none(self):
+        one = self.connect(handshake=False)
+        one.recv(100)
+        newcomer, = self.in_loop(lambda: list(self.server.acceptor.newcomers))
+        self.in_loop(newcomer._speaks)
+        one.sendall(zeowire.frame(b'ruok'))
+        self.assertTrue(one.recv(100))
+
+    def test_many_who_wait_to_be_let_in(self):
+        """The last of them does not wait for as many turns of the loop."""
+        loop, address = self.server.acceptor.event_loop, self.server.addr
+        go_on = threading.Event()
+        loop.call_soon_threadsafe(go_on.wait)
+        waiting = [socket.create_connection(address) for _ in range(100)]
+        for one in waiting:
+            self.addCleanup(one.close)
+        turns = 0
+
+        def take_a_turn():
+            nonlocal turns
+            turns += 1
+            if len(self.server.acceptor.newcomers) < len(waiting):
+                loop.call_later(0, take_a_turn)
+
+        loop.call_soon_threadsafe(take_a_turn)
+        go_on.set()
+        until(lambda: self.newcomers() == len(waiting), 'all are let in')
+        self.assertLess(turns, 40)
+
+    def test_the_system_has_no_descriptors(self):
+        """It is tried again; and the loop does not spin meanwhile."""
+        listener = self.server.acceptor
+        listening_to, = listener.sockets
+        poor = mock.Mock(wraps=listening_to)
+        poor.fileno = listening_to.fileno
+        poor.accept.side_effect = OSError(errno.EMFILE, 'too many open files')
+        self.in_loop(lambda: listener.event_loop.remove_reader(listening_to))
+        listener.sockets = [poor]
+        with self.assertLogs(LOG, 'ERROR'):
+            self.in_loop(lambda: listener._listen())
+            one = self.connect(handshake=False)
+            until(lambda: poor.accept.called, 'it was tried')
+        poor.accept.side_effect = listening_to.accept
+        self.assertTrue(one.recv(100))
+        self.assertLess(poor.accept.call_count, 100)
+
+    def test_one_that_leaves_while_it_becomes_a_connection(self):
+        """In each turn of the loop that this takes; in the first, its task
+        has not even begun."""
+        for turns in range(5):
+            with self.subTest(turns=turns):
+                self.one_leaves(turns)
+
+    def one_leaves(self, turns):
+        speaks = listening.Newcomer._speaks
+
+        def speak_and_leave(newcomer):
+            speaks(newcomer)
+            leave_after(turns)
+
+        def leave_after(turns):
+            if turns:
+                self.server.acceptor.event_loop.call_soon(
+                    leave_after, turns - 1)
+            else:
+                self.server.door._send_away(self.server.door._speaking)
+
+        with mock.patch.object(
+                listening.Newcomer, '_speaks', speak_and_leave):
+            one = self.connect(handshake=False)
+            one.sendall(b'\0')
+            self.until_closed(one)
+        until(lambda: not self.newcomers() + self.connections(), 'it has left')
+        self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
+
+
+class NewcomersOverUvloop(Newcomers):
+
+    if uvloop is not None:
+        new_event_loop = staticmethod(uvloop.new_event_loop)
+
+
+class NewcomersOverTLS(BoundsTestCase):
+
+    tls = True
+
+    def test_who_does_not_shake_hands(self):
+        """Who does not even shake hands is one, too."""
+        self.patch(door, 'MOST_SPEAKING', 3)
+        channel = self.peer()
+        idle = [self.connect(handshake=False) for _ in range(5)]
+        for one in idle[:2]:
+            self.until_closed(one)
+        other = self.peer()
+        self.until_closed(idle[2])
+        for peer in channel, other:
+            self.assertEqual(peer.load(1).data, b'one')
+        for one in idle:
+            one.close()
+        until(lambda: self.in_loop(lambda: len(self.server.door._needs)) == 2,
+              'they have left')
+
+    def test_one_that_shakes_hands_speaks(self):
+        """It makes way only for others that do: each takes memory."""
+        self.patch(door, 'MOST_SILENT', 2)
+        self.patch(door, 'MOST_SPEAKING', 3)
+        shaking = []
+        for _ in range(5):
+            shaking.append(self.connect(handshake=False))
+            shaking[-1].sendall(b'\x16')
+            until(self.nobody_is_silent, 'it speaks')
+        for one in shaking[:2]:
+            self.until_closed(one)
+        silent = [self.connect(handshake=False) for _ in range(3)]
+        self.until_closed(silent[0])
+        shaking[2].setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            shaking[2].recv(1)
+
+    def nobody_is_silent(self):
+        silent = self.in_loop(lambda: len(self.server.door._silent))
+        return len(self.in_loop(lambda: self.server.door._needs)) and (
+            not silent)
+
+    def test_handshakes_leave_no_garbage(self):
+        """What is part of cycles takes memory until they are collected."""
+        gc.collect()
+        self.addCleanup(gc.enable)
+        gc.disable()
+        for end in self.the_peer_goes, self.it_has_to_leave:
+            with self.subTest(end.__name__):
+                one = self.connect(handshake=False)
+                one.sendall(b'\x16')
+                until(lambda: self.handshakes() == 1, 'it shakes hands')
+                end(one)
+                until(lambda: not self.in_loop(
+                    lambda: self.server.acceptor.newcomers), 'it has left')
+                for _ in range(10):  # its transport ends later
+                    self.in_loop(lambda: None)
+                self.assertEqual(self.handshakes(), 0)
+
+    def the_peer_goes(self, one):
+        one.close()
+
+    def it_has_to_leave(self, one):
+        self.in_loop(
+            lambda: self.server.door._send_away(self.server.door._speaking))
+
+    def handshakes(self):
+        return self.in_loop(lambda: sum(
+            type(each).__name__ == 'SSLProtocol'
+            for each in gc.get_objects()))
+
+    def test_the_handshake_takes_too_long(self):
+        self.patch(listening, 'REGISTER_WITHIN', 0.1)
+        for said in b'', b'\x16':
+            one = self.connect(handshake=False)
+            one.sendall(said)
+            self.until_closed(one)
+
+
+class NewcomersOverTLSAndUvloop(NewcomersOverTLS):
+
+    if uvloop is not None:
+        new_event_loop = staticmethod(uvloop.new_event_loop)
+
+
+class TheDoor(ChannelTestCase):
+
+    def setUp(self):
+        self.door = door.Door()
+        self.left = []
+
+    def newcomer(self, host):
+        one = self.connection()
+        self.door.come(one, host)
+        return one
+
+    def connection(self):
+        one = mock.Mock()
+        one.abort = lambda: self.left.append(one)
+        return one
+
+    def speaking(self, host):
+        one = self.newcomer(host)
+        self.door.speaks(one)
+        return one
+
+    def test_whose_newcomer_has_to_leave(self):
+        """That of an address that has many."""
+        for most, come in (
+                ('MOST_SILENT', self.newcomer),
+                ('MOST_SPEAKING', self.speaking)):
+            with self.subTest(most):
+                self.setUp()
+                self.patch(door, most, 4)
+                first = come('good')
+                many = [come('bad') for _ in range(10)]
+                self.assertEqual(self.left, many[:7])
+                self.assertNotIn(first, self.left)
+
+    def test_one_that_speaks_makes_no_way_for_silent_ones(self):
+        self.patch(door, 'MOST_SILENT', 2)
+        self.speaking('same')
+        silent = [self.newcomer('same') for _ in range(10)]
+        self.assertEqual(self.left, silent[:8])
+
+    def test_one_that_becomes_a_connection(self):
+        self.patch(door, 'MOST_SPEAKING', 2)
+        connection = self.connection()
+        self.door.becomes(self.speaking('one'), connection)
+        others = [self.speaking('one') for _ in range(2)]
+        self.assertEqual(self.left, [connection])
+        for one in others:
+            self.door.leave(one)
+        self.assertEqual(self.door._left, door.descriptors())
+
+    def test_one_that_becomes_a_connection_while_it_has_to_leave(self):
+        self.patch(door, 'MOST_SPEAKING', 1)
+        first, second = self.speaking('one'), self.speaking('other')
+        self.assertEqual(self.left, [first])
+        self.door.becomes(first, self.connection())
+        self.door.leave(second)
+        self.assertEqual(self.door._left, door.descriptors())
+
+    def test_descriptors(self):
+        """Silent ones make way, for others and for who registers."""
+        self.door._left = 10
+        stays = self.newcomer('good')
+        self.door.stay(stays, 5)
+        newcomers = [self.newcomer('bad') for _ in range(6)]
+        self.assertEqual(self.left, newcomers[:1])
+        self.door.stay(newcomers[-1], 5)
+        self.assertEqual(self.left, newcomers[:-1])
+        with self.assertRaises(door.Full):
+            self.door.stay(stays, 6)
+        for one in stays, *newcomers, *newcomers:
+            self.door.leave(one)
+        self.assertEqual(self.door._left, 10)
+
+    def test_descriptors_of_those_that_speak(self):
+        """When nobody is silent, one of them has to leave."""
+        self.door._left = 3
+        speaking = [self.speaking('bad') for _ in range(4)]
+        self.assertEqual(self.left, speaking[:1])
+
+    def test_nobody_can_leave(self):
+        self.door._left = 5
+        self.door.stay(self.newcomer('good'), 5)
+        with self.assertRaises(door.Full):
+            self.newcomer('good')
+
+
+class Frames(BoundsTestCase):
+
+    def long(self, number, size):
+        return zeowire.call(number, 'loadBefore', b'x' * size, maxtid)
+
+    def test_one_that_does_not_end(self):
+        client = self.client()
+        self.patch(frames, 'PER_FRAME', 0.01)
+        client.socket.sendall(struct.pack('>I', 60000) + b'x')
+        with self.assertLogs(LOG, 'ERROR'):
+            client.wait_for_end()
+
+    def test_who_is_slow_and_goes_on(self):
+        """There is patience as long as so much comes in each time."""
+        timers, ended = [], []
+        loop = mock.Mock()
+        loop.call_later = lambda seconds, call: (
+            timers.append(call) or mock.Mock())
+        patience = frames.Patience(loop, lambda: ended.append('ended'))
+        patience.came(100)
+        for _ in range(5):
+            patience.came(frames.PROGRESS)
+            timers.pop()()
+        self.assertEqual((len(timers), ended), (1, []))
+        patience.came(frames.PROGRESS - 1)
+        timers.pop()()
+        self.assertEqual((timers, ended), ([], ['ended']))
+
+    def test_room_for_long_ones(self):
+        """One that waits is not read; then it is."""
+        self.patch(frames, 'ROOM', 1 << 20)
+        self.in_loop(self.new_room)
+        one, other = self.client(), self.client()
+        first, second = self.long(5, 900 << 10), self.long(6, 800 << 10)
+        one.socket.sendall(first[:300 << 10])
+        until(lambda: self.in_loop(lambda: self.server.room._taken), 'room')
+        sending = Thread(other.socket.sendall, second)
+        until(lambda: self.in_loop(lambda: self.server.room._waiting),
+              'the other one waits')
+        self.until_nothing_moves(lambda: self.server.traffic.received)
+        self.assertLess(self.server.traffic.received, 900 << 10)
+        one.socket.sendall(first[300 << 10:])
+        sending.result()
+        for peer, number in (one, 5), (other, 6):
+            with self.assertRaises(ErrorReply):
+                peer.answer(number)
+        self.assertEqual(self.server.room._left, frames.ROOM)
+
+    def test_who_has_room_for_long(self):
+        """and does not need it, gives way to the one that waits."""
+        self.patch(frames, 'ROOM', 1 << 20)
+        self.patch(frames, 'TURN', 0.01)
+        self.in_loop(self.new_room)
+        one, other = self.client(), self.client()
+        one.socket.sendall(self.long(5, 900 << 10)[:300 << 10])
+        until(lambda: self.in_loop(lambda: self.server.room._taken), 'room')
+        with self.assertLogs(LOG, 'ERROR'):
+            other.socket.sendall(self.long(6, 800 << 10))
+            one.wait_for_end()
+        with self.assertRaises(ErrorReply):
+            other.answer(6)
+
+    def new_room(self):
+        self.server.room = frames.Room(self.server.acceptor.event_loop)
+
+
+class FramesOverUvloop(Frames):
+
+    if uvloop is not None:
+        new_event_loop = staticmethod(uvloop.new_event_loop)
+
+
+class Floods(BoundsTestCase):
+
+    def test_the_log(self):
+        """So many lines, and how many were left out."""
+        client = self.client()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            for _ in range(1000):
+                with self.assertRaises(ErrorReply):
+                    client.call('vote', 1)
+        self.assertEqual(len(logs.output), quiet.BURST)
+        clock = mock.patch.object(
+            quiet.time, 'monotonic', lambda: float('1e9'))
+        with clock, self.assertLogs(LOG, 'ERROR') as logs:
+            with self.assertRaises(ErrorReply):
+                client.call('vote', 1)
+        self.assertIn(f'({1000 - quiet.BURST} such lines were left out)',
+                      logs.output[0])
+
+    def test_a_line_is_one(self):
+        client = self.client()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            client.post('set_client_label', 'me\n12:00 CRITICAL all is lost')
+            client.post('no such call')
+            client.wait_for_end()
+        self.assertIn(r'me\n12:00 CRITICAL', logs.output[0])
+        self.assertNotIn('\n', logs.output[0])
+
+    def test_blobs_past_their_end(self):
+        tid = self.store_blob(2, b'short')
+        peer = self.peer()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            for _ in range(1000):
+                peer.ask_for_blob(2, tid, 100)
+                peer.next()
+        self.assertEqual(len(logs.output), quiet.BURST)
+
+    def test_files_of_blobs(self):
+        tid = self.store_blob(2, b'x' * (1 << 22))
+        client = self.client()
+        client.socket.sendall(b''.join(
+            zeowire.call(number, 'sendBlob', oid(2), tid)
+            for number in range(2, 52)))
+        self.until_nothing_moves(lambda: self.server.traffic.sent)
+        self.assertLessEqual(len(self.open_blobs()), door.MOST_STREAMS)
+        client.close()
+        until(lambda: self.open_blobs() == [], 'they are closed')
+
+    def test_a_turn_each(self):
+        """Who asks for little does not wait for who asks for much."""
+        self.nothing_is_cached()
+        held, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+        order = []
+
+        def load(number, tid):
+            held.release()
+            assert goes_on.acquire(timeout=PATIENCE)
+            order.append(number)
+            return b'', self.tid, None
+
+        self.patch(self.storage, 'loadBefore', load)
+        greedy, modest = self.peer(), self.peer()
+        for _ in range(200):
+            greedy.ask_to_load(1)
+        for _ in range(4):
+            self.assertTrue(held.acquire(timeout=PATIENCE))
+        modest.ask_to_load(2)
+        until(lambda: self.figures.requests == 201, 'all have come')
+        goes_on.release(1000)
+        modest.next()
+        self.assertLessEqual(order.index(oid(2)), 16)
+        greedy.close()
+
+    def test_calls_that_take_long(self):
+        """A turn ends in time, not only after so many calls."""
+        loop, order = self.server.acceptor.event_loop, []
+
+        def ping(session):
+            if not order:
+                loop.call_soon(order.append, 'others')
+            order.append('ping')
+            time.sleep(0.01)
+
+        client = self.client()
+        self.patch(session.Session, 'ping', ping)
+        client.socket.sendall(b''.join(
+            zeowire.call(number, 'ping') for number in range(2, 32)))
+        until(lambda: len(order) == 31, 'all are answered')
+        self.assertEqual(order.index('others'), 1)
+
+    def test_slow_calls(self):
+        """One at a time of each client, so that there are threads left."""
+        held, goes_on = threading.Semaphore(0), threading.Event()
+        self.addCleanup(goes_on.set)
+
+        def undo_log(first, last):
+            held.release()
+            goes_on.wait(PATIENCE)
+            return [last]
+
+        self.patch(self.storage, 'undoLog', undo_log)
+        greedy, modest = self.client(), self.client()
+        asked = [greedy.ask('undoLog', 0, -(1 << 60)) for _ in range(20)]
+        self.assertTrue(held.acquire(timeout=PATIENCE))
+        self.assertEqual(len(modest.call('history', oid(1), 1 << 60)), 1)
+        goes_on.set()
+        self.assertEqual(greedy.answer(asked[-1]), [-session.MOST_LISTED])
+
+    def test_many_calls_at_once(self):
+        """After some frames it is the turn of others."""
+        client, other = self.client(), self.client()
+        taken = []
+        self.patch(connection, 'TURN', 10)
+        one = self.in_loop(
+            lambda: next(iter(self.server.connections)))
+        take_frames = one._take_frames
+
+        def note():
+            number, more = take_frames()
+            taken.append(number)
+            return number, more
+
+        one._take_frames = note
+        for peer in client, other:
+            asked = [peer.ask('ping') for _ in range(100)]
+            for number in asked:
+                peer.answer(number)
+        self.assertEqual(sum(taken), 100)
+        self.assertLessEqual(max(taken), 10)
+
+    def test_packs(self):
+        begun, goes_on = threading.Event(), threading.Event()
+        self.addCleanup(goes_on.set)
+
+        def pack(*args):
+            begun.set()
+            goes_on.wait(PATIENCE)
+
+        self.patch(self.storage, 'pack', pack)
+        client = self.client()
+        asked = client.ask('pack', 2e9, True)
+        self.assertTrue(begun.wait(PATIENCE))
+        threads = threading.active_count()
+        with self.assertLogs(LOG, 'ERROR'):
+            for wait in True, False:
+                with self.assertRaisesRegex(ErrorReply, 'Already packing'):
+                    client.call('pack', 2e9, wait)
+        self.assertEqual(threading.active_count(), threads)
+        goes_on.set()
+        client.answer(asked)
+        client.call('pack', 2e9, True)
+
+    def test_iterators(self):
+        """The one that was not used for longest is ended for another one."""
+        self.patch(session, 'MOST_ITERATORS', 3)
+        client = self.client()
+        first, second, third = (
+            client.call('iterator_start', None, None) for _ in range(3))
+        client.call('iterator_next', first)
+        client.call('iterator_start', None, None)
+        with self.assertRaisesRegex(ErrorReply, 'KeyError'):
+            client.call('iterator_next', second)
+        tid = client.call('iterator_next', third)[0]
+        client.call('iterator_record_start', third, tid)
+        self.assertEqual(len(self.only_session()._iterators), 3)
+
+    def test_nothing_is_kept_of_an_iterator_that_has_ended(self):
+        client = self.client()
+        for _ in range(5):
+            number = client.call('iterator_start', None, None)
+            client.ask('iterator_next', number)
+            client.post('iterator_gc', [number])
+        number = client.call('iterator_start', None, None)
+        one = self.only_session()
+        self.assertEqual(list(one._iterators), [number])
+        self.assertEqual(one._txn_iterators_last, {})
+
+    def only_session(self):
+        one, = self.in_loop(lambda: list(self.server.connections))
+        return one.session
+
+    def test_missed_invalidations(self):
+        """Who has missed very many drops its cache."""
+        service = self.service()
+        self.patch(type(service), 'young_enough', lambda self, tid: True)
+        with mock.patch('fsyncstorage.server.service.MOST_INVALIDATIONS', 5):
+            client = self.client()
+            tid = client.commit({7: record()})
+            client.commit({number: record() for number in range(10, 14)})
+            self.assertEqual(len(client.call('getInvalidations', tid)[1]), 4)
+            client.commit({number: record() for number in range(20, 24)})
+            self.assertIsNone(client.call('getInvalidations', tid))
+            self.assertIsNone(
+                service.look_up_invalidations(tid, service.last_tid))
+
+
+class Writers(BoundsTestCase):
+
+    @staticmethod
+    def tid_in(seconds):
+        return TimeStamp(*time.gmtime(time.time() + seconds)[:6]).raw()
+
+    def test_a_tid_of_the_far_future(self):
+        client = self.client()
+        for number, tid in enumerate(
+                (b'\xff' * 8, self.tid_in(ballot.MOST_AHEAD + 60)), 2):
+            client.post('tpc_begin', 7, b'', b'', {}, tid, ' ')
+            client.store(number, record())
+            with self.assertRaisesRegex(ErrorReply, 'StorageTransactionError'):
+                client.call('vote', 7)
+            client.commit({number: record()})
+
+    def test_a_clock_that_is_a_bit_ahead(self):
+        """A source's, from which transactions are copied."""
+        client = self.client()
+        tid = self.tid_in(ballot.MOST_AHEAD - 60)
+        client.post('tpc_begin', 7, b'', b'', {}, tid, ' ')
+        client.store(2, record())
+        client.call('vote', 7)
+        self.assertEqual(client.call('tpc_finish', 7), tid)
+        self.assertGreater(client.commit({3: record()}), tid)
+
+    def test_a_blob_that_was_not_begun(self):
+        client = self.client()
+        client.begin()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            client.post('storeBlobChunk', b'x')
+            client.wait_for_end()
+        self.assertIn('no blob has been started', logs.output[-1])
+        client = self.client()
+        client.begin()
+        with self.assertLogs(LOG, 'ERROR'), self.assertRaises(ErrorReply):
+            client.call('storeBlobEnd', oid(2), z64, record(), client.id)
+
+    def test_open_transactions(self):
+        """All that they keep in memory together."""
+        self.patch(ballot, 'IN_MEMORY_OF_ALL', 100000)
+        before = ballot.kept.bytes
+        clients = [self.client() for _ in range(5)]
+        for client in clients:
+            client.begin()
+            client.store(5, b'x' * 90000)
+            client.ping()
+            self.assertLess(ballot.kept.bytes, before + 100000)
+        for client in clients[1:]:
+            client.abort()
+        clients[0].call('vote', 7)
+        clients[0].finish()
+        self.assertEqual(ballot.kept.bytes, before)
+
+    def test_the_record_of_a_blob(self):
+        client = self.client()
+        client.begin()
+        client.begin_blob(b'a blob')
+        with self.assertLogs(LOG, 'ERROR'):
+            client.post('storeBlobEnd', oid(2), z64,
+                        b'x' * (ballot.MOST_OF_A_BLOB + 1), 7)
+            client.wait_for_end()
+        until(lambda: os.listdir(self.storage.temporaryDirectory()) == [],
+              'it is removed')
+
+
+class Vanished(BoundsTestCase):
+
+    def check(self, one):
+        options = self.in_loop(lambda: [
+            one.transport.get_extra_info('socket').getsockopt(*option)
+            for option in (
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+                (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))])
+        alive, idle, interval, probes, timeout = options
+        self.assertTrue(alive)
+        self.assertLessEqual(idle + interval * probes, liveness.SECONDS)
+        self.assertEqual(timeout, liveness.SECONDS * 1000)
+
+    @linux
+    def test_clients(self):
+        self.client()
+        one, = self.in_loop(list, self.server.connections)
+        self.check(one)
+
+    @linux
+    def test_channels(self):
+        self.peer()
+        self.check(self.only_channel())
+
+
+class VanishedOverUvloop(Vanished):
+
+    if uvloop is not None:
+        new_event_loop = staticmethod(uvloop.new_event_loop)

@@ -1,0 +1,188 @@
+"""Conflicts with a transaction that is appended, and not published (I6).
+
+It is on its way to the disk: a client that retried now would meet it again.
+So such a vote is put aside, and repeated when that transaction is published.
+"""
+
+import base64
+
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .serving import ErrorReply
+from .serving import Served
+from .serving import counter
+from .serving import record
+from .serving import state_of
+
+
+class PutAside(Served):
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+        self.storage = self.open()
+        self.server = self.serve(self.storage)
+        self.committer = self.server.services['1'].committer
+        self.first, self.second, self.third = (
+            self.connect(self.server) for _ in range(3))
+        self.serial = self.first.commit(
+            {1: counter(0), 2: record('old'), 3: record()})
+        for peer in self.second, self.third:
+            peer.wait_for_invalidations(1)
+
+    def append(self, records):
+        """Have the first client's commit wait for the disk."""
+        self.first.vote(records, self.serial)
+        self.disk.hold_syncs()
+        self.finish = self.first.ask_finish()
+        self.disk.wait_for_sync()
+
+    def test_what_another_thread_of_the_process_commits(self):
+        self.disk.hold_syncs()
+        direct = Thread(
+            commit, self.storage, {2: record('direct')}, {2: self.serial})
+        self.disk.wait_for_sync()
+        vote = self.second.ask_vote({2: record('second')}, self.serial)
+        until(lambda: self.committer.waiting == 1, 'put aside')
+        self.disk.release_syncs()
+        direct.result()
+        with self.assertRaises(ErrorReply):
+            self.second.answer(vote)
+
+    def publish(self):
+        self.disk.release_syncs()
+        return self.first.answer(self.finish)
+
+    def check_put_aside(self):
+        """Return when the second client's vote was tried, to no result.
+
+        Votes are taken in order; so it was when the third client's is through.
+        """
+        self.second.ping()
+        self.third.vote({4: record('third')})
+        self.assertEqual(self.committer.waiting, 1)
+        self.second.ping()
+        self.assertEqual(self.second.replies, {})
+        self.thirds_finish = self.third.ask_finish()
+
+    def check_conflict(self, vote, name='ConflictError'):
+        """Who is refused was told before what it conflicts with."""
+        self.check_put_aside()
+        told = len(self.second.invalidations)
+        tid = self.publish()
+        with self.assertRaises(ErrorReply) as caught:
+            self.second.answer(vote)
+        self.assertEqual(caught.exception.name, name)
+        self.assertIn(tid, [each for each, _ in
+                            self.second.invalidations[told:]])
+        self.assertGreater(self.third.answer(self.thirds_finish), tid)
+        # The retry is no conflict.
+        self.second.commit({2: record('again')}, self.second.load(2)[1])
+
+    def test_a_store(self):
+        self.append({2: record('new')})
+        self.check_conflict(
+            self.second.ask_vote({2: record('mine')}, self.serial))
+
+    def test_a_check_of_a_serial(self):
+        self.append({2: record('new')})
+        self.second.begin()
+        self.second.post('checkCurrentSerialInTransaction',
+                         oid(2), self.serial, self.second.id)
+        self.check_conflict(self.second.ask('vote', self.second.id),
+                            'ReadConflictError')
+
+    def test_an_undo(self):
+        self.serial = undone = self.first.commit(
+            {2: record('to undo')}, self.serial)
+        self.append({2: record('new')})
+        self.second.begin()
+        self.second.post('undoa', base64.encodebytes(undone).rstrip(),
+                         self.second.id)
+        self.check_conflict(
+            self.second.ask('vote', self.second.id), 'MultipleUndoErrors')
+
+    def test_a_deletion(self):
+        self.append({2: record('new')})
+        self.second.begin()
+        self.second.post(
+            'deleteObject', oid(2), self.serial, self.second.id)
+        self.check_conflict(self.second.ask('vote', self.second.id))
+
+    def test_what_can_be_resolved_need_not_wait(self):
+        """It is resolved with the appended data."""
+        self.append({1: counter(5)})
+        self.assertEqual(
+            self.second.vote({1: counter(20)}, self.serial), [oid(1)])
+        finish = self.second.ask_finish()
+        tid = self.publish()
+        self.assertGreater(self.second.answer(finish), tid)
+        self.assertEqual(state_of(self.second.load(1)[0]), 25)
+
+    def test_others_go_on(self):
+        """Votes behind the one that is put aside, and their commits."""
+        self.append({2: record('new')})
+        vote = self.second.ask_vote({2: record('mine')}, self.serial)
+        self.check_put_aside()
+        fourth = self.connect(self.server)
+        fourth.vote({5: record('fourth')})
+        finish = fourth.ask_finish()
+        self.publish()
+        self.third.answer(self.thirds_finish)
+        fourth.answer(finish)
+        with self.assertRaises(ErrorReply):
+            self.second.answer(vote)
+
+    def test_it_is_the_next_one(self):
+        """Before those that came later, however long they waited."""
+        self.append({2: record('new')})
+        vote = self.second.ask_vote({2: record('mine')}, self.serial)
+        self.check_put_aside()
+        holder, later = (self.connect(self.server) for _ in range(2))
+        holder.vote({5: record()})
+        waiting = later.ask_vote({6: record()})
+        later.ping()
+        self.publish()
+        self.third.answer(self.thirds_finish)
+        holder.finish()
+        with self.assertRaises(ErrorReply):
+            self.second.answer(vote)
+        later.answer(waiting)
+
+    def test_who_is_put_aside_vanishes(self):
+        self.append({2: record('new')})
+        self.second.ask_vote({2: record('mine')}, self.serial)
+        self.check_put_aside()
+        self.second.close()
+        self.publish()
+        self.third.answer(self.thirds_finish)
+        self.third.commit({6: record()})
+        self.assertEqual(self.committer.waiting, 0)
+        self.assertIsNone(self.storage.tpc_transaction())
+
+    def test_who_is_put_aside_gives_up(self):
+        self.append({2: record('new')})
+        self.second.ask_vote({2: record('mine')}, self.serial)
+        self.check_put_aside()
+        self.second.abort()
+        self.second.vote({7: record()})
+        self.assertEqual(self.committer.waiting, 0)
+        finish = self.second.ask_finish()
+        self.publish()
+        self.second.answer(finish)
+
+    def test_the_sync_fails(self):
+        """Nobody waits for ever for what is never published."""
+        self.append({2: record('new')})
+        vote = self.second.ask_vote({2: record('mine')}, self.serial)
+        self.check_put_aside()
+        self.disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.publish()
+            self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+            with self.assertRaises(ErrorReply) as caught:
+                self.second.answer(vote)
+        self.assertEqual(caught.exception.name, 'WritingStopped')

@@ -1,0 +1,112 @@
+"""A crowd at the server: 200 clients, 50 of them busy, for two minutes.
+
+No error, flat memory, and a tidy end.  At level 2; the default run has the
+same for two seconds.
+"""
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from fsyncstorage.timing.zeo import light
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import until
+
+CONFIG = """
+%import fsyncstorage
+<zeo>
+  address {socket}
+</zeo>
+<fsyncstorage 1>
+  path {path}
+</fsyncstorage>
+"""
+
+CLIENTS, BUSY = 200, 50
+GROWTH = 1.3  # of the memory, from the first quarter of the time to the end
+
+
+class Crowd(TestCase):
+
+    seconds = 2
+
+    def setUp(self):
+        super().setUp()
+        self.socket = self.path('zeo.sock')
+        with open(self.path('zeo.conf'), 'w') as config:
+            config.write(CONFIG.format(socket=self.socket, path=self.path()))
+        self.log = open(self.path('log'), 'w+')
+        self.addCleanup(self.log.close)
+        self.server = subprocess.Popen(
+            [sys.executable, '-m', 'fsyncstorage.server.runzeo',
+             '-C', self.path('zeo.conf')],
+            stderr=self.log, cwd=self.directory,
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+        self.addCleanup(self.server.wait)
+        self.addCleanup(self.server.kill)
+        until(self.listens, 'the server listens')
+
+    def listens(self):
+        self.assertIsNone(self.server.poll())
+        with socket.socket(socket.AF_UNIX) as probe:
+            return not probe.connect_ex(self.socket)
+
+    def memory(self):
+        with open(f'/proc/{self.server.pid}/statm') as statm:
+            return int(statm.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+    def drive(self, clients, seconds):
+        """The busy ones commit, all listen."""
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            for client in clients:
+                selector.register(client.socket, selectors.EVENT_READ, client)
+            committing = set(clients[:BUSY])
+            for client in committing:
+                client.commit()
+            while committing:
+                for key, _ in selector.select():
+                    if key.data.receive():
+                        if time.monotonic() < end:
+                            key.data.commit()
+                        else:
+                            committing.discard(key.data)
+
+    def test_crowd(self):
+        clients = []
+        for _ in range(CLIENTS):
+            clients.append(light.Client(self.socket))
+            self.addCleanup(clients[-1].close)
+        self.drive(clients, self.seconds / 4)
+        early = self.memory()
+        self.drive(clients, self.seconds * 3 / 4)
+        late = self.memory()
+        commits = sum(len(client.durations) for client in clients)
+        for client in clients:
+            client.call('ping')
+            self.assertEqual(client.tids_not_rising, 0)
+            self.assertEqual(
+                client.invalidations, commits - len(client.durations))
+        self.assertLess(late, early * GROWTH)
+        self.server.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        self.assertEqual(self.server.wait(PATIENCE), 0)
+        print(f'  {commits} commits;'
+              f' memory {early >> 20} then {late >> 20} MB;'
+              f' ended within {time.monotonic() - begun:.2f} s')
+        self.log.seek(0)
+        said = self.log.read()
+        for word in 'ERROR', 'CRITICAL', 'Traceback':
+            self.assertNotIn(word, said)
+
+
+class LongCrowd(Crowd):
+
+    level = 2
+    seconds = 120

@@ -1,0 +1,223 @@
+"""Wrappers, and ends of all kinds: signals, packs under way, wrong files."""
+
+import contextlib
+import functools
+import gc
+import socket
+import ssl
+import unittest
+from unittest import mock
+
+import ZEO.tests.testssl
+from ZODB.DemoStorage import DemoStorage
+from ZODB.tests.hexstorage import HexStorage
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.server import accounts
+from fsyncstorage.server.runzeo import Runner
+from fsyncstorage.server.server import Server
+from fsyncstorage.server.service import Service
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .serving import ErrorReply
+from .serving import Served
+from .serving import open_files
+
+
+class Signals(Served):
+
+    def test_the_log_is_reopened_at_once(self):
+        """A signal comes in the thread of the loop, which may be asleep."""
+        runner = Runner.__new__(Runner)
+        runner.server = mock.Mock()
+        runner.handle_sigusr2()
+        loop = runner.server.acceptor.event_loop
+        loop.call_soon_threadsafe.assert_called_once()
+
+
+class Begins(Served):
+
+    def test_an_address_in_use_leaves_nothing(self):
+        first = self.serve()
+        storage = self.open(self.path('other'))
+        before = open_files()
+        for address in first.addr, self.path('no directory/socket'):
+            with self.assertRaises(OSError):
+                Server(address, {'1': storage})
+            gc.collect()
+            self.assertEqual(open_files(), before)
+
+    @unittest.skipUnless(socket.has_ipv6, 'needs IPv6')
+    def test_an_address_as_sockets_tell_it(self):
+        """Those of IPv6 have two parts more."""
+        server = self.serve(address=('::1', 0, 0, 0))
+        self.assertEqual(len(server.addr), 4)
+        with socket.create_connection(server.addr[:2], PATIENCE) as peer:
+            self.assertTrue(peer.recv(100))
+
+
+class OwnVote(FsyncStorage):
+
+    def tpc_vote(self, transaction):
+        return super().tpc_vote(transaction)
+
+
+class Wrappers(Served):
+
+    def test_one_that_votes_in_its_own_way(self):
+        self.check_one_that_may_wait(OwnVote(self.path()))
+
+    def test_one_whose_vote_looks_like_ours(self):
+        """A decorator copies what is noted on the function, too."""
+        class Decorated(FsyncStorage):
+
+            @functools.wraps(FsyncStorage.tpc_vote)
+            def tpc_vote(self, transaction):
+                return super().tpc_vote(transaction)
+
+        self.check_one_that_may_wait(Decorated(self.path()))
+
+    def check_one_that_may_wait(self, storage):
+        server = self.serve(storage)
+        peer = self.connect(server)
+        tid = peer.commit({1: b'data'})
+        self.assertEqual(peer.load(1), (b'data', tid))
+        self.assertFalse(server.services['1'].commits_in_loop)
+
+    def test_a_wrapper_shows_its_own_records(self):
+        """What the wrapped storage has in its cache are others."""
+        server = self.serve(HexStorage(self.open()))
+        peer = self.connect(server)
+        tid = peer.commit({1: b'data'})
+        self.assertEqual(peer.load(1), (b'data', tid))
+
+    def test_commits_through_a_wrapper_share_syncs(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        server = self.serve(HexStorage(storage))
+        one, other = self.connect(server), self.connect(server)
+        disk.hold_syncs()
+        one.vote({1: b'one'})
+        first = one.ask_finish()
+        disk.wait_for_sync()
+        other.vote({2: b'other'})   # the lock is free
+        second = other.ask_finish()
+        disk.release_syncs()
+        self.assertLess(one.answer(first), other.answer(second))
+
+    def test_a_storage_that_checks_what_is_published(self):
+        """It must not be told to finish later."""
+        disk = self.controlled_disk()
+        server = self.serve(DemoStorage(changes=self.open()))
+        one, other = self.connect(server), self.connect(server)
+        old = one.commit({1: b'old'})
+        disk.hold_syncs()
+        one.vote({1: b'new'}, old)
+        finish = one.ask_finish()
+        disk.wait_for_sync()
+        other.begin()
+        other.post('checkCurrentSerialInTransaction', oid(1), old, other.id)
+        other.store(2, b'depends on it')
+        vote = other.ask('vote', other.id)
+        disk.release_syncs()
+        one.answer(finish)
+        with self.assertRaisesRegex(ErrorReply, 'ReadConflictError'):
+            other.answer(vote)
+
+
+class Ends(Served):
+
+    def test_a_shared_blob_that_is_not_there(self):
+        server = self.serve(self.open(blob_dir=self.path('blobs')))
+        peer = self.connect(server)
+        peer.begin()
+        peer.post('storeBlobShared', oid(1), b'\0' * 8, b'data',
+                  'nowhere.tmp', peer.id)
+        with self.assertLogs('fsyncstorage.server'):
+            with self.assertRaisesRegex(ErrorReply, 'FileNotFoundError'):
+                peer.answer(peer.ask('vote', peer.id))
+        self.connect(server).commit({2: b'the lock is free'})
+
+    def test_a_signal_comes_between_two_callbacks(self):
+        """Everybody was told of a commit, or nobody."""
+        runner = Runner(mock.Mock())
+        told = []
+
+        def announce(service, batch):
+            runner.handle_sigterm()  # an exception here would tell half
+            told.append([news.tid for news in batch])
+            return tell(service, batch)
+
+        tell = Service._tell
+        with mock.patch.object(Service, '_tell', announce):
+            runner.server = server = self.serve()
+            peer = self.connect(server)
+            tid = peer.commit({1: b'data'})
+            self.assertEqual(told, [[tid]])
+
+    def test_exit_codes(self):
+        runner = Runner(mock.Mock())
+        for handler, code in (
+            (runner.handle_sigterm, 0), (runner.handle_sigint, 0),
+            (runner.handle_sighup, 1),
+        ):
+            with self.assertRaises(SystemExit) as end:
+                handler()  # while it opens the storages
+            self.assertEqual(end.exception.code, code)
+
+    def test_it_ends_while_a_pack_waits_for_it(self):
+        """A pack that drains waits for a commit to be published."""
+        disk = self.controlled_disk()
+        storage = self.open()
+        server = self.serve(storage)
+        peer, voter = self.connect(server), self.connect(server)
+        disk.hold_syncs()
+        peer.vote({1: b'data'})
+        peer.ask_finish()
+        disk.wait_for_sync()
+        packing = Thread(self.hold_still, storage)
+        until(storage._commit_lock.locked, 'the pack has the commit lock')
+        voter.ask_vote({2: b'waits for the lock'})
+        server.acceptor.event_loop.call_soon_threadsafe(
+            server.acceptor.event_loop.stop)
+        until(lambda: not server.acceptor.event_loop.is_running(), 'it ends')
+        closing = Thread(server.close)
+        disk.release_syncs()
+        packing.result()
+        closing.result()
+
+    @staticmethod
+    def hold_still(storage):
+        storage.hold_still()
+        storage._commit_lock.release()
+
+    def test_what_is_no_tls_leaves_nothing(self):
+        server = self.serve(ssl=self.tls())
+        for _ in range(5):
+            with socket.create_connection(server.addr) as peer:
+                peer.settimeout(PATIENCE)
+                peer.sendall(b'GET / HTTP/1.0\r\n\r\n')
+                with contextlib.suppress(ConnectionError):
+                    while peer.recv(100):
+                        pass
+        self.assertEqual(server.connections, set())
+
+    @staticmethod
+    def tls():
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(
+            ZEO.tests.testssl.server_cert, ZEO.tests.testssl.server_key)
+        return context
+
+    def test_a_large_object_is_loaded_by_a_slow_reader(self):
+        """What gathers is limited, not what is asked for."""
+        with mock.patch.object(accounts, 'MOST_OF_ONE', 1 << 20):
+            peer = self.connect(self.serve())
+            data = b'x' * (8 << 20)
+            tid = peer.commit({1: data})
+            self.assertEqual(peer.load(1), (data, tid))
+
+

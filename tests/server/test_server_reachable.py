@@ -1,0 +1,74 @@
+"""A server that other machines can reach without a certificate says so."""
+
+import contextlib
+import ssl
+import unittest
+from unittest import mock
+
+from fsyncstorage.server import reachable
+from fsyncstorage.server.runzeo import Options
+from fsyncstorage.server.runzeo import Runner
+
+from .serving import Served
+
+LOGGER = 'fsyncstorage.server.runzeo'
+
+
+def context(verify_mode):
+    return mock.Mock(ssl.SSLContext, verify_mode=verify_mode)
+
+
+class Addresses(unittest.TestCase):
+
+    def exposed(self, *hosts, context=None):
+        return [host for host, _ in reachable.open_to_others(
+            [(host, 8100) for host in hosts], context)]
+
+    def test_loopback_is_not_open(self):
+        self.assertEqual(self.exposed(
+            '127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'), [])
+
+    def test_any_other_address_is(self):
+        hosts = ['0.0.0.0', '::', '10.1.2.3', '::ffff:10.1.2.3', 'fe80::1%lo']
+        self.assertEqual(self.exposed(*hosts), hosts)
+
+    def test_a_unix_socket_is_not(self):
+        self.assertEqual(reachable.open_to_others(['/run/zeo'], None), [])
+
+    def test_client_certificates_close_it(self):
+        self.assertEqual(self.exposed(
+            '0.0.0.0', context=context(ssl.CERT_REQUIRED)), [])
+
+    def test_encryption_alone_does_not(self):
+        for mode in ssl.CERT_NONE, ssl.CERT_OPTIONAL:
+            self.assertEqual(
+                self.exposed('0.0.0.0', context=context(mode)), ['0.0.0.0'])
+
+
+class AtStart(Served):
+
+    def start(self):
+        options = Options()
+        options.realize(
+            ['-f', self.path(), '-a', '127.0.0.1:0', '--pid-file',
+             self.path('pid')])
+        runner = Runner(options)
+        runner.open_storages()
+        runner.create_server()
+        self.addCleanup(runner.server.close)
+        return runner
+
+    def test_loopback_is_served_without_a_word(self):
+        with self.assertNoLogs(LOGGER, 'WARNING'):
+            self.start()
+
+    def test_others_are_warned_of(self):
+        # A loopback socket, taken for one that is not.
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(
+                reachable, '_is_loopback', lambda host: False))
+            logged = stack.enter_context(self.assertLogs(LOGGER, 'WARNING'))
+            runner = self.start()
+        (_, port), = [each.getsockname() for each
+                      in runner.server.acceptor.sockets]
+        self.assertIn(f'127.0.0.1 port {port} without', logged.output[0])

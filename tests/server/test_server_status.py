@@ -1,0 +1,91 @@
+"""What a server says of itself."""
+
+import json
+import socket
+import subprocess
+import sys
+
+from fsyncstorage.timing.zeo import zeowire
+
+from ..support import until
+from .serving import Served
+
+# The keys of ZEO's own server.
+STOCK = {
+    'aborts', 'active_txns', 'commits', 'conflicts', 'conflicts_resolved',
+    'connections', 'last-transaction', 'loads', 'lock_time', 'start',
+    'stores', 'timeout-thread-is-alive', 'waiting',
+}
+
+
+def ruok(server):
+    """Ask as a monitor does, which is no client."""
+    inbox = zeowire.Inbox()
+    messages = []
+    with socket.create_connection(server.addr) as connection:
+        connection.sendall(zeowire.frame(b'ruok'))
+        while data := connection.recv(1 << 16):
+            messages += inbox.add(data)
+    protocol, status = messages
+    assert protocol == zeowire.HANDSHAKE
+    return json.loads(status)
+
+
+class Status(Served):
+
+    def test_all_that_stock_says(self):
+        server = self.serve(transaction_timeout=10)
+        peer = self.connect(server)
+        status = ruok(server)
+        self.assertEqual(set(status), {'1'})
+        self.assertLessEqual(STOCK, set(status['1']))
+        self.assertLessEqual(STOCK, set(peer.call('server_status')))
+        self.assertIs(status['1']['timeout-thread-is-alive'], True)
+
+    def test_it_counts(self):
+        server = self.serve()
+        peer, other = self.connect(server), self.connect(server)
+        tid = peer.commit({1: b'x', 2: b'y'})
+        peer.load(1)
+        peer.vote({3: b'x'})
+        other.ask_vote({4: b'x'})
+        other.ping()
+        until(lambda: ruok(server)['1']['waiting'] == 1, 'waiting')
+        status = ruok(server)['1']
+        self.assertIsNotNone(status['lock_time'])
+        self.assertEqual(
+            {name: status[name] for name in (
+                'commits', 'stores', 'loads', 'aborts', 'active_txns',
+                'connections', 'last-transaction')},
+            {'commits': 1, 'stores': 4, 'loads': 1, 'aborts': 0,
+             'active_txns': 2, 'connections': 2,
+             'last-transaction': tid.hex()})
+        peer.abort()
+        status = ruok(server)['1']
+        self.assertEqual((status['aborts'], status['active_txns']), (1, 1))
+        self.assertGreater(status['bytes-received'], 0)
+        self.assertGreater(status['bytes-sent'], 0)
+
+    def test_it_counts_conflicts(self):
+        server = self.serve()
+        peer = self.connect(server)
+        peer.commit({1: b'x'})
+        with self.assertRaises(Exception):
+            peer.vote({1: b'y'})
+        self.assertEqual(ruok(server)['1']['conflicts'], 1)
+
+
+class TryingOut(Served):
+
+    def test_started_to_see_whether_it_starts(self):
+        done = subprocess.run(
+            [sys.executable, '-c', 'import sys; sys.path[:] = %r\n'
+             'from fsyncstorage.server.runzeo import main\nmain()' % sys.path,
+             '-a:0', '-f', self.path(), '--test'],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=30)
+        self.assertEqual(done.returncode, 0)
+        for words in ("opening storage '1' using FileStorage",
+                      'Server created RW with storages', 'listening on',
+                      'testing exit immediately'):
+            self.assertIn(words, done.stdout)

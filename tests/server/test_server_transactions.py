@@ -1,0 +1,347 @@
+"""Transactions that end before their time, whatever point they have reached.
+
+The lock is freed, nothing is half committed, the next one proceeds, and no
+thread, file or part of a blob is left.
+"""
+
+import os
+import shutil
+import threading
+
+from ZODB.POSException import POSKeyError
+
+from fsyncstorage import FsyncStorage
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .serving import ErrorReply
+from .serving import Served
+from .serving import open_files
+
+SERVER_LOG = 'fsyncstorage.server'
+
+
+class SlowVote(FsyncStorage):
+    """A storage whose votes can be held up, in the committer's thread."""
+
+    is_packing = True  # so the loop votes nothing itself
+
+    def __init__(self, *args, **options):
+        self.entered = threading.Semaphore(0)
+        self.go_on = threading.Event()
+        self.go_on.set()
+        super().__init__(*args, **options)
+
+    def tpc_vote(self, transaction):
+        self.entered.release()
+        assert self.go_on.wait(PATIENCE)
+        return super().tpc_vote(transaction)
+
+
+class Interrupted(Served):
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+        self.storage = SlowVote(
+            self.path(), blob_dir=self.path('blobs'))
+        self.addCleanup(self.storage.close)
+        self.addCleanup(self.storage.go_on.set)
+        self.server = self.serve(self.storage)
+        self.service = self.server.services['1']
+        self.other = self.connect(self.server)
+        self.other.commit({9: b'before'})
+        self.files = open_files()
+        self.victim = self.connect(self.server)
+        self.others_tids = len(self.other.tids)
+
+    def vanish(self):
+        self.victim.close()
+
+    def check_nothing_is_left(self, committed=False):
+        """After the victim is gone, everything is as if it never was."""
+        until(lambda: len(self.server.connections) == 1, 'noticed')
+        self.other.ping()
+        self.assertEqual(len(self.other.tids) - self.others_tids, committed)
+        self.other.commit({8: b'after'})
+        self.assertEqual(self.service.committer.waiting, 0)
+        self.assertEqual(self.server.stats['1'].active_txns, 0)
+        self.assertIsNone(self.storage.tpc_transaction())
+        if not committed:
+            with self.assertRaises(POSKeyError):
+                self.storage.load(oid(1))
+        until(lambda: open_files() == self.files, 'no file is open')
+        self.assertEqual(self.temporary_files(), [])
+
+    def temporary_files(self):
+        return os.listdir(self.storage.temporaryDirectory())
+
+    # The points
+
+    def test_registered(self):
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_begun(self):
+        self.victim.begin()
+        self.victim.store(1, b'x')
+        self.victim.ping()
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_with_half_a_blob(self):
+        self.victim.begin()
+        self.victim.begin_blob(b'half of it')
+        self.victim.ping()
+        self.assertNotEqual(self.temporary_files(), [])
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_with_a_blob(self):
+        self.victim.begin()
+        self.victim.send_blob(1, b'all of it')
+        self.victim.ping()
+        self.assertNotEqual(self.temporary_files(), [])
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_waiting_for_the_lock(self):
+        self.other.vote({2: b'x'})
+        self.victim.begin()
+        self.victim.send_blob(1, b'a blob')
+        self.victim.ask('vote', self.victim.id)
+        until(lambda: self.service.committer.waiting == 1, 'waiting')
+        self.vanish()
+        until(lambda: self.service.committer.waiting == 0, 'given up')
+        self.other.finish()
+        self.others_tids += 1
+        self.check_nothing_is_left()
+
+    def test_voting(self):
+        self.storage.go_on.clear()
+        while self.storage.entered.acquire(blocking=False):
+            pass  # of the votes before
+        self.victim.begin()
+        self.victim.send_blob(1, b'a blob')
+        self.victim.ask('vote', self.victim.id)
+        self.assertTrue(self.storage.entered.acquire(timeout=PATIENCE))
+        self.vanish()
+        until(lambda: len(self.server.connections) == 1, 'noticed')
+        self.storage.go_on.set()
+        self.check_nothing_is_left()
+
+    def test_voted(self):
+        self.victim.begin()
+        self.victim.store(2, b'x')
+        self.victim.send_blob(1, b'a blob')
+        self.victim.call('vote', self.victim.id)
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_finishing(self):
+        """What is appended is committed; only nobody is told."""
+        self.victim.begin()
+        self.victim.send_blob(1, b'a blob')
+        self.victim.call('vote', self.victim.id)
+        self.disk.hold_syncs()
+        self.victim.ask_finish()
+        self.disk.wait_for_sync()
+        self.vanish()
+        until(lambda: len(self.server.connections) == 1, 'noticed')
+        self.disk.release_syncs()
+        self.other.wait_for_invalidations(1)
+        self.assertEqual(self.other.invalidations[0][1], [oid(1)])
+        self.check_nothing_is_left(committed=True)
+        tid = self.other.tids[-2]
+        with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'a blob')
+
+    def test_refused_but_not_told_yet(self):
+        """The vote failed, and the client vanishes before it hears of it."""
+        self.other.commit({1: b'x'})
+        self.others_tids += 1
+        told = self.server.mailbox.post
+        self.service.committer._post = lambda *letter: None
+        self.victim.begin()
+        self.victim.send_blob(1, b'a blob')
+        self.victim.ping()
+        self.assertNotEqual(self.temporary_files(), [])
+        self.victim.ask('vote', self.victim.id)
+        until(lambda: self.temporary_files() == [], 'refused')
+        self.vanish()
+        until(lambda: len(self.server.connections) == 1, 'noticed')
+        self.service.committer._post = told
+        self.other.vote({2: b'y'})
+        self.other.finish()
+        self.assertTrue(self.service.committer.is_alive())
+
+    # Other ends
+
+    def test_an_abort_takes_back_half_a_blob(self):
+        self.victim.begin()
+        self.victim.begin_blob(b'half of it')
+        self.victim.abort()
+        self.assertEqual(self.temporary_files(), [])
+        self.victim.begin()
+        self.victim.send_blob(1, b'all of it')
+        self.victim.call('vote', self.victim.id)
+        self.victim.finish()
+
+    def test_out_of_order(self):
+        """Refused, and what was begun can go on."""
+        self.victim.begin()
+        self.victim.store(1, b'x')
+        self.check_refused('tpc_finish', self.victim.id)
+        self.check_refused('vote', self.victim.id + 1)
+        self.victim.call('vote', self.victim.id)
+        self.check_refused('vote', self.victim.id)
+        self.check_refused('tpc_finish', self.victim.id + 1)
+        self.victim.finish()
+        self.check_refused('tpc_finish', self.victim.id)
+        self.assertEqual(self.other.load(1)[0], b'x')
+
+    def check_refused(self, name, id):
+        with self.assertLogs(SERVER_LOG, 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.victim.call(name, id)
+        self.assertIn('Transaction', caught.exception.name)
+
+    def test_a_record_without_data(self):
+        """One client could make the file unreadable for all."""
+        with self.assertLogs(SERVER_LOG, 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.victim.vote({1: b''})
+        self.assertEqual(caught.exception.name, 'StorageError')
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_a_finish_that_nobody_waits_for(self):
+        """It is refused, and the lock is not kept."""
+        self.victim.vote({1: b'x'})
+        with self.assertLogs(SERVER_LOG, 'ERROR'):
+            self.victim.post('tpc_finish', self.victim.id)
+            self.victim.wait_for_end()
+        self.vanish()
+        self.check_nothing_is_left()
+
+    def test_a_sync_fails(self):
+        self.victim.vote({1: b'x'})
+        self.disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.victim.finish()
+        self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.other.commit({2: b'x'})
+        self.assertEqual(caught.exception.name, 'WritingStopped')
+        self.assertEqual(self.other.load(9)[0], b'before')
+        self.assertEqual(self.other.invalidations, [])
+
+
+class TimedOut(Served):
+
+    def test_the_lock_is_freed(self):
+        """Stock keeps it for ever."""
+        server = self.serve(transaction_timeout=0.1)
+        slow, other = self.connect(server), self.connect(server)
+        slow.vote({1: b'never'})
+        waiting = other.ask_vote({1: b'x'})
+        with self.assertLogs('ZEO.StorageServer', 'CRITICAL') as logs:
+            slow.wait_for_end()
+        self.assertIn('Transaction timeout', logs.output[0])
+        other.answer(waiting)
+        other.finish()
+        self.assertEqual(other.load(1)[0], b'x')
+
+    def test_who_finishes_in_time_is_left_alone(self):
+        """However long the disk takes."""
+        disk = self.controlled_disk()
+        server = self.serve(transaction_timeout=0.1)
+        service = server.services['1']
+        peer = self.connect(server)
+        peer.vote({1: b'x'})
+        disk.hold_syncs()
+        finish = peer.ask_finish()
+        disk.wait_for_sync()
+        peer.ping()
+        session, = service.sessions
+        self.assertIsNone(session._timer)
+        disk.release_syncs()
+        peer.answer(finish)
+        self.assertEqual(peer.load(1)[0], b'x')
+
+
+class Closing(Served):
+
+    def test_what_is_finished_is_answered(self):
+        disk = self.controlled_disk()
+        server = self.serve()
+        peer = self.connect(server)
+        peer.vote({1: b'x'})
+        disk.hold_syncs()
+        finish = peer.ask_finish()
+        disk.wait_for_sync()
+        closing = Thread(server.close)
+        until(lambda: not server.services['1'].committer.is_alive(), 'closing')
+        disk.release_syncs()
+        closing.result()
+        self.assertGreater(peer.answer(finish), peer.tids[0])
+
+    def test_what_is_voted_is_aborted(self):
+        server = self.serve()
+        peer, other = self.connect(server), self.connect(server)
+        peer.vote({1: b'x'})
+        other.ask_vote({2: b'x'})
+        server.close()
+        with self.assertRaises(POSKeyError):
+            self.open().load(oid(1))
+
+    def test_no_blob_is_left(self):
+        """Of transactions that were begun, voted, or waited for the lock."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        server = self.serve(storage)
+        begun, voted, waiting = (self.connect(server) for _ in range(3))
+        for number, peer in enumerate((begun, voted, waiting)):
+            peer.begin()
+            peer.send_blob(number, b'a blob')
+        voted.call('vote', voted.id)
+        waiting.ask('vote', waiting.id)
+        begun.begin_blob(b'half of another')
+        for peer in begun, waiting:
+            peer.ping()
+        server.close()
+        until(lambda: not server.connections, 'gone')
+        self.assertEqual(os.listdir(storage.temporaryDirectory()), [])
+
+    def test_no_blob_is_left_by_one_that_was_killed(self):
+        """The next start removes what it was receiving."""
+        os.mkdir(self.path('home'))
+        storage = self.open('home/Data.fs', blob_dir=self.path('home/blobs'))
+        peer = self.connect(self.serve(storage))
+        peer.begin()
+        peer.send_blob(1, b'a blob')
+        peer.begin_blob(b'half of another')
+        peer.ping()
+        shutil.copytree(self.path('home'), self.path('killed'))
+        received = self.path('killed/blobs/tmp')
+        self.assertEqual(len(os.listdir(received)), 2)
+        self.open('killed/Data.fs', blob_dir=self.path('killed/blobs'))
+        self.assertEqual(os.listdir(received), [])
+
+    def test_the_last_client_goes_at_the_same_time(self):
+        """The loop must not end before it is told to."""
+        storage = self.open()
+        server = self.serve(storage)
+        peer = self.connect(server)
+        close = storage.close
+
+        def slow_close():
+            peer.close()
+            until(lambda: not server.connections, 'gone')
+            close()
+
+        storage.close = slow_close
+        server.close()

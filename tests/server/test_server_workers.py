@@ -1,0 +1,243 @@
+"""Worker threads, and the mailbox by which they reach the loop."""
+
+import asyncio
+import threading
+import unittest
+from unittest import mock
+
+from fsyncstorage.server import workers
+from fsyncstorage.server.accounts import Account
+from fsyncstorage.server.accounts import Accounts
+from fsyncstorage.server.mailbox import Mailbox
+from fsyncstorage.server.workers import Workers
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import until
+
+LOG = 'fsyncstorage.server'
+
+
+class Loop:
+    """Notes what it is asked to call, and does it when it is told to."""
+
+    closed = False
+
+    def __init__(self):
+        self.scheduled = []
+
+    def call_soon_threadsafe(self, function):
+        if self.closed:
+            raise RuntimeError('closed')
+        self.scheduled.append(function)
+
+    call_soon = call_soon_threadsafe
+
+    def run(self):
+        while self.scheduled:
+            self.scheduled.pop(0)()
+
+
+class Letters(unittest.TestCase):
+
+    def setUp(self):
+        self.loop = Loop()
+        self.mailbox = Mailbox(self.loop)
+        self.log = []
+
+    def test_what_came_together_is_delivered_together(self):
+        for number in range(3):
+            self.mailbox.post(self.log.append, number)
+        self.assertEqual(len(self.loop.scheduled), 1)
+        self.loop.run()
+        self.assertEqual(self.log, [0, 1, 2])
+
+    def test_what_comes_later_is_delivered_later(self):
+        self.mailbox.post(self.log.append, 1)
+        self.loop.run()
+        self.mailbox.post(self.log.append, 2)
+        self.assertEqual(self.log, [1])
+        self.loop.run()
+        self.assertEqual(self.log, [1, 2])
+
+    def test_how_the_loop_is_told(self):
+        """In its own thread it need not be woken, in others it must be."""
+        woken = mock.patch.object(
+            self.loop, 'call_soon_threadsafe',
+            side_effect=self.loop.call_soon_threadsafe)
+        with woken as woken:
+            self.mailbox.post(self.log.append, 1)
+            self.loop.run()
+            self.mailbox.post(self.log.append, 2)
+            self.assertEqual(woken.call_count, 1)
+            self.loop.run()
+            Thread(self.mailbox.post, self.log.append, 3).result()
+            self.assertEqual(woken.call_count, 2)
+        self.loop.run()
+        self.assertEqual(self.log, [1, 2, 3])
+
+    def test_what_a_letter_posts(self):
+        """It comes in the same callback, behind what was there."""
+        self.mailbox.post(
+            lambda: self.mailbox.post(self.log.append, 'of a letter'))
+        self.mailbox.post(self.log.append, 'letter')
+        self.assertEqual(len(self.loop.scheduled), 1)
+        self.loop.run()
+        self.assertEqual(self.log, ['letter', 'of a letter'])
+
+    def test_an_error_is_not_the_others_problem(self):
+        def fail():
+            raise ValueError('fails')
+
+        self.mailbox.post(fail)
+        self.mailbox.post(self.log.append, 'letter')
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            self.loop.run()
+        self.assertEqual(len(logs.output), 1)
+        self.assertEqual(self.log, ['letter'])
+
+    def test_the_loop_is_closed(self):
+        self.loop.closed = True
+        self.mailbox.post(self.log.append, 'late')
+        self.mailbox.deliver()
+        self.assertEqual(self.log, ['late'])
+
+    def test_many_threads(self):
+        """Nothing is lost, and each thread's letters keep their order."""
+        loop = asyncio.new_event_loop()
+        self.addCleanup(loop.close)
+        mailbox = Mailbox(loop)
+
+        def post(thread):
+            for number in range(2000):
+                mailbox.post(self.log.append, (thread, number))
+
+        posting = [Thread(post, number) for number in range(4)]
+
+        def end():
+            for thread in posting:
+                thread.result()
+            mailbox.post(loop.stop)
+
+        ending = Thread(end)
+        loop.run_forever()
+        ending.result()
+        for thread in range(4):
+            self.assertEqual(
+                [number for who, number in self.log if who == thread],
+                list(range(2000)))
+
+
+class Jobs(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.posted = threading.Semaphore(0)
+        self.results = []
+        self.make_workers()
+        self.go_on = threading.Event()
+        self.addCleanup(lambda: self.workers.close())
+        self.addCleanup(self.go_on.set)
+
+    def make_workers(self):
+        #: Whoever has it does what the loop does.
+        self.loop = threading.RLock()
+        self.workers = Workers('worker', 3, self)
+        self.line = self.workers.line(Account(Accounts(), None))
+
+    def post(self, function, *arguments):
+        """As a mailbox has it; who waits for it is in another thread."""
+        with self.loop:
+            function(*arguments)
+        self.posted.release()
+
+    def done(self, result, error):
+        self.results.append((result, error))
+
+    def submit(self, function, *arguments):
+        with self.loop:
+            return self.line.submit(self.done, function, *arguments)
+
+    def wait(self, number=1):
+        for _ in range(number):
+            self.assertTrue(self.posted.acquire(timeout=PATIENCE))
+
+    def hold(self, number):
+        """Jobs that have begun, and do not end until `go_on`."""
+        begun = threading.Semaphore(0)
+
+        def job():
+            begun.release()
+            assert self.go_on.wait(PATIENCE)
+
+        for _ in range(number):
+            self.submit(job)
+        for _ in range(min(number, 3)):
+            self.assertTrue(begun.acquire(timeout=PATIENCE))
+
+    def threads(self):
+        return [thread for thread in threading.enumerate()
+                if thread.name.startswith('worker ')]
+
+    def test_results_and_errors(self):
+        self.submit(divmod, 7, 2)
+        self.wait()
+        self.submit(divmod, 7, 0)
+        self.wait()
+        (result, none), (nothing, error) = self.results
+        self.assertEqual((result, none, nothing), ((3, 1), None, None))
+        self.assertIsInstance(error, ZeroDivisionError)
+
+    def test_threads_are_started_when_they_are_needed(self):
+        self.assertEqual(self.threads(), [])
+        self.hold(2)
+        self.assertEqual(len(self.threads()), 2)
+        self.hold(1)
+        self.assertEqual(len(self.threads()), 3)
+
+    def test_no_more_than_so_many(self):
+        self.hold(5)
+        self.assertEqual(len(self.threads()), 3)
+        self.assertEqual((self.workers.busy, self.workers.waiting), (3, 2))
+        self.go_on.set()
+        self.wait(5)
+
+    def test_at_the_end_those_that_wait_are_dropped(self):
+        """Nobody is left who could be told.  What was begun is done."""
+        self.hold(5)
+        closing = Thread(self.workers.close)
+        until(lambda: self.workers.waiting < 2, 'dropped')
+        self.go_on.set()
+        closing.result()
+        until(lambda: not self.threads(), 'ended')
+        self.assertEqual(len(self.results), 3)
+
+    def test_the_end_does_not_wait_for_ever(self):
+        """A job may wait for another server, which does not answer."""
+        self.hold(1)
+        with mock.patch.object(workers, 'END_WITHIN', 0.01):
+            self.workers.close()
+        self.assertEqual(len(self.threads()), 1)
+        self.go_on.set()
+        until(lambda: not self.threads(), 'ended')
+
+    def test_nothing_is_done_after_the_end(self):
+        self.workers.close()
+        self.assertFalse(self.submit(self.fail))
+        self.assertEqual((self.threads(), self.results), ([], []))
+
+    def test_submitted_while_it_closes(self):
+        """Whatever the moment, nothing is done later, and all threads end."""
+        for _ in range(200):
+            self.results.clear()
+            self.make_workers()
+            accepted = []
+            submitting = Thread(lambda: accepted.extend(
+                self.submit(int) for _ in range(20)))
+            self.workers.close()
+            submitting.result()
+            self.workers.close()
+            until(lambda: not self.threads(), 'ended')
+            self.assertLessEqual(len(self.results), accepted.count(True))
+            self.assertEqual(accepted, sorted(accepted, reverse=True))

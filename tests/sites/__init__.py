@@ -1,0 +1,1 @@
+"""Whole sites: examples/, a Zope, moving in and out."""

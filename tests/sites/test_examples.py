@@ -1,0 +1,156 @@
+"""What is in examples/: it works as it stands there.
+
+No service manager and no container engine is needed: what they would run is
+run as a plain command, with the paths of a scratch directory.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import unittest
+
+import transaction
+import ZEO
+
+from ..commands import SCRIPTS
+from ..commands import Commands
+from ..commands import answers
+from ..docs.scratch import Scratch
+from ..support import PATIENCE
+from .zopes import free_port
+
+EXAMPLES = pathlib.Path(__file__).parents[1].with_name('examples')
+UNIT = EXAMPLES / 'systemd' / 'fsyncstorage.service'
+CONTAINERFILE = EXAMPLES / 'container' / 'Containerfile'
+
+#: Where both have the configuration, which is examples/zeo/zeo.conf.
+ZEO_CONF = '/etc/fsyncstorage/zeo.conf'
+
+
+def settings(unit):
+    """name -> value, of all sections together."""
+    return dict(line.split('=', 1) for line in unit.splitlines()
+                if '=' in line and not line.startswith('#'))
+
+
+def instruction(containerfile, name):
+    return re.search(rf'^{name} (.+)$', containerfile, re.MULTILINE)[1]
+
+
+class Unit(Commands):
+
+    @unittest.skipUnless(
+        shutil.which('systemd-analyze'), 'systemd-analyze is not installed')
+    def test_systemd_understands_it(self):
+        unit = self.path(UNIT.name)
+        program = settings(UNIT.read_text())['ExecStart'].split()[0]
+        with open(unit, 'w') as file:
+            file.write(UNIT.read_text().replace(program, sys.executable))
+        found = subprocess.run(
+            ['systemd-analyze', 'verify', '--man=no', unit],
+            capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual((found.returncode, found.stderr), (0, ''))
+
+    def test_it_syncs(self):
+        """Its filter of system calls takes no sync away."""
+        said = settings(UNIT.read_text())
+        self.assertEqual(said['SystemCallFilter'], '@system-service')
+        if shutil.which('systemd-analyze'):
+            calls = subprocess.run(
+                ['systemd-analyze', 'syscall-filter', '@system-service',
+                 '@sync'],
+                capture_output=True, text=True, timeout=PATIENCE).stdout
+            for call in '@sync', 'fsync', 'fdatasync':
+                self.assertIn(f'    {call}\n', calls)
+
+
+class Served(Commands):
+    """The command of each serves, keeps what is committed, and ends well."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path('var'))
+        with open(self.path('zeo.conf'), 'w') as file:
+            file.write((EXAMPLES / 'zeo' / 'zeo.conf').read_text().replace(
+                '127.0.0.1:8100', self.path('socket')))
+
+    def check(self, command):
+        program, *arguments = command
+        server = self.start(
+            [*SCRIPTS[os.path.basename(program)], *arguments],
+            lambda: answers(self.path('socket')))
+        connection = ZEO.connection(self.path('socket'))
+        connection.root.greeting = 'hello'
+        transaction.commit()
+        connection.close()
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(PATIENCE), 0, self.said())
+        self.assertTrue(os.path.getsize(self.path('var/Data.fs')))
+
+    def test_unit(self):
+        command = settings(UNIT.read_text())['ExecStart']
+        self.check(command.replace(ZEO_CONF, 'zeo.conf').split())
+
+    def test_container(self):
+        text = CONTAINERFILE.read_text()
+        command = [word for name in ('ENTRYPOINT', 'CMD')
+                   for word in json.loads(instruction(text, name))]
+        self.check([{ZEO_CONF: 'zeo.conf', '0.0.0.0:8100': self.path('socket')}
+                    .get(word, word) for word in command])
+
+    def test_what_the_container_copies_is_there(self):
+        checkout = EXAMPLES.parent
+        copied = re.findall(
+            r'^COPY (.+) \S+$', CONTAINERFILE.read_text(), re.MULTILINE)
+        for name in ' '.join(copied).split():
+            self.assertTrue((checkout / name).exists(), name)
+
+
+class Run(Commands):
+    """What `make run` tells to type does what it says."""
+
+    COMMANDS = [os.path.join(os.path.dirname(sys.executable), name)
+                for name in ('fsync-check', 'fsync-time', 'fsync-runzeo')]
+
+    @unittest.skipUnless(
+        all(map(os.path.exists, COMMANDS)), 'the commands are not installed')
+    def test_what_it_says(self):
+        port = free_port()
+        server = self.start(
+            [sys.executable, str(EXAMPLES / 'zeo' / 'serve.py'),
+             '--port', str(port)],
+            lambda: answers(('127.0.0.1', port)))
+        notice = self.said().partition('\n\n\n')[0]
+        blocks = [textwrap.dedent(each) for each in re.findall(
+            r'^    .*\n(?:    .*\n)*', notice, re.MULTILINE)]
+        ours, stock, zope, commands = blocks
+        self.assertEqual(self.type(ours), '')
+        self.assertEqual(self.type(stock), 'hello\n')
+        scratch = Scratch()
+        self.addCleanup(scratch.close)
+        scratch.read_configuration(zope)
+        for line in commands.splitlines():
+            name = line.split()[0]
+            if name.startswith('docs/'):
+                self.assertTrue((EXAMPLES.parent / name).exists(), name)
+            elif not line.startswith(' '):
+                self.assertIn(name, self.COMMANDS)
+        checked = subprocess.run(
+            commands.splitlines()[0].split(), capture_output=True, text=True,
+            cwd=self.directory, timeout=PATIENCE)
+        self.assertIn('No damage found.', checked.stdout)
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(PATIENCE), 0, self.said())
+
+    def type(self, program):
+        done = subprocess.run(
+            [sys.executable, '-c', program], capture_output=True, text=True,
+            timeout=PATIENCE, env=self.options['env'])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout

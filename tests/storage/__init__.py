@@ -1,0 +1,1 @@
+"""The storage: opening, transactions, recovery, and the formats of others."""

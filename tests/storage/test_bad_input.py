@@ -1,0 +1,483 @@
+"""What a person or a program may get wrong, and what it is told."""
+
+import os
+import subprocess
+import sys
+import time
+import unittest
+from base64 import encodebytes
+from unittest import mock
+
+import zc.lockfile
+from ZODB.BaseStorage import TransactionRecord
+from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.FileStorage import FileStorageFormatError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import p64
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.commit import policies
+from fsyncstorage.storage import records
+from fsyncstorage.storage import undo
+
+from ..support import TestCase
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import vote
+
+
+class Settings(unittest.TestCase):
+
+    def refused(self, regex, **options):
+        with self.assertRaisesRegex(ValueError, regex):
+            FsyncStorage('/nowhere/Data.fs', **options)
+
+    def test_unknown_policy(self):
+        self.refused('none, interval, group-commit, per-commit, two-sync',
+                     durability='fsync')
+        self.refused('must be one of', durability=None)
+
+    def test_sync_interval(self):
+        for wrong in 0, '0', '0s', -1, '-1s', '2h', 'soon', '', None, '1x':
+            with self.subTest(wrong):
+                self.refused('sync-interval', sync_interval=wrong)
+
+    def test_group_commit_delay(self):
+        for wrong in -1, '2s', 'never', '', None, True:
+            with self.subTest(wrong):
+                self.refused('group-commit-delay', group_commit_delay=wrong)
+
+    def test_right_ones(self):
+        for text, seconds in [('200ms', 0.2), ('2s', 2), (' 2 S ', 2),
+                              ('1.5ms', 0.0015), (2, 2), (0.25, 0.25),
+                              ('1h', 3600), ('10m', 600)]:
+            with self.subTest(text):
+                self.assertAlmostEqual(policies.sync_interval(text), seconds)
+        self.assertIsNone(policies.group_commit_delay('auto'))
+        self.assertEqual(policies.group_commit_delay(0), 0)
+
+    def test_a_foreign_packer_and_two_sync(self):
+        self.refused('two-sync needs the built-in packer',
+                     durability='two-sync', packer=lambda *args: None)
+
+
+class Files(TestCase):
+
+    def nothing_is_left(self, *but):
+        left = set(os.listdir(self.directory)) - set(but)
+        self.assertEqual(left - {'Data.fs.lock'}, set())
+        # The lock is free again.
+        zc.lockfile.LockFile(self.path('Data.fs.lock')).close()
+
+    def test_no_data_file(self):
+        for content in b'hello world', b'FS2', b'\x1f\x8b\x08' * 50:
+            with self.subTest(content):
+                with open(self.path(), 'wb') as file:
+                    file.write(content)
+                with self.assertRaisesRegex(FileStorageFormatError,
+                                            'nothing was changed'):
+                    self.open()
+                with open(self.path(), 'rb') as file:
+                    self.assertEqual(file.read(), content)
+                self.nothing_is_left('Data.fs')
+
+    def test_a_directory(self):
+        os.mkdir(self.path())
+        with self.assertRaisesRegex(IsADirectoryError, 'is a directory'):
+            self.open()
+        self.nothing_is_left('Data.fs')
+
+    def test_what_is_no_file(self):
+        os.mkfifo(self.path())
+        for path in self.path(), '/dev/null':
+            for read_only in True, False:
+                with self.assertRaisesRegex(OSError, 'no regular file'):
+                    FsyncStorage(path, read_only=read_only)
+        self.nothing_is_left('Data.fs')
+
+    def test_no_such_directory(self):
+        with self.assertRaisesRegex(FileNotFoundError, 'missing'):
+            self.open('missing/Data.fs')
+
+    def test_reading_a_missing_file(self):
+        with self.assertRaisesRegex(FileNotFoundError, 'Data.fs'):
+            self.open(read_only=True)
+        self.assertEqual(os.listdir(self.directory), [])
+
+    @unittest.skipIf(os.geteuid() == 0, 'root may read and write all')
+    def test_no_permission(self):
+        self.open().close()
+        os.chmod(self.path(), 0)
+        with self.assertRaisesRegex(PermissionError, 'Data.fs'):
+            self.open()
+
+    def test_a_link_to_nothing(self):
+        """The file is made where it points, as by FileStorage."""
+        os.symlink('elsewhere.fs', self.path())
+        commit(self.open(), {1: b'x'})
+        self.assertTrue(os.path.islink(self.path()))
+        self.assertGreater(os.path.getsize(self.path('elsewhere.fs')), 4)
+
+    def test_create_begins_anew(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        storage.close()
+        self.assertEqual(len(self.open(create=True)), 0)
+
+    def test_arguments_that_contradict_each_other(self):
+        self.open().close()
+        for text, options in (
+            ('create a read-only', {'create': True, 'read_only': True}),
+            ('time-travel only', {'stop': b'\x7f' * 8}),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                self.open(**options)
+        self.assertEqual(len(self.open(read_only=True, stop=b'\x7f' * 8)), 0)
+
+    def test_a_file_up_to_some_time(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        second = commit(storage, {2: b'x'})
+        storage.close()
+        before = self.open(read_only=True, stop=second)
+        self.assertEqual(len(before), 1)
+        self.assertEqual(len(list(before.iterator())), 1)
+
+    def test_two_storages_on_one_file(self):
+        storage = self.open()
+        tid = commit(storage, {1: b'x'})
+        with self.assertRaisesRegex(
+                zc.lockfile.LockError,
+                f'open for writing in process {os.getpid()}.*Only one'):
+            self.open()
+        with self.assertRaises(zc.lockfile.LockError):
+            FileStorage(self.path())
+        self.assertEqual(storage.load(oid(1)), (b'x', tid))
+        commit(storage, {2: b'y'})
+        self.assertEqual(
+            self.open(read_only=True).load(oid(2))[0], b'y')
+
+    def test_a_failure_late_in_opening_leaves_nothing(self):
+        disk = self.controlled_disk()
+        for name in 'sync', 'sync_directory':
+            with self.subTest(name):
+                def fail(*args):
+                    raise OSError(5, 'Input/output error')
+                setattr(disk, name, fail)
+                with self.assertRaisesRegex(OSError, 'Input/output'):
+                    self.open()
+                delattr(disk, name)
+                zc.lockfile.LockFile(self.path('Data.fs.lock')).close()
+        commit(self.open(), {1: b'x'})
+
+
+class Calls(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.first = commit(self.storage, {1: b'first'})
+
+    def still_works(self):
+        self.assertTrue(self.storage._commit_lock.acquire(timeout=30))
+        self.storage._commit_lock.release()
+        commit(self.storage, {1: b'second'}, {1: self.first})
+        self.assertEqual(len(list(self.storage.iterator())), 2)
+
+    def test_oids_of_the_wrong_length(self):
+        storage = self.storage
+        for wrong in b'', b'1', b'123456789':
+            for call in (
+                lambda: storage.load(wrong),
+                lambda: storage.loadBefore(wrong, b'\x7f' * 8),
+                lambda: storage.loadSerial(wrong, self.first),
+                lambda: storage.getTid(wrong),
+                lambda: storage.history(wrong),
+            ):
+                with self.assertRaisesRegex(ValueError, 'an oid is 8 bytes'):
+                    call()
+            transaction = begin(storage)
+            for call in (
+                lambda: storage.store(wrong, self.first, b'', '', transaction),
+                lambda: storage.deleteObject(wrong, self.first, transaction),
+                lambda: storage.restore(wrong, self.first, b'', '', None,
+                                        transaction),
+            ):
+                with self.assertRaisesRegex(ValueError, 'an oid is 8 bytes'):
+                    call()
+            storage.tpc_abort(transaction)
+        with self.assertRaises(TypeError):
+            storage.load(1)
+        self.still_works()
+
+    def test_an_unknown_object(self):
+        for call in (self.storage.load, self.storage.getTid,
+                     self.storage.history):
+            with self.assertRaises(POSKeyError):
+                call(oid(9))
+        with self.assertRaises(POSKeyError):
+            self.storage.loadBefore(oid(9), b'\x7f' * 8)
+        self.assertIsNone(self.storage.loadBefore(oid(1), self.first))
+
+    def test_a_record_without_data(self):
+        """It would be read as one that points back, and the file as damaged:
+        by the next opening without an index, and by each pack."""
+        transaction = begin(self.storage)
+        for call in (
+            lambda: self.storage.store(
+                oid(2), b'\0' * 8, b'', '', transaction),
+            lambda: self.storage.restore(
+                oid(2), self.storage._tid, b'', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(StorageError, 'without data'):
+                call()
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(2)
+
+    def test_an_id_that_no_transaction_has(self):
+        """All of the file is not read for it, with the commit lock held."""
+        transaction = begin(self.storage)
+        with mock.patch.object(undo, '_read', side_effect=AssertionError):
+            for wrong in b'', b'AAAA', encodebytes(b'123456789').rstrip():
+                with self.assertRaisesRegex(UndoError, 'Invalid'):
+                    self.storage.undo(wrong, transaction)
+            with self.assertRaisesRegex(UndoError, 'Invalid'):
+                self.storage.restore(oid(2), self.storage._tid, b'x', '',
+                                     b'short', transaction)
+        self.storage.tpc_abort(transaction)
+        self.still_works()
+
+    def test_a_record_that_is_not_bytes(self):
+        """What is empty would be read as the end of the object; the rest is
+        refused before anything of the record is kept."""
+        transaction = begin(self.storage)
+        for data in '', 'text', [], 5:
+            for call in (
+                lambda: self.storage.store(
+                    oid(2), b'\0' * 8, data, '', transaction),
+                lambda: self.storage.restore(
+                    oid(2), self.storage._tid, data, '', None, transaction),
+            ):
+                with self.assertRaisesRegex(TypeError, 'a record is bytes'):
+                    call()
+        with self.assertRaisesRegex(TypeError, 'a record is bytes'):
+            self.storage.store(oid(2), b'\0' * 8, None, '', transaction)
+        self.storage.store(oid(3), b'\0' * 8, bytearray(b'x'), '', transaction)
+        self.storage.tpc_vote(transaction)
+        tid = self.storage.tpc_finish(transaction)
+        self.assertEqual(self.storage.load(oid(3)), (b'x', tid))
+        self.assertEqual(len(self.storage), 2)
+        self.check_what_is_in_the_file(2)
+
+    def test_a_status_that_no_transaction_has(self):
+        """At the next opening it would be unfinished, undone or damaged."""
+        for status in 'c', 'u', 'x', '', '  ', b'c':
+            with self.subTest(status):
+                with self.assertRaisesRegex(
+                        StorageTransactionError, 'cannot have the status'):
+                    self.storage.tpc_begin(
+                        TransactionMetaData(), None, status)
+        for status in 'p', b'p', b' ':
+            transaction = TransactionMetaData()
+            self.storage.tpc_begin(transaction, None, status)
+            self.storage.tpc_vote(transaction)
+            self.storage.tpc_finish(transaction)
+        self.check_what_is_in_the_file(4)
+
+    def check_what_is_in_the_file(self, number):
+        """An opening that has no index reads so many transactions."""
+        self.storage.close()
+        os.remove(self.path('Data.fs.index'))
+        self.assertEqual(len(list(self.open().iterator())), number)
+
+    def test_finish_without_vote(self):
+        transaction = begin(self.storage)
+        self.storage.store(oid(2), b'\0' * 8, b'x', '', transaction)
+        with self.assertRaisesRegex(StorageTransactionError,
+                                    'before tpc_vote'):
+            self.storage.tpc_finish(transaction)
+        self.storage.tpc_vote(transaction)   # nothing is lost
+        self.storage.tpc_finish(transaction)
+        self.assertEqual(self.storage.load(oid(2))[0], b'x')
+
+    def test_finish_by_another_transaction(self):
+        transaction = vote(self.storage, {2: b'x'})
+        for call in self.storage.tpc_finish, self.storage.tpc_vote:
+            with self.assertRaisesRegex(StorageTransactionError,
+                                        'not in progress'):
+                call(object())
+        self.storage.tpc_finish(transaction)
+        with self.assertRaises(StorageTransactionError):
+            self.storage.tpc_finish(transaction)
+        with self.assertRaises(StorageTransactionError):
+            self.storage.tpc_finish(None)
+        self.assertEqual(self.storage.load(oid(2))[0], b'x')
+
+    def test_a_record_after_the_vote(self):
+        """It would be in the index, and not in the file."""
+        storage, first = self.storage, self.first
+        transaction = vote(storage, {1: b'second'}, {1: first})
+        for call in (
+            lambda: storage.store(oid(2), b'\0' * 8, b'x', '', transaction),
+            lambda: storage.deleteObject(oid(1), first, transaction),
+            lambda: storage.restore(
+                oid(2), first, b'x', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'was voted'):
+                call()
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], b'second')
+        with self.assertRaises(POSKeyError):
+            storage.load(oid(2))
+
+    def test_begin_twice(self):
+        transaction = begin(self.storage)
+        with self.assertRaises(StorageTransactionError):
+            self.storage.tpc_begin(transaction)
+        self.storage.tpc_abort(transaction)
+        self.still_works()
+
+    def test_metadata_that_does_not_fit(self):
+        with self.assertRaisesRegex(Exception, 'too long'):
+            begin(self.storage, user='x' * 70000)
+        self.still_works()
+
+    def test_writing_to_a_read_only_storage(self):
+        reader = self.open(read_only=True)
+        for call in (
+            lambda: begin(reader),
+            lambda: reader.new_oid(),
+            lambda: reader.pack(2e9, None),
+            lambda: reader.store(oid(1), b'', b'', '', None),
+        ):
+            with self.assertRaises(ReadOnlyError):
+                call()
+
+    def test_an_abort_never_touches_the_blobs_of_another(self):
+        storage = self.open('blobs.fs', blob_dir=self.path('blobs'))
+
+        def store_blob(number):
+            transaction = begin(storage)
+            with open(self.path('blob'), 'wb') as file:
+                file.write(b'content')
+            storage.storeBlob(oid(number), b'\0' * 8, b'x',
+                              self.path('blob'), '', transaction)
+            return transaction
+
+        transaction = store_blob(1)
+        storage.tpc_vote(transaction)
+        tid = storage.tpc_finish(transaction)
+        # Stock forgets the blob of a transaction that was not voted.
+        storage.tpc_abort(store_blob(2))
+        storage.tpc_abort(begin(storage))
+        self.assertTrue(os.path.exists(storage.loadBlob(oid(1), tid)))
+        blobs = [name for _, _, names in os.walk(self.path('blobs'))
+                 for name in names if name.endswith('.blob')]
+        self.assertEqual(len(blobs), 1)
+
+    def test_a_copy_whose_ids_do_not_rise(self):
+        """What stands in the file is in their order."""
+        copy = self.open('copy.fs', blob_dir=self.path('copied'))
+
+        class Source:
+
+            @staticmethod
+            def iterator():
+                for number in 7, 9, 8:
+                    yield Empty(p64(number), ' ', b'', b'', {})
+
+        class Empty(TransactionRecord):
+
+            def __iter__(self):
+                return iter(())
+
+        with self.assertRaisesRegex(
+                StorageTransactionError,
+                '8 is not later than 0*9, .*move its files'):
+            copy.copyTransactionsFrom(Source)
+        self.assertEqual([transaction.tid for transaction in copy.iterator()],
+                         [p64(7), p64(9)])
+        commit(copy, {1: b'x'})
+
+
+class TidsOfTheFuture(TestCase):
+
+    def test_a_file_that_has_such_ids_is_served(self):
+        """The clock was wrong when they were given."""
+        tid = TimeStamp(*time.gmtime(time.time() + 10 ** 6)[:6]).raw()
+        storage = self.open()
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction, tid)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        storage.close()
+        storage = self.open()
+        self.assertGreater(commit(storage, {2: b'y'}), tid)
+        storage.pack(time.time(), lambda data: [], False)
+        storage.close()
+        self.assertEqual(self.open().load(oid(2))[0], b'y')
+
+
+class HighOids(TestCase):
+    """Those behind which nothing would be left for new objects."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        commit(self.storage, {1: b'x'})
+
+    def test_an_oid_behind_which_there_is_none(self):
+        highest = b'\xff' * 8
+        transaction = begin(self.storage)
+        for call in (
+            lambda: self.storage.store(
+                highest, b'\0' * 8, b'', '', transaction),
+            lambda: self.storage.restore(
+                highest, self.storage._tid, b'', '', None, transaction),
+        ):
+            with self.assertRaisesRegex(StorageError, 'no new oids'):
+                call()
+        self.storage.tpc_abort(transaction)
+        self.assertEqual(self.storage.new_oid(), oid(2))
+
+    def test_oids_that_are_given_go_on(self):
+        transaction = begin(self.storage)
+        self.storage.store(
+            records.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
+        self.storage.store(
+            self.storage.new_oid(), b'\0' * 8, b'y', '', transaction)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        self.assertEqual(
+            self.storage.load(b'\xff' + b'\0' * 7)[0], b'y')
+
+
+class AnotherProcess(TestCase):
+
+    def test_the_lock_names_the_process(self):
+        holder = subprocess.Popen(
+            [sys.executable, '-c',
+             'import sys; sys.path[:] = eval(sys.argv[2])\n'
+             'from fsyncstorage import FsyncStorage\n'
+             's = FsyncStorage(sys.argv[1])\n'
+             'print("open", flush=True); sys.stdin.read(); s.close()',
+             self.path(), repr(sys.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            self.assertEqual(holder.stdout.readline(), b'open\n')
+            with self.assertRaisesRegex(zc.lockfile.LockError,
+                                        f'process {holder.pid}'):
+                self.open()
+            self.assertEqual(len(self.open(read_only=True)), 0)
+        finally:
+            holder.communicate()
+        commit(self.open(), {1: b'x'})

@@ -1,0 +1,569 @@
+"""Index files: exact, believed only if right, written while commits go on."""
+
+import os
+import random
+import shutil
+import threading
+from unittest import mock
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage import FileStorage
+from ZODB.fsIndex import fsIndex
+from ZODB.utils import z64
+
+from fsyncstorage.format import index
+from fsyncstorage.storage import recovery
+from fsyncstorage.storage.recovery import DamagedFile
+
+from ..format import sealing
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+
+
+def entries(tree):
+    return dict(tree.items())
+
+
+class Snapshots(TestCase):
+
+    def test_it_is_what_the_index_was(self):
+        """Whatever is changed and added between the pieces."""
+        rng = random.Random(1)
+        lock = threading.Lock()
+        for _ in range(30):
+            tree = fsIndex()
+            keys = [oid(rng.randrange(1 << 18)) for _ in range(300)]
+            for key in keys:
+                tree[key] = rng.randrange(1, 1000)
+            before = entries(tree)
+            snapshot = index.Snapshot(tree, 1000)
+            pieces = []
+            for piece in snapshot.pieces(lock):
+                pieces.append(piece)
+                changed = rng.sample(keys, 20) + [
+                    oid(rng.randrange(1 << 20)) for _ in range(20)]
+                snapshot.about_to_change(changed)
+                for key in changed:
+                    tree[key] = rng.randrange(1000, 2000)
+            index.save(self.path('index'), 1000, pieces, 7)
+            loaded = index.load(self.path('index'))
+            self.assertEqual(entries(loaded.index), before)
+            self.assertEqual((loaded.position, loaded.fingerprint), (1000, 7))
+            # Stock reads it too.
+            stock = fsIndex.load(self.path('index'))
+            self.assertEqual(stock['pos'], 1000)
+            self.assertEqual(entries(stock['index']), before)
+
+    def test_every_changed_byte_is_found(self):
+        tree = fsIndex()
+        for number in range(20):
+            tree[oid(number)] = number + 4
+        snapshot = index.Snapshot(tree, 100)
+        index.save(self.path('index'), 100,
+                   list(snapshot.pieces(threading.Lock())), 7)
+        with open(self.path('index'), 'rb') as file:
+            content = file.read()
+        for at in range(len(content)):
+            for flip in 0x01, 0x80, 0xff:
+                changed = bytearray(content)
+                changed[at] ^= flip
+                with open(self.path('index'), 'wb') as file:
+                    file.write(changed)
+                with self.assertRaises(index.Damaged, msg=(at, flip)):
+                    if index.load(self.path('index')) is None:
+                        raise index.Damaged('not recognized as an index')
+
+    def test_every_prefix_is_found(self):
+        tree = fsIndex()
+        tree[oid(1)] = 4
+        index.save(self.path('index'), 100, list(
+            index.Snapshot(tree, 100).pieces(threading.Lock())), 7)
+        with open(self.path('index'), 'rb') as file:
+            content = file.read()
+        for end in range(len(content) - index.TRAILER_SIZE):
+            with open(self.path('index'), 'wb') as file:
+                file.write(content[:end])
+            with self.assertRaises(index.Damaged):
+                index.load(self.path('index'))
+
+
+class IndexFile(TestCase):
+
+    def fill(self, storage, transactions=50):
+        for number in range(transactions):
+            commit(storage, {number: b'x' * 100})
+        return entries(storage._index)
+
+    def scanned_from(self, name='Data.fs'):
+        """Open, and say from which position the data was scanned."""
+        seen = []
+        original = recovery.recover
+
+        def recover(file, known, *args):
+            seen.append(known.end)
+            return original(file, known, *args)
+
+        recovery.recover = recover
+        try:
+            storage = self.open(name)
+        finally:
+            recovery.recover = original
+        found = entries(storage._index)
+        storage.close()
+        return seen[0], found
+
+    def test_after_a_close_nothing_is_scanned(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        end = storage.getSize()
+        storage.close()
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_after_an_object_that_was_stored_twice(self):
+        """As ZEO stores the record of a blob.  Stock scans all then."""
+        storage = self.open()
+        self.fill(storage)
+        txn = TransactionMetaData()
+        storage.tpc_begin(txn)
+        for data in b'1', b'2':
+            storage.store(oid(99), z64, data, '', txn)
+        storage.tpc_vote(txn)
+        storage.tpc_finish(txn)
+        index_was = entries(storage._index)
+        end = storage.getSize()
+        storage.close()
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_after_a_crash_with_something_behind_it(self):
+        """However small the transactions are."""
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        storage._checkpoints.write()
+        end = storage.getSize()
+        commit(storage, {2: b'x'})
+        self.assertLess(storage.getSize() - end, 200)
+        for suffix in '', '.index':
+            shutil.copy(self.path() + suffix, self.path('copy.fs' + suffix))
+        index_was = entries(storage._index)
+        self.assertEqual(self.scanned_from('copy.fs'), (end, index_was))
+
+    def test_a_damaged_one_is_rebuilt(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        storage.close()
+        with open(self.path('Data.fs.index'), 'r+b') as file:
+            file.seek(100)
+            file.write(b'\xff')
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.assertEqual(self.scanned_from(), (4, index_was))
+        self.assertIn('all of the data will be scanned', logs.output[0])
+
+    def test_one_of_another_file_is_not_believed(self):
+        other = self.open('other.fs')
+        self.fill(other)
+        other.close()
+        storage = self.open()
+        for number in range(50, 100):
+            commit(storage, {number: b'x' * 100})
+        index_was = entries(storage._index)
+        storage.close()
+        os.rename(self.path('other.fs.index'), self.path('Data.fs.index'))
+        self.assertEqual(self.scanned_from(), (4, index_was))
+
+    def cut_off(self):
+        """A file that is shorter than its index says, by ten objects."""
+        storage = self.open()
+        self.fill(storage)
+        middle = storage.getSize()
+        for number in range(50, 60):
+            commit(storage, {number: b'x'})
+        end = storage.getSize()
+        storage.close()
+        os.truncate(self.path(), middle)
+        return middle, end
+
+    def test_a_file_that_was_cut_off_is_refused(self):
+        middle, end = self.cut_off()
+        for size in middle, middle - 1, 4:
+            os.truncate(self.path(), size)
+            before = self.snapshot_of_directory()
+            for read_only in False, True:
+                with self.assertRaisesRegex(
+                        DamagedFile,
+                        f'ends at {size}, .*60 objects in {end} bytes'
+                        '.*remove the index'):
+                    self.open(read_only=read_only)
+            self.assertEqual(self.snapshot_of_directory(), before)
+
+    def snapshot_of_directory(self):
+        return {
+            name: sealing.read(self.path(name))
+            for name in os.listdir(self.directory)
+            if not name.endswith('.lock')}
+
+    def test_an_older_backup_without_the_index_is_opened(self):
+        self.cut_off()
+        os.remove(self.path('Data.fs.index'))
+        start, found = self.scanned_from()
+        self.assertEqual((start, len(found)), (4, 50))
+
+    def test_a_longer_index_of_another_file_is_no_proof(self):
+        """Nor is one by stock: it may be left from before a pack."""
+        middle, _ = self.cut_off()
+        content = bytearray(sealing.read(self.path()))
+        index_file = sealing.read(self.path('Data.fs.index'))
+        os.remove(self.path('Data.fs.index'))
+        other = self.open('other.fs')
+        commit(other, {70: b'y' * 77})
+        other.close()
+        sealing.write(self.path('other.fs.index'), index_file)
+        self.assertEqual(len(self.open('other.fs')), 1)
+        sealing.write(self.path('Data.fs.index'),
+                      index_file[:-index.TRAILER_SIZE])
+        self.assertEqual(len(self.open()), 50)
+        self.assertEqual(sealing.read(self.path()), content)
+
+    def test_one_of_what_was_there_before_a_new_storage(self):
+        middle, _ = self.cut_off()
+        self.assertEqual(len(self.open(create=True)), 0)
+
+    def test_nothing_is_said_of_one_of_an_empty_storage(self):
+        for open_it in self.open, lambda: FileStorage(self.path()):
+            open_it().close()
+            with self.assertNoLogs('ZODB'):
+                self.open().close()
+            os.remove(self.path('Data.fs.index'))
+
+    def test_a_file_of_empty_transactions(self):
+        storage = self.open()
+        for _ in range(5):
+            tid = commit(storage, {})
+        storage.close()
+        self.assertEqual(self.open().lastTransaction(), tid)
+
+    def test_one_that_stock_wrote_is_accepted(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        end = storage.getSize()
+        storage.close()
+        os.remove(self.path('Data.fs.index'))
+        FileStorage(self.path()).close()
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_one_of_stock_after_an_object_that_was_stored_twice(self):
+        """In one transaction, as ZEO does with the record of a blob."""
+        storage = self.open()
+        self.fill(storage)
+        transaction = begin(storage)
+        for data in b'x', b'y':
+            storage.store(oid(99), b'\0' * 8, data, '', transaction)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        index_was = entries(storage._index)
+        end = storage.getSize()
+        storage.close()
+        self.written_by_stock(end, index_was)
+        self.assertEqual(self.scanned_from(), (end, index_was))
+
+    def test_one_of_stock_that_contradicts_the_data(self):
+        for what, change in (
+            ('another place', lambda index, end: (index, end)),
+            ('an end in the middle', lambda index, end: (index, end - 9)),
+            ('an end behind the file', lambda index, end: (index, end + 99)),
+        ):
+            with self.subTest(what):
+                storage = self.open(what)
+                commit(storage, {1: b'x'})
+                last = commit(storage, {2: b'x'})
+                index, end = dict(storage._index), storage.getSize()
+                storage.close()
+                wrong = {**index, oid(2): index[oid(1)]}
+                self.written_by_stock(*reversed(change(wrong, end)), what)
+                with self.assertLogs('ZODB.FileStorage', 'WARNING') as log:
+                    storage = self.open(what)
+                self.assertIn('Ignoring index', log.output[0])
+                self.assertEqual(dict(storage._index), index)
+                self.assertEqual(storage.lastTransaction(), last)
+                storage.close()
+
+    def written_by_stock(self, position, entries, name='Data.fs'):
+        stock = fsIndex()
+        for key, place in entries.items():
+            stock[key] = place
+        stock.save(position, self.path(name + '.index'))
+
+    def test_stock_uses_ours(self):
+        storage = self.open()
+        index_was = self.fill(storage)
+        storage.close()
+        stock = FileStorage(self.path())
+        self.assertTrue(stock._used_index)
+        self.assertEqual(entries(stock._index), index_was)
+        stock.close()
+
+
+class Told:
+    """A lock that calls somebody when a thread has to wait for it."""
+
+    def __init__(self, lock, call):
+        self._lock = lock
+        self._call = call
+
+    def __enter__(self):
+        if not self._lock.acquire(blocking=False):
+            self._call()
+            self._lock.acquire()
+
+    def __exit__(self, *args):
+        self._lock.release()
+
+
+class WhileRunning(TestCase):
+
+    def crash_copy(self):
+        """What is on disk, as another database."""
+        for name in 'Data.fs', 'Data.fs.index':
+            with open(self.path(name), 'rb') as source:
+                with open(self.path(name.replace('Data', 'Copy')),
+                          'wb') as target:
+                    target.write(source.read())
+
+    def test_it_is_written_and_exact(self):
+        for policy in 'none', 'group-commit':
+            with self.subTest(policy):
+                storage = self.open(policy, durability=policy,
+                                    index_checkpoint='16KB')
+                stop = threading.Event()
+
+                def work(base):
+                    number = 0
+                    while not stop.is_set():
+                        number += 1
+                        commit(storage, {base + number: b'x' * 200})
+
+                threads = [Thread(work, n << 20) for n in range(4)]
+                until(lambda: storage._checkpoints.written > 5, 'checkpoints')
+                stop.set()
+                for thread in threads:
+                    thread.result()
+                loaded = index.load(storage._file_name + '.index')
+                self.assertLessEqual(
+                    loaded.position, storage._sequencer.durable.end)
+                scanned = recovery._read_on(
+                    recovery.Window(
+                        lambda length, at: os.pread(
+                            storage._file.fileno(), length, at),
+                        loaded.position), recovery.nothing_known())[0]
+                self.assertEqual(entries(loaded.index),
+                                 entries(scanned.index))
+
+    def test_a_restart_scans_at_most_that_much(self):
+        storage = self.open(index_checkpoint='64KB')
+        for number in range(400):
+            commit(storage, {number % 20: b'%d' % number * 100},
+                   {number % 20: storage._index.get(oid(number % 20)) and
+                    storage.getTid(oid(number % 20))}
+                   if number >= 20 else {})
+            end = storage.getSize()
+            until(lambda: end - storage._checkpoints._position
+                  <= 65536, 'a checkpoint in time')
+
+    def test_commits_do_not_wait_for_it(self):
+        storage = self.open(index_checkpoint='16KB')
+        writing, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        original = index.save
+
+        def save(*args):
+            writing.set()
+            go_on.wait(30)
+            return original(*args)
+
+        index.save = save
+        self.addCleanup(setattr, index, 'save', original)
+        number = 0
+        while not writing.is_set():
+            number += 1
+            commit(storage, {number: b'x' * 500})
+        for more in range(20):
+            commit(storage, {number + more + 1: b'x'})
+        self.assertEqual(storage.load(oid(number + 20))[0], b'x')
+        go_on.set()
+        until(lambda: storage._checkpoints.written > 1, 'a checkpoint')
+
+    def test_closing_while_one_is_due(self):
+        """The thread hears that it shall end, whenever that is said."""
+        for _ in range(40):
+            storage = self.open('closing', index_checkpoint='16KB')
+            serial = storage._index and storage.getTid(oid(0))
+            for number in range(3):
+                serial = commit(storage, {0: b'x' * 4000},
+                                {0: serial} if serial else {})
+            Thread(storage.close).result()
+
+    def test_a_pack_cancels_it(self):
+        """An index of the old file never gets its name beside the new one."""
+        storage = self.open(index_checkpoint='16KB')
+        tid = commit(storage, {0: b'a' * 100})
+        tid = commit(storage, {0: b'b' * 100}, {0: tid})
+        saving, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        original = index.save
+
+        def save(path, *args):
+            result = original(path, *args)
+            if path.endswith('.index_tmp'):
+                saving.set()
+                go_on.wait(30)
+            return result
+
+        index.save = save
+        self.addCleanup(setattr, index, 'save', original)
+        checkpoint = Thread(storage._checkpoints.write)
+        self.assertTrue(saving.wait(30))
+        storage.pack(2e9, lambda data: [], False)
+        go_on.set()
+        self.assertFalse(checkpoint.result())
+        self.assertEqual(index.load(self.path('Data.fs.index')).position,
+                         storage.getSize())
+
+    def test_a_pack_cancels_one_that_begins_in_the_swap(self):
+        storage = self.open(index_checkpoint='16KB')
+        tid = commit(storage, {0: b'a' * 100})
+        commit(storage, {0: b'b' * 100}, {0: tid})
+        replace_file = storage.replace_file
+        checkpoints = []
+
+        def begin_one(*args):
+            checkpoints.append(Thread(storage._checkpoints.write))
+            until(lambda: storage._checkpoints.snapshot, 'a snapshot')
+            replace_file(*args)
+
+        storage.replace_file = begin_one
+        storage.pack(2e9, lambda data: [], False)
+        self.assertFalse(checkpoints[0].result())
+        self.assertEqual(index.load(self.path('Data.fs.index')).position,
+                         storage.getSize())
+
+    def test_a_snapshot_never_comes_between_position_and_index(self):
+        storage = self.open()
+        commit(storage, {0: b'a'})
+        in_between, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        class Slow(index.Positions):
+
+            def __setitem__(self, *args):
+                super().__setitem__(*args)
+                in_between.set()
+                go_on.wait(30)
+
+        storage._positions = Slow(storage._positions)
+        other = Thread(commit, storage, {1: b'b'})
+        self.assertTrue(in_between.wait(30))
+        snapshots = []
+        storage._lock = Told(storage._lock, go_on.set)
+        original = index.Snapshot
+
+        def snapshot(entries, position):
+            snapshots.append((len(entries), position))
+            go_on.set()
+            return original(entries, position)
+
+        with mock.patch.object(index, 'Snapshot', snapshot):
+            storage._checkpoints.write()
+        other.result()
+        self.assertEqual(snapshots, [(2, storage._pos)])
+
+    def test_a_snapshot_never_knows_what_the_pipeline_does_not(self):
+        """It would get its name before what it knows is synced."""
+        storage = self.open()
+        commit(storage, {0: b'a'})
+        go_on, named, checkpoints = threading.Event(), [], []
+        append = storage._sequencer.append
+        give_name = storage._checkpoints._give_name
+
+        def checkpoint_first(*args):
+            storage._lock = Told(storage._lock, go_on.set)
+            checkpoints.append(Thread(storage._checkpoints.write))
+            self.assertTrue(go_on.wait(30))
+            append(*args)
+
+        def note(temporary):
+            named.append((index.load(temporary).position,
+                          storage._sequencer.durable.end))
+            give_name(temporary)
+            go_on.set()
+
+        storage._sequencer.append = checkpoint_first
+        storage._checkpoints._give_name = note
+        commit(storage, {1: b'b'})
+        storage._sequencer.append = append
+        checkpoints[0].result()
+        for position, durable in named:
+            self.assertLessEqual(position, durable)
+        self.assertEqual(named[0][0], storage._pos)
+
+    def test_a_disk_that_fails_is_a_warning(self):
+        storage = self.open(index_checkpoint='16KB')
+        original = index.save
+
+        def save(*args):
+            raise OSError(28, 'No space left on device')
+
+        index.save = save
+        try:
+            with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                for number in range(100):
+                    commit(storage, {number: b'x' * 500})
+                until(lambda: logs.output, 'a warning')
+        finally:
+            index.save = original
+        self.assertIn('no index could be written', logs.output[0])
+        before = storage._checkpoints.written
+        for number in range(200, 400):
+            commit(storage, {number: b'x' * 500})
+        until(lambda: storage._checkpoints.written > before, 'a checkpoint')
+
+    def test_nothing_is_written_after_a_failed_sync(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        written = os.stat(self.path('Data.fs.index')).st_mtime_ns
+        disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertRaises(Exception):
+            commit(storage, {2: b'x'})
+        self.assertFalse(storage._checkpoints.write_or_warn())
+        storage.close()
+        self.assertEqual(os.stat(self.path('Data.fs.index')).st_mtime_ns,
+                         written)
+
+    def test_the_data_is_durable_first(self):
+        disk = self.controlled_disk()
+        storage = self.open(durability='none')
+        commit(storage, {1: b'x'})
+        replace, seen = disk.replace, []
+
+        def note(source, target):
+            seen.append(storage._sequencer.durable.end)
+            replace(source, target)
+
+        disk.replace = note
+        storage._checkpoints.write()
+        self.assertEqual(seen, [storage.getSize()])
+
+
+class BadInput(TestCase):
+
+    def test_sizes(self):
+        for wrong in 0, '1KB', '-1', 'big', '', '1.5MB', None:
+            with self.subTest(wrong):
+                with self.assertRaisesRegex(ValueError, 'index-checkpoint'):
+                    self.open(index_checkpoint=wrong)
+        self.assertEqual(os.listdir(self.directory), [])
+        self.open(index_checkpoint=1 << 20).close()
+        self.open(index_checkpoint='1 GB').close()

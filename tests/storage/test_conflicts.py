@@ -1,0 +1,142 @@
+"""To resolve a conflict, a server unpickles nothing that calls what it likes.
+
+What sites have in objects that resolve conflicts is resolved as before.
+"""
+
+import datetime
+import decimal
+import io
+import os
+import pickle
+import unittest
+from datetime import tzinfo  # noqa: F401
+
+from BTrees.Length import Length
+from BTrees.OOBTree import OOBucket
+from persistent.mapping import PersistentMapping
+from ZODB.FileStorage.FileStorage import FileStorage
+from ZODB.serialize import ObjectWriter
+
+from fsyncstorage.storage import conflicts
+
+from ..server.serving import ErrorReply
+from ..server.serving import Served
+from ..server.serving import counter
+from ..server.serving import state_of
+from ..server.test_server_hostile import A_BIG_MEMO
+from ..server.test_server_hostile import Calling
+
+
+class Value:
+    """A site's class, not persistent, made by `__new__`."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+
+class Calls(Value):
+    """A site's class that wants to be called."""
+
+    def __reduce__(self):
+        return Calls, (self.number,)
+
+
+def record(state, kind=Length):
+    """The record of an object of a class, with any state."""
+    file = io.BytesIO()
+    pickle.Pickler(file, 3).dump((kind, None))
+    pickle.Pickler(file, 3).dump(state)
+    return file.getvalue()
+
+
+def bucket(**items):
+    return ObjectWriter().serialize(OOBucket(items))
+
+
+class Checked(unittest.TestCase):
+
+    def accepted(self, record):
+        conflicts.check(record)
+
+    def refused(self, record, why=''):
+        with self.assertRaisesRegex(conflicts.Untrusted, why):
+            conflicts.check(record)
+
+    def test_what_sites_have(self):
+        self.accepted(counter(5))
+        self.accepted(bucket(a='b', c=(1, 2.5, b'x', None, True)))
+        self.accepted(bucket(
+            when=datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone.utc),
+            price=decimal.Decimal('1.50'), tags={'a'}))
+        self.accepted(bucket(value=Value(5)))
+
+    def test_what_is_not_installed_does_no_harm(self):
+        self.accepted(bucket(value=Value(5)).replace(
+            b'tests.storage.test_conflicts', b'tests.storage.test_configure'))
+
+    def test_calls(self):
+        for function in os.system, eval, exec, open, getattr:
+            self.refused(record(Calling(function, 'x')), function.__name__)
+        self.refused(record(Calling(FileStorage, 'x')), 'FileStorage')
+        self.refused(bucket(value=Calls(5)), 'Calls')
+
+    def test_names(self):
+        for name in (
+            b'subprocess\nPopen', b'posix\nsystem', b'unittest\nmock',
+            b'tests.support\noid',           # a function
+            b'tests.storage.test_conflicts\ntzinfo'  # is imported there
+        ):
+            self.refused(counter(0) + b'c' + name + b'\n.')
+
+    def test_a_class_that_resolves_nothing(self):
+        self.refused(record({}, PersistentMapping), 'does not resolve')
+        self.refused(record({}, FileStorage), 'does not resolve')
+
+    def test_a_class_by_its_name(self):
+        """As records had it once."""
+        self.accepted(record(5, ('BTrees.Length', 'Length')))
+        self.refused(record(5, ('os', 'system')))
+        self.refused(record(5, ('os', 'system', 'x')))
+
+    def test_rubbish(self):
+        for rubbish in (b'', b'.', b'c', b'cos\n', b'rubbish', counter(5)[:9],
+                        b'\x80\x04\x8c\x02os\x8c\x06system\x93.'):
+            self.refused(rubbish)
+
+    def test_a_memo_number(self):
+        self.refused(counter(5) + A_BIG_MEMO, 'memo')
+
+
+class OverZEO(Served):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.peer = self.connect(self.serve(self.storage))
+        self.canary = self.path('canary')
+        self.first = self.peer.commit({1: counter(0)})
+        self.second = self.peer.commit({1: counter(1)}, self.first)
+
+    def test_a_conflict_is_resolved(self):
+        self.peer.commit({1: counter(10)}, self.first)
+        self.assertEqual(state_of(self.peer.load(1)[0]), 11)
+
+    def test_nothing_is_called(self):
+        bomb = record(Calling(os.system, f'touch {self.canary}'))
+        with self.assertRaises(ErrorReply) as caught:
+            self.peer.vote({1: bomb}, self.first)
+        self.assertEqual(caught.exception.name, 'ConflictError')
+        self.assertFalse(os.path.exists(self.canary), 'code was run')
+
+    def test_nothing_is_called_of_what_was_stored_before(self):
+        bomb = record(Calling(os.system, f'touch {self.canary}'))
+        third = self.peer.commit({1: bomb}, self.second)
+        with self.assertRaises(ErrorReply):
+            self.peer.vote({1: counter(2)}, self.first)
+        self.peer.commit({1: counter(3)}, third)
+        with self.assertRaises(ErrorReply):
+            self.peer.vote({1: counter(2)}, third)
+        self.assertFalse(os.path.exists(self.canary), 'code was run')

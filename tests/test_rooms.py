@@ -1,0 +1,159 @@
+"""The rooms of the package: what imports what, and how much there is in each.
+
+A room is a directory; a module that lies directly in the package is a room of
+its own.  `MAY_IMPORT` is the plan of the house.  It has every arrow that there
+is, and no other; an import inside a function is an arrow like any other.
+"""
+
+import ast
+import collections
+import graphlib
+import pathlib
+import unittest
+
+ROOT = pathlib.Path(__file__).parents[1] / 'src' / 'fsyncstorage'
+
+#: In the package, and in no room.
+MOST_MODULES = 8
+#: Lines of a module.
+LONGEST = 500
+
+#: From the top down.  The package itself has the public names.
+MAY_IMPORT = {
+    'timing': {'timing.options', 'timing.running', 'timing.reports',
+               'timing.zeo', 'timing.blobs', 'timing.disk',
+               'timing.commits'},
+    'timing.reports': {'timing.options', 'timing.disk', 'timing.results'},
+    'timing.disk': {'timing.options', 'timing.commits', 'timing.running',
+                    'timing.results', 'commit', 'datafile'},
+    'timing.zeo': {'timing.options', 'timing.servers', 'timing.running',
+                   'timing.results'},
+    'timing.blobs': {'timing.options', 'timing.servers', 'timing.running',
+                     'timing.results'},
+    'timing.commits': {'timing.options', 'timing.running', 'timing.results'},
+    'timing.options': {'timing.servers', 'timing.running', 'timing.results',
+                       'fsyncstorage', 'commit'},
+    'timing.servers': {'timing.running', 'client'},
+    'timing.running': {'timing.results', 'datafile'},
+    'timing.results': set(),
+    'config': {'storage', 'commit'},
+    'check': {'storage', 'format', 'datafile', 'errors'},
+    'server': {'storage', 'commit', 'format', 'wire', 'datafile', 'errors'},
+    'fsyncstorage': {'storage'},
+    'storage': {'pack', 'commit', 'format', 'datafile', 'forks', 'errors'},
+    'pack': {'format', 'datafile', 'errors'},
+    'commit': {'datafile', 'allocation', 'errors'},
+    'format': {'datafile'},
+    'client': {'client.blobs', 'wire'},
+    'client.blobs': {'wire'},
+    'files': set(),
+    'wire': set(),
+    'datafile': {'allocation'},
+    'allocation': set(),
+    'forks': set(),
+    'errors': set(),
+}
+
+
+def _parts(path):
+    parts = path.relative_to(ROOT.parent).with_suffix('').parts
+    return parts[:-1] if parts[-1] == '__init__' else parts
+
+
+PATHS = {'.'.join(_parts(path)): path for path in ROOT.rglob('*.py')}
+
+
+def room(module):
+    """Of a module, by its name."""
+    parts = module.split('.')
+    if PATHS[module].name != '__init__.py' and len(parts) > 2:
+        parts.pop()
+    return '.'.join(parts[1:]) or parts[0]
+
+
+def arrows(module, text):
+    """The modules of the package that this text imports, wherever in it."""
+    package = module.split('.')
+    if PATHS[module].name != '__init__.py':
+        package.pop()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            front = package[:len(package) - node.level + 1]
+            origin = '.'.join([
+                *(front if node.level else []), *filter(None, [node.module])])
+            # Of a module, or of a package: then it may be one of its modules.
+            names = [
+                name if (name := f'{origin}.{alias.name}') in PATHS
+                else origin for alias in node.names]
+        else:
+            continue
+        yield from (name for name in names if name in PATHS)
+
+
+def all_arrows():
+    return {module: set(arrows(module, path.read_text())) - {module}
+            for module, path in PATHS.items()}
+
+
+def between_rooms(imported):
+    found = {room(module): set() for module in imported}
+    for module, targets in imported.items():
+        found[room(module)] |= set(map(room, targets)) - {room(module)}
+    return found
+
+
+class Rooms(unittest.TestCase):
+
+    def test_the_arrows_are_those_of_the_plan(self):
+        found = between_rooms(all_arrows())
+        for name in found.keys() | MAY_IMPORT:
+            with self.subTest(name):
+                self.assertEqual(
+                    sorted(found[name]), sorted(MAY_IMPORT[name]))
+
+    def test_the_plan_has_no_circle(self):
+        list(graphlib.TopologicalSorter(MAY_IMPORT).static_order())
+
+    def test_it_is_listed_from_the_top_down(self):
+        above = set()
+        for name, targets in MAY_IMPORT.items():
+            self.assertFalse(targets & above, name)
+            above.add(name)
+
+    def test_no_circle_between_modules(self):
+        """Not in a room either.  A package is what its __init__ imports."""
+        list(graphlib.TopologicalSorter(all_arrows()).static_order())
+
+    def test_an_arrow_is_found_wherever_it_is(self):
+        for text in (
+                'from .. import datafile', 'from ..datafile import disk',
+                'from fsyncstorage import datafile',
+                'from fsyncstorage.datafile import disk',
+                'import fsyncstorage.datafile',
+                'def f():\n    from .. import datafile',
+                'if TYPE_CHECKING:\n    from .. import datafile'):
+            with self.subTest(text):
+                self.assertEqual(
+                    list(arrows('fsyncstorage.commit.flusher', text)),
+                    ['fsyncstorage.datafile'])
+
+    def test_the_package_has_few_modules(self):
+        self.assertLessEqual(len(list(ROOT.glob('*.py'))), MOST_MODULES)
+
+    def test_no_module_is_long(self):
+        long = {
+            module: lines for module, path in PATHS.items()
+            if (lines := path.read_text().count('\n')) >= LONGEST}
+        self.assertEqual(long, {})
+
+    def test_the_map_of_the_package_names_every_room(self):
+        lines = ast.get_docstring(ast.parse(
+            (ROOT / '__init__.py').read_text())).splitlines()
+        listed = collections.Counter(
+            line.split()[0].strip('/') for line in lines
+            if line.startswith('    ') and line[4] != ' ')
+        rooms = {name.split('.')[0] for name in MAY_IMPORT}
+        self.assertEqual(
+            listed, collections.Counter(rooms - {'fsyncstorage'}))

@@ -1,0 +1,1 @@
+"""The driver fsync-time.  Nowhere is asserted how fast anything was."""

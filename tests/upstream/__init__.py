@@ -1,0 +1,1 @@
+"""The suites of ZODB and ZEO, and what is used of their inside."""

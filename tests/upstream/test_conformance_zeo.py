@@ -1,0 +1,101 @@
+"""The suites of ZEO, its stock client over our server.
+
+The default run has what differs in the server; at level 2 is what goes the
+same ways through it with another storage.
+"""
+
+import functools
+import unittest
+
+import ZEO.tests.testZEO
+import ZEO.tests.testZEOOptions
+
+from fsyncstorage.server.runzeo import Options
+
+from . import zeosuites
+from .zeosuites import msgpack
+from .zeosuites import our_server
+
+# Tests that cannot hold, with the reason.
+NOT_OUR_SERVER = {
+    # They call methods of ZEO's StorageServer, without a connection.
+    'multiple_storages_invalidation_queue_is_not_insane',
+    'getInvalidationsAfterServerRestart',
+}
+MORE_IS_SAID = {
+    # They compare all of the status, or of the log, and ours say more.
+    # test_server_status.py tests what must be in it.
+    'test_server_status',
+    'test_ruok',
+    'runzeo_without_configfile',
+}
+ASKS_SINCE_A_TID_THAT_NEVER_WAS = {
+    # It puts such a tid into a cache.  Ours does not guess what came after, so
+    # the cache is dropped, and the state that the test demands is not shown.
+    'invalidate_client_cache_entry_on_server_commit_error',
+}
+ONLY_PROTOCOL_5 = {
+    # Has the server speak Z4, by a global of ZEO's.
+    'protocols_test',
+}
+CANNOT_HOLD = (NOT_OUR_SERVER | MORE_IS_SAID | ONLY_PROTOCOL_5
+               | ASKS_SINCE_A_TID_THAT_NEVER_WAS)
+
+# Where a doctest itself, or a script that it writes, starts a server.
+OUR_NAMES = {
+    'ZEO.runzeo': 'fsyncstorage.server.runzeo',
+    'runzeo.ZEOOptions': 'runzeo.Options',
+    'runzeo.ZEOServer': 'runzeo.Runner',
+}
+
+
+def generic_tests():
+    over = functools.partial(zeosuites.over, [our_server])
+    over_policy = functools.partial(zeosuites.over_policy, [our_server])
+    cases = ZEO.tests.testZEO
+    with_blobs = {'more': 'blob-dir blobs'}
+    # The same tests, with blobs, are in the default run below.
+    yield over_policy('group-commit', level=2)
+    yield over_policy('none', level=2)
+    yield over_policy('group-commit', encoding='msgpack',
+                      getZEOConfig=msgpack)
+    yield over_policy(
+        'group-commit', cases.BlobAdaptedFileStorageTests, **with_blobs)
+    yield over_policy(
+        'group-commit', cases.BlobWritableCacheTests, level=2, **with_blobs)
+    yield over(cases.FileStorageSSLTests, level=2)
+    yield over(cases.ClientConflictResolutionTests)
+    yield over(cases.FileStorageRecoveryTests)
+    yield over(cases.ZRPCConnectionTests)
+    for case in (
+        cases.FileStorageTests,
+        cases.DemoStorageTests,
+        cases.MappingStorageTests,
+        cases.FileStorageHexTests,
+        cases.FileStorageClientHexTests,
+        cases.BlobAdaptedFileStorageTests,
+        cases.BlobWritableCacheTests,
+    ):
+        yield over(case, level=2)
+    yield over(cases.FileStorageTests, 'FileStorageTests msgpack', level=2,
+               getZEOConfig=msgpack)
+    yield over(cases.FileStorageLoadDelayedTests)
+
+
+def in_the_default_run(case):
+    return not case.__name__.startswith('MappingStorage')
+
+
+class OptionsTests(ZEO.tests.testZEOOptions.TestZEOOptions):
+
+    OptionsClass = Options
+
+
+def test_suite():
+    return unittest.TestSuite([
+        *generic_tests(),
+        *zeosuites.connection_tests(
+            [our_server], default=in_the_default_run),
+        zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES),
+        unittest.defaultTestLoader.loadTestsFromTestCase(OptionsTests),
+    ])

@@ -1,0 +1,199 @@
+"""What is used of the inside of ZODB and ZEO: fails when a release moves it.
+
+storage/, format/view.py, pack/, client/link.py and
+client/doom.py say at the place what they use.
+"""
+
+import inspect
+import os
+import tempfile
+import unittest
+
+import zc.lockfile
+from ZEO.asyncio.base import ZEOBaseProtocol
+from ZEO.asyncio.client import ClientIO
+from ZEO.asyncio.client import ClientRunner
+from ZEO.asyncio.client import ClientThread
+from ZEO.asyncio.client import Protocol
+from ZEO.cache import ClientCache
+from ZEO.ClientStorage import ClientStorage
+from ZODB.BaseStorage import BaseStorage
+from ZODB.blob import BlobStorageMixin
+from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.ConflictResolution import tryToResolveConflict
+from ZODB.Connection import Connection
+from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage import fspack
+from ZODB.FileStorage.FileStorage import TransactionRecord
+from ZODB.FileStorage.format import FileStorageFormatter
+from ZODB.FileStorage.format import TxnHeader
+from ZODB.MappingStorage import MappingStorage
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.mvccadapter import MVCCAdapterInstance
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.utils import p64
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.format import seal
+
+from ..support import TestCase
+from ..support import begin
+from ..support import oid
+from ..support import under_way
+
+
+def names(function):
+    return set(function.__code__.co_names)
+
+
+class Hooks(unittest.TestCase):
+
+    def test_what_stock_gives_is_what_we_build_on(self):
+        """FileStorage stands on these bases, and so do we."""
+        bases = {FileStorageFormatter, BlobStorageMixin,
+                 ConflictResolvingStorage, BaseStorage}
+        self.assertEqual(set(FileStorage.__bases__), bases)
+        self.assertLessEqual(bases, set(FsyncStorage.__mro__))
+        self.assertNotIn(FileStorage, FsyncStorage.__mro__)
+
+    def test_nothing_of_stock_commits(self):
+        """What these have of a transaction, we have in an object."""
+        for name in ('tpc_begin', 'tpc_vote', 'tpc_finish', 'tpc_abort',
+                     'storeBlob', 'restoreBlob', 'getSize', 'history'):
+            self.assertTrue(
+                getattr(FsyncStorage, name).__module__.startswith(
+                    'fsyncstorage.'), name)
+
+    def test_what_a_base_makes(self):
+        self.assertLessEqual(
+            {'_lock', '_commit_lock', '_ts', '_tid', '_oid'},
+            names(BaseStorage.__init__))
+        self.assertLessEqual({'_is_read_only', '_lock', '_oid'},
+                             names(BaseStorage.new_oid))
+        self.assertIn('_oid', names(BaseStorage.set_max_oid))
+        self.assertIn('_transaction', names(BaseStorage.tpc_transaction))
+        self.assertIn('fshelper', names(BlobStorageMixin._blob_init_no_blobs))
+
+    def test_a_conflict_is_resolved_with_these(self):
+        self.assertLessEqual(
+            {'_crs_untransform_record_data', '_crs_transform_record_data',
+             'loadSerial'}, names(tryToResolveConflict))
+
+    def test_a_reader_of_headers(self):
+        """view.py lets it read through a buffer of its own."""
+        self.assertLessEqual(
+            {'_file', 'user', 'descr', 'ext'},
+            names(FileStorageFormatter._read_txn_header)
+            | set(TxnHeader.__slots__))
+
+    def test_a_record_of_an_iterator(self):
+        self.assertEqual(
+            list(inspect.signature(TransactionRecord).parameters),
+            ['tid', 'status', 'user', 'desc', 'ext', 'pos', 'tend', 'file',
+             'tpos'])
+
+    def test_a_lock_file(self):
+        """Who closes `_fp` frees no lock that another process shares."""
+        with tempfile.TemporaryDirectory() as home:
+            lock = zc.lockfile.LockFile(os.path.join(home, 'lock'))
+            copy = os.dup(lock._fp.fileno())
+            lock._fp.close()
+            with self.assertRaises(zc.lockfile.LockError):
+                zc.lockfile.LockFile(os.path.join(home, 'lock'))
+            os.close(copy)
+            lock._fp = None
+            lock.close()
+
+    def test_the_packer(self):
+        packer = fspack.FileStoragePacker
+        self.assertTrue({'_storage', '_file', '_path', '_commit_lock',
+                         'blob_removed'} <= names(packer.__init__))
+        self.assertIn('.removed', packer.__init__.__code__.co_consts)
+        self.assertTrue({'_copier', '_tfile', '_commit_lock', 'index'}
+                        <= names(packer.copyOne))
+        self.assertTrue({'gc', '_tfile', 'copyDataRecords'}
+                        <= names(packer.copyToPacktime))
+
+
+class ClientHooks(unittest.TestCase):
+
+    def test_who_connects_is_told_to_us(self):
+        """Another class takes the place of ClientIO, before it runs."""
+        self.assertIn('client', names(ClientRunner.setup_delegation))
+        self.assertIn('setup_delegation', names(ClientThread.run_io_thread))
+        self.assertIn('verify', names(ClientIO.register))
+        self.assertIn('disconnected', names(Protocol.connection_lost))
+        self.assertIn('notify_connected', names(ClientIO.verify))
+
+    def test_what_threads_call(self):
+        for name in 'load_before', 'prefetch', 'async_', 'async_iter', 'call':
+            self.assertTrue(callable(getattr(ClientThread, name)))
+        self.assertIn('load_before', names(ClientStorage.loadBefore))
+        for method in ClientStorage.tpc_vote, ClientStorage.tpc_abort:
+            self.assertIn('_call', names(method))
+
+    def test_a_call_is_made_like_this(self):
+        """outgoing.py makes one that leaves with what goes before."""
+        self.assertTrue({'message_id', 'futures', 'write_message', 'encode'}
+                        <= names(Protocol.call_sync))
+        self.assertIn('sm_protocol', names(ZEOBaseProtocol.get_peername))
+        self.assertIn('pop_futures', names(Protocol.close))
+
+    def test_a_transaction(self):
+        self.assertTrue({'_commit_lock', '_tbuf', '_connection_generation'}
+                        <= names(ClientStorage.tpc_begin))
+        self.assertIn('_update_blob_cache', names(ClientStorage.tpc_finish))
+        self.assertTrue({'server_resolve', 'resolve', 'exception'}
+                        <= names(ClientStorage.tpc_vote))
+
+    def test_a_transaction_of_a_connection(self):
+        """client/doom.py stands between the two."""
+        adapter = MVCCAdapter(MappingStorage())
+        instance = adapter.new_instance()
+        instance.poll_invalidations()
+        self.assertEqual(list(adapter._instances), [instance])
+        with adapter._lock:
+            pass
+        self.assertEqual(instance._start, p64(1))
+        self.assertIn('_start', names(MVCCAdapterInstance.load))
+        for calls, method in (
+            ('load', Connection.setstate),
+            ('loadBlob', Connection.setstate),
+            ('tpc_begin', Connection.tpc_begin),
+            ('tpc_vote', Connection.tpc_vote),
+            ('poll_invalidations', Connection.newTransaction),
+        ):
+            self.assertIn(calls, names(method))
+
+    def test_a_wrapper_has_its_database(self):
+        wrapper = HexStorage(MappingStorage())
+        adapter = MVCCAdapter(wrapper)
+        self.assertIs(wrapper.db, adapter)
+
+    def test_the_cache(self):
+        self.assertTrue({'_makeroom', 'currentofs', 'f', 'current',
+                         '_set_noncurrent'} <= names(ClientCache._store))
+        self.assertEqual(
+            list(inspect.signature(ClientCache._store).parameters),
+            ['self', 'oid', 'start_tid', 'end_tid', 'data', 'size'])
+        self.assertTrue({'noncurrent', 'load'}
+                        <= names(ClientCache.loadBefore))
+        self.assertIn('_lock', names(ClientCache.invalidate))
+
+
+class State(TestCase):
+
+    def test_nothing_of_stock_stays_open(self):
+        with open(self.path('Data.fs.tmp'), 'w'):
+            pass  # a process of stock was killed
+        storage = self.open()
+        self.assertFalse(os.path.exists(self.path('Data.fs.tmp')))
+        self.assertEqual(storage._file.__class__.__module__,
+                         'fsyncstorage.datafile')
+        transaction = begin(storage)
+        storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
+        made = under_way(storage)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        self.assertEqual(
+            made.places, {oid(1): 4 + 23 + seal.room(b'')})

@@ -1,0 +1,30 @@
+"""Stock ZEO over our storage: server and clients unchanged."""
+
+import unittest
+
+import ZEO.tests.testZEO
+
+from . import zodbsuites
+
+CONFIG = """
+%import fsyncstorage
+<fsyncstorage 1>
+  path Data.fs
+  durability {policy}
+</fsyncstorage>
+"""
+
+
+def generic_tests(policy):
+
+    class Tests(ZEO.tests.testZEO.FullGenericTests):
+
+        def getConfig(self):
+            return CONFIG.format(policy=policy)
+
+    Tests.__name__ = Tests.__qualname__ = f'FullGenericTests {policy}'
+    return zodbsuites.Loader().loadTestsFromTestCase(Tests)
+
+
+def test_suite():
+    return unittest.TestSuite([generic_tests('group-commit')])

@@ -1,0 +1,150 @@
+"""Running the suites of ZEO with our server, with our client, or with both.
+
+The suites find server and client in modules of ZEO.  `our_server` and
+`our_client` put ours there for the length of a test.
+"""
+
+import contextlib
+import doctest
+import functools
+import os
+import unittest
+from unittest import mock
+
+import ZEO.ClientStorage
+import ZEO.runzeo
+import ZEO.tests.ConnectionTests
+import ZEO.tests.forker
+import ZEO.tests.testConnection
+import ZEO.tests.testZEO
+import ZODB.tests.util
+import zope.testing.setupstack
+from ZODB.tests.StorageTestBase import StorageTestBase
+
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server.runzeo import Runner
+
+from . import zodbsuites
+
+FSYNCSTORAGE = """
+%import fsyncstorage
+<fsyncstorage 1>
+  path Data.fs
+  durability {policy}
+  {more}
+</fsyncstorage>
+"""
+
+# They run for a fixed time; the default run has one more of the kind.
+TEN_SECONDS_EACH = {
+    'checkConcurrentLargeUpdates',
+    'checkConcurrentUpdates1Storage',
+    'checkConcurrentUpdates2StoragesMT',
+    'checkConcurrentUpdates2Storages',
+}
+
+# Modules that import the client by its name, and classes that extend it.
+NAME_THE_CLIENT = (
+    ZEO.ClientStorage, ZEO.tests.ConnectionTests, ZEO.tests.testZEO)
+EXTEND_THE_CLIENT = (
+    ZEO.tests.ConnectionTests.TestClientStorage,
+    ZEO.tests.testZEO.ServerManagingClientStorage)
+
+
+@contextlib.contextmanager
+def our_server():
+    # Where processes are spawned, the patch would stay behind.
+    fork = mock.patch.dict(os.environ, ZEO_PROCESS_TYPE='fork')
+    with fork, mock.patch.object(ZEO.runzeo, 'ZEOServer', Runner):
+        yield
+
+
+@contextlib.contextmanager
+def our_client():
+    with contextlib.ExitStack() as stack:
+        for module in NAME_THE_CLIENT:
+            stack.enter_context(
+                mock.patch.object(module, 'ClientStorage', FsyncClient))
+        for each in EXTEND_THE_CLIENT:
+            stack.callback(setattr, each, '__bases__', each.__bases__)
+            each.__bases__ = FsyncClient,
+        yield
+
+
+def during(contexts, suite):
+    """The same tests, each of them in these contexts."""
+    for test in zodbsuites.flattened(suite):
+        test.run = functools.partial(_run, contexts, test.run)
+        if our_client in contexts and isinstance(test, doctest.DocTestCase):
+            # A module's names were copied when it was loaded.
+            test._dt_test.globs['ClientStorage'] = FsyncClient
+    return suite
+
+
+def _run(contexts, run, *args, **kw):
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context())
+        return run(*args, **kw)
+
+
+def over(contexts, case, name=None, **attributes):
+    """The tests of a class, with these of its attributes changed."""
+    made = type(name or case.__name__, (case,), attributes)
+    made.__module__ = case.__module__
+    suite = zodbsuites.Loader().loadTestsFromTestCase(made)
+    suite.layer = ZODB.tests.util.MininalTestLayer(' '.join(
+        [*(context.__name__ for context in contexts), made.__name__]))
+    return during(contexts, suite)
+
+
+def over_policy(contexts, policy, case=ZEO.tests.testZEO.FullGenericTests,
+                more='', encoding='', **attributes):
+    config = FSYNCSTORAGE.format(policy=policy, more=more)
+    return over(contexts, case,
+                f'{case.__name__} {policy} {encoding}'.rstrip(),
+                getConfig=lambda self: config, **attributes)
+
+
+def msgpack(self):
+    return ZEO.tests.forker.ZEOConfig(('127.0.0.1', 0), msgpack='true')
+
+
+def connection_tests(contexts, default):
+    """testConnection, at level 2 what is not for the default run."""
+    for case in ZEO.tests.testConnection.test_classes:
+        more = TEN_SECONDS_EACH if default(case) else dir(case)
+        yield over(contexts, case, level=property(
+            lambda self, more=more: 1 + (self._testMethodName in more)))
+    yield during(contexts, doctest.DocTestSuite(
+        ZEO.tests.testConnection, setUp=ZEO.tests.forker.setUp,
+        tearDown=zope.testing.setupstack.tearDown))
+
+
+def doctests(contexts, excluded, rewrite):
+    """The doctests and what else testZEO has, besides its classes of tests."""
+    suite = unittest.TestSuite(
+        _each_in_its_layer(ZEO.tests.testZEO.test_suite(), StorageTestBase))
+    suite = zodbsuites.without_the_powers_of_root(
+        zodbsuites.without(suite, excluded))
+    return during(contexts, rewritten(suite, rewrite))
+
+
+def _each_in_its_layer(suite, left_out):
+    for part in suite:
+        for test in zodbsuites.flattened(part):
+            if not isinstance(test, left_out):
+                if hasattr(part, 'layer'):
+                    test.layer = part.layer
+                yield test
+
+
+def rewritten(suite, words):
+    """With these words of the doctests replaced by others."""
+    for test in zodbsuites.flattened(suite):
+        if isinstance(test, doctest.DocTestCase):
+            for example in test._dt_test.examples:
+                for theirs, our in words.items():
+                    example.source = example.source.replace(theirs, our)
+                    example.want = example.want.replace(theirs, our)
+    return suite
