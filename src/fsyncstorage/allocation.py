@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import sys
+from typing import Any
 
 _KEEP_SIZE = 1
 # File systems that later write to the blocks that they allocate: ext2 to ext4,
@@ -17,7 +18,7 @@ _IN_PLACE = 0xEF53, 0x58465342, 0x01021994
 _LONGER_THAN_STATFS = 1024
 
 
-def _found(*names):
+def _found(*names: str) -> Any:
     """A function of the C library that takes 64 bits for a position."""
     for name in names:
         try:

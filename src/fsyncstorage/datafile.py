@@ -14,9 +14,14 @@ import io
 import logging
 import os
 import shutil
+import typing
 from collections.abc import Callable
 
 from . import allocation
+
+if typing.TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from _typeshed import WriteableBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +131,7 @@ def remove_if_there(path: str) -> None:
         pass
 
 
-def is_same(path, other):
+def is_same(path: str, other: str) -> bool:
     """Are these two names of one file?"""
     try:
         return os.path.samefile(path, other)
@@ -134,7 +139,7 @@ def is_same(path, other):
         return False
 
 
-def remove_if_it_is(path, file):
+def remove_if_it_is(path: str, file: io.IOBase) -> None:
     """Remove this name, unless it means another file by now."""
     try:
         if os.path.samestat(os.lstat(path), os.fstat(file.fileno())):
@@ -148,7 +153,7 @@ _NO_LINK = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS,
             errno.EMLINK, errno.EXDEV)
 
 
-def link_if_possible(source, target):
+def link_if_possible(source: str, target: str) -> bool:
     """Give a file a second name; false where that is not possible."""
     try:
         disk.link(source, target)
@@ -159,7 +164,7 @@ def link_if_possible(source, target):
     return True
 
 
-def link_or_copy(source, target):
+def link_or_copy(source: str, target: str) -> None:
     if not link_if_possible(source, target):
         with open(source, 'rb') as from_file, open_new(target) as to_file:
             shutil.copyfileobj(from_file, to_file, COPY_CHUNK)
@@ -177,7 +182,7 @@ class Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __del__(self):
+    def __del__(self) -> None:
         os.close(self.number)
 
 
@@ -228,7 +233,7 @@ class DataFile(io.RawIOBase):
 
     # By cursor: the raw file that stock FileStorage code expects.
 
-    def seek(self, offset, whence=os.SEEK_SET):
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_CUR:
             offset += self._cursor
         elif whence == os.SEEK_END:
@@ -236,10 +241,10 @@ class DataFile(io.RawIOBase):
         self._cursor = offset
         return offset
 
-    def tell(self):
+    def tell(self) -> int:
         return self._cursor
 
-    def read(self, size=-1):
+    def read(self, size: int | None = -1) -> bytes:
         descriptor = self.descriptor
         if size is None or size < 0:
             return self.readall()
@@ -249,34 +254,34 @@ class DataFile(io.RawIOBase):
         self._cursor += len(data)
         return data
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: 'WriteableBuffer') -> int:
         descriptor = self.descriptor
         size = os.preadv(descriptor.number, [buffer], self._cursor)
         self._cursor += size
         return size
 
-    def write(self, data):
+    def write(self, data: 'ReadableBuffer') -> int:
         data = bytes(data)
         self.write_at(data, self._cursor)
         self._cursor += len(data)
         return len(data)
 
-    def truncate(self, size=None):
+    def truncate(self, size: int | None = None) -> int:
         if size is None:
             size = self._cursor
         descriptor = self.descriptor
         disk.truncate(descriptor.number, size)
         return size
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
     writable = seekable = readable
 
-    def fileno(self):
+    def fileno(self) -> int:
         return self.descriptor.number
 
-    def close(self):
+    def close(self) -> None:
         self.descriptor = _Closed(self.name)
         super().close()
 
@@ -293,7 +298,7 @@ class DataFile(io.RawIOBase):
 class _Reader(DataFile):
     """Shares a descriptor; ends by itself."""
 
-    def __init__(self, source):
+    def __init__(self, source: DataFile) -> None:
         self._cursor = 0
         self.name = source.name
         self.descriptor = source.descriptor

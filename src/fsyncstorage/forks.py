@@ -12,17 +12,18 @@ ways of commits and readers.
 import contextlib
 import os
 import weakref
+from typing import IO
 from typing import Any
 
 _storages: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def give_up_in_a_fork(storage):
+def give_up_in_a_fork(storage: Any) -> None:
     """Call its `give_up` in each child that is forked from now on."""
     _storages.add(storage)
 
 
-def silence(file):
+def silence(file: IO[bytes]) -> None:
     """Let nothing of its buffer get into the file.
 
     Parent and child share an open file, and the position in it: what the
@@ -35,7 +36,7 @@ def silence(file):
         os.close(nowhere)
 
 
-def _in_the_child():
+def _in_the_child() -> None:
     for storage in list(_storages):
         storage.give_up()
     _storages.clear()

@@ -16,6 +16,7 @@ The format, byte by byte, is in docs/internals/wire.rst.
 
 import struct
 import typing
+from collections.abc import Callable
 
 from ZODB.utils import z64
 
@@ -101,7 +102,8 @@ class _Inbox:
         """Of the next frame, without the length itself; None: not known."""
         if len(self._buffer) - self._start < _LENGTH.size:
             return None
-        return _LENGTH.unpack_from(self._buffer, self._start)[0]
+        length: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        return length
 
     def _rest(self, shape: struct.Struct, end: int) -> bytes:
         """What a frame has behind the fields of its shape."""
@@ -166,7 +168,7 @@ class Blob(typing.NamedTuple):
         return left if left <= self.most else min(left, BEGIN)
 
 
-_REQUESTS: dict[int, tuple[struct.Struct, typing.Any]] = {
+_REQUESTS: dict[int, tuple[struct.Struct, type[Load] | type[Blob]]] = {
     LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
 _REQUEST_LENGTHS = {
     shape.size - _LENGTH.size for shape, _ in _REQUESTS.values()}
@@ -188,7 +190,7 @@ class Requests(_Inbox):
             return None
         kind = self._buffer[start + _LENGTH.size]
         shape, made = _REQUESTS.get(kind, (_HEAD, None))
-        if shape.size != end - start:
+        if made is None or shape.size != end - start:
             raise PeerError(f'a request of kind {kind}, {length} bytes')
         self._start = end
         return made._make(shape.unpack_from(self._buffer, start)[2:])
@@ -381,7 +383,7 @@ class Client(_Inbox):
         self._state = GREETING
         self._start = end
 
-    def _take(self, end):
+    def _take(self, end: int) -> Event | None:
         if end - self._start < _HEAD.size:
             raise PeerError('a reply without a head')
         _, kind, number = _HEAD.unpack_from(self._buffer, self._start)
@@ -399,38 +401,44 @@ class Client(_Inbox):
         fields = shape.unpack_from(self._buffer, self._start)[3:]
         return take(self, number, request, self._rest(shape, end), *fields)
 
-    def _welcome(self, number, request, rest):
+    def _welcome(self, number: int, request: None, rest: bytes) -> Welcome:
         self._state = OPEN
         return Welcome()
 
-    def _refused(self, number, request, rest, reason):
+    def _refused(self, number: int, request: None, rest: bytes,
+                 reason: int) -> Refused:
         self._state = CLOSED
         return Refused(reason, _text(rest))
 
-    def _found(self, number, request, data, as_of, serial, end):
+    def _found(self, number: int, request: Load, data: bytes, as_of: bytes,
+               serial: bytes, end: bytes) -> Found:
         del self._open[number]
         return Found(number, as_of, data, serial, None if end == z64 else end)
 
-    def _nothing(self, number, request, rest, as_of):
+    def _nothing(self, number: int, request: Load, rest: bytes,
+                 as_of: bytes) -> Nothing:
         del self._open[number]
         return Nothing(number, as_of)
 
-    def _missing(self, number, request, rest, as_of):
+    def _missing(self, number: int, request: Load | Blob, rest: bytes,
+                 as_of: bytes) -> Missing:
         del self._open[number]
         return Missing(number, as_of)
 
-    def _failed(self, number, request, rest, as_of, length):
+    def _failed(self, number: int, request: Load | Blob, rest: bytes,
+                as_of: bytes, length: int) -> Failed:
         del self._open[number]
         name, text = rest[:length], rest[length:]
         return Failed(number, as_of, _text(name), _text(text))
 
-    def _size(self, number, request, rest, size):
+    def _size(self, number: int, request: Blob, rest: bytes,
+              size: int) -> Size:
         if size < request.offset:
             raise PeerError(f'a blob of {size} bytes from {request.offset} on')
         self._expect(number, request.answer(size))
         return Size(number, size)
 
-    def _chunk(self, number, expected, data):
+    def _chunk(self, number: int, expected: int, data: bytes) -> Chunk | None:
         length = _LENGTH.unpack_from(self._buffer, self._start)[0] - (
             _HEAD.size - _LENGTH.size)
         if not 0 < length <= expected:
@@ -481,7 +489,8 @@ _NOBODY = type(None),
 # number of bytes that are missing), in which shape, with bytes behind it or
 # not, and who takes it.
 _REPLIES: dict[int, tuple[
-    str, tuple[type, ...], struct.Struct, bool, typing.Any]] = {
+    str, tuple[type, ...], struct.Struct, bool,
+    Callable[..., Event | None]]] = {
     WELCOME: (GREETING, _NOBODY, _HEAD, False, Client._welcome),
     REFUSED: (GREETING, _NOBODY, _REFUSED, True, Client._refused),
     FOUND: (OPEN, (Load,), _FOUND, True, Client._found),

@@ -17,15 +17,18 @@ No file is held open: each is opened for its sync, one at a time (spare).
 
 import os
 import tempfile
+from collections.abc import Iterator
 
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.blob import LAYOUTS
+from ZODB.blob import FilesystemHelper
 from ZODB.blob import copied
 from ZODB.blob import set_not_writable
 from ZODB.utils import cp
 from ZODB.utils import z64
 
 from .. import datafile
+from .spare import Spare
 
 # The name of a file begins so, in `blobs/tmp`, until its transaction is
 # appended: while a server receives it, and while it waits for its real name.
@@ -41,20 +44,22 @@ AT_ONCE = 500
 
 class Stored:
 
-    def __init__(self, helper, durable_names):
+    def __init__(self, helper: FilesystemHelper,
+                 durable_names: set[str]) -> None:
         self._helper = helper
         self._temporary = os.path.join(
             helper.base_dir, os.path.basename(helper.temp_dir))
         self._durable_names = durable_names
         #: (oid, serial or None: that of the transaction) -> path
-        self._files = {}
-        self._prepared = set()
-        self._named = []
+        self._files: dict[tuple[bytes, bytes | None], str] = {}
+        self._prepared: set[str] = set()
+        self._named: list[str] = []
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self._files)
 
-    def take(self, source, oid, serial=None):
+    def take(self, source: str, oid: bytes,
+             serial: bytes | None = None) -> None:
         """From now on the file is ours."""
         earlier = self._files.pop((oid, serial), None)
         if earlier is not None:
@@ -73,7 +78,7 @@ class Stored:
         # What cannot be opened fails now, not when it is to be synced.
         datafile.open_existing(target, read_only=True).close()
 
-    def prepare(self, durable):
+    def prepare(self, durable: bool) -> None:
         """All that could fail for want of room; `durable`: sync them."""
         for (oid, _), path in self._files.items():
             if path not in self._prepared:
@@ -83,7 +88,7 @@ class Stored:
                     datafile.sync_path(path)
                 self._prepared.add(path)
 
-    def name(self, tid):
+    def name(self, tid: bytes) -> bytearray:
         """Give them their names; return their keys."""
         keys = bytearray()
         for (oid, serial), path in self._files.items():
@@ -96,7 +101,7 @@ class Stored:
             keys += oid + serial
         return keys
 
-    def _make_directory(self, path):
+    def _make_directory(self, path: str) -> None:
         if not os.path.isdir(path):
             self._make_directory(os.path.dirname(path))
             try:
@@ -105,7 +110,7 @@ class Stored:
                 return  # somebody else made it
             self._durable_names.discard(path)  # after a pack removed it
 
-    def take_back(self):
+    def take_back(self) -> None:
         for path in self._named:
             datafile.remove_if_there(path)
         for path in self._files.values():
@@ -114,13 +119,15 @@ class Stored:
 
 class Placed:
 
-    def __init__(self, helper, durable_names, keys=b'', names_only=False,
-                 removable=False):
+    def __init__(self, helper: FilesystemHelper, durable_names: set[str],
+                 keys: bytes = b'', names_only: bool = False,
+                 removable: bool = False) -> None:
         """`names_only`: their contents are durable.
 
         `removable`: the transactions count already, and what is gone by the
         time of the sync was removed, by a pack for example."""
-        self._gone = FileNotFoundError if removable else ()
+        self._gone: type[OSError] | tuple[()] = (
+            FileNotFoundError if removable else ())
         self._names_only = names_only
         self._path = helper.getBlobFilename
         self._base = helper.base_dir.rstrip(os.sep)
@@ -128,19 +135,19 @@ class Placed:
         self._durable_names = durable_names
         self._keys = bytearray(keys)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def add(self, keys):
+    def add(self, keys: bytes | bytearray) -> None:
         """Those of a transaction that was acknowledged without them."""
         self._keys += keys
 
-    def add_if_there(self, oid, serial):
+    def add_if_there(self, oid: bytes, serial: bytes) -> None:
         """Somebody else placed it; not every object is a blob."""
         if os.path.exists(self._path(oid, serial)):
             self._keys += oid + serial
 
-    def sync(self, spare):
+    def sync(self, spare: Spare) -> None:
         """Make the files and their names durable, and forget them.
 
         What is added meanwhile stays for another time.
@@ -152,8 +159,8 @@ class Placed:
             del self._keys[:len(keys)]
             left -= len(keys)
 
-    def _sync(self, paths, spare):
-        directories = set()
+    def _sync(self, paths: list[str], spare: Spare) -> None:
+        directories: set[str] = set()
         for path in paths:
             if not self._names_only:
                 try:
@@ -171,19 +178,19 @@ class Placed:
             self._durable_names -= noted
             raise
 
-    def _sync_directories(self, directories, spare):
+    def _sync_directories(self, directories: set[str], spare: Spare) -> None:
         for path in sorted(directories, reverse=True):  # inner ones first
             try:
                 spare.sync_directory(path)
             except self._gone:
                 continue
 
-    def _paths(self, keys):
+    def _paths(self, keys: bytes) -> Iterator[str]:
         for start in range(0, len(keys), KEY):
             key = bytes(keys[start:start + KEY])
             yield self._path(key[:OID], key[OID:])
 
-    def _names_to_sync(self, path):
+    def _names_to_sync(self, path: str) -> Iterator[str]:
         """The directories that name the file, and each other.
 
         Whether the name of an object's own directory is durable is not
@@ -198,7 +205,7 @@ class Placed:
                 break
 
 
-def prepare(base):
+def prepare(base: str) -> str:
     """A blob directory whose layout a power cut cannot take away.
 
     Stock never syncs the marker: it could be found empty.  So write it before
@@ -222,7 +229,7 @@ def prepare(base):
     return layout
 
 
-def _make_durably(path):
+def _make_durably(path: str) -> None:
     """A directory, and those that it is in."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
@@ -235,7 +242,7 @@ def _make_durably(path):
 NOT_BLOBS = 'tmp'
 
 
-def layout_of(base):
+def layout_of(base: str) -> str:
     """The layout of a blob directory; changes nothing.
 
     By its marker; where a power cut has taken what the marker said, or there
@@ -243,7 +250,7 @@ def layout_of(base):
     """
     marker = os.path.join(base, LAYOUT_MARKER)
     said = _said_by(marker)
-    if said in LAYOUTS:
+    if said is not None and said in LAYOUTS:
         return said
     if said and not any(layout.startswith(said) for layout in LAYOUTS):
         raise ValueError(
@@ -252,7 +259,7 @@ def layout_of(base):
     return _layout_by_content(base, torn=said is not None)
 
 
-def _said_by(marker):
+def _said_by(marker: str) -> str | None:
     """What the marker says; None if there is none."""
     try:
         with open(marker, 'rb') as file:
@@ -262,7 +269,7 @@ def _said_by(marker):
     return said.strip(b'\0 \t\r\n').decode('latin-1')
 
 
-def _layout_by_content(base, torn):
+def _layout_by_content(base: str, torn: bool) -> str:
     """Stock takes all that has no marker for `lawn`, and so do we.
 
     A marker that a power cut has torn says only that there was one.

@@ -6,18 +6,19 @@ lock: a finaliser or an interrupt may do it, at any line.
 
 import logging
 import threading
+from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
 
-def taken_lock():
+def taken_lock() -> threading.Lock:
     """For one thread to wait for, until another lets go of it."""
     lock = threading.Lock()
     lock.acquire()
     return lock
 
 
-def let_go(lock):
+def let_go(lock: threading.Lock) -> None:
     """Wake the thread that waits for it; harmless if it was woken before."""
     try:
         lock.release()
@@ -27,7 +28,8 @@ def let_go(lock):
 
 class Flusher:
 
-    def __init__(self, name, work, seconds):
+    def __init__(self, name: str, work: Callable[[], object],
+                 seconds: Callable[[], float | None]) -> None:
         self._name = name
         self._work = work
         self._seconds = seconds  # None: until it is woken
@@ -36,10 +38,10 @@ class Flusher:
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'flusher of {name}')
 
-    def start(self):
+    def start(self) -> None:
         self._thread.start()
 
-    def _run(self):
+    def _run(self) -> None:
         while not self._closing:
             seconds = self._seconds()
             self._wake.acquire(timeout=-1 if seconds is None else seconds)
@@ -48,10 +50,10 @@ class Flusher:
             except BaseException:  # nobody to tell: keep serving the others
                 logger.exception('%s: flusher', self._name)
 
-    def wake(self):
+    def wake(self) -> None:
         let_go(self._wake)
 
-    def close(self):
+    def close(self) -> None:
         self._closing = True
         self.wake()
         if self._thread.ident not in (None, threading.get_ident()):

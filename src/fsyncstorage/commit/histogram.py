@@ -12,20 +12,20 @@ class Histogram:
 
     BOUNDS = [1e-6 * 1.25 ** n for n in range(84)]
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._buckets = [0] * (len(self.BOUNDS) + 1)
         self.count = 0
         self.total = 0.0
         self.max = 0.0
 
-    def add(self, seconds):
+    def add(self, seconds: float) -> None:
         self._buckets[bisect.bisect_left(self.BOUNDS, seconds)] += 1
         self.count += 1
         self.total += seconds
         if seconds > self.max:
             self.max = seconds
 
-    def percentile(self, share):
+    def percentile(self, share: float) -> float:
         """The duration that this share (0 to 1) of all does not exceed."""
         rank = share * self.count
         seen = 0
@@ -37,10 +37,10 @@ class Histogram:
             return 0.0
         if bucket == len(self.BOUNDS):
             return self.max
-        middle = self.BOUNDS[bucket] / 1.25 ** 0.5
+        middle: float = self.BOUNDS[bucket] / 1.25 ** 0.5
         return min(middle, self.max)
 
-    def summary(self):
+    def summary(self) -> dict[str, float]:
         return {
             'count': self.count,
             'mean': self.total / self.count if self.count else 0.0,

@@ -25,9 +25,12 @@ import errno
 import logging
 import os
 import threading
+from collections.abc import Callable
 
 from .. import allocation
 from .. import datafile
+from ..datafile import DataFile
+from .locks import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +42,20 @@ _FULL = errno.ENOSPC, errno.EDQUOT
 
 class Reserve:
 
-    def __init__(self, file, end):
+    def __init__(self, file: DataFile, end: Callable[[], int]) -> None:
         """`end()`: where the file ends; it only grows while this file is
         open, except for `renew`."""
         self._mutex = threading.Lock()
         self._end = end
         # Owner -> bytes.  Each line that uses it is one step: of two votes at
         # once, the later one counts both.
-        self._sizes = {}
+        self._sizes: dict[Owner, int] = {}
         self._file = file
         self._kept_to = end()
         self.give_back()
         self.is_real = self._allocates()
 
-    def _allocates(self):
+    def _allocates(self) -> bool:
         descriptor = self._file.descriptor
         if not allocation.is_in_place(descriptor.number):
             return False
@@ -68,7 +71,7 @@ class Reserve:
         self._kept_to = self._end() + AHEAD
         return True
 
-    def promise(self, owner, size):
+    def promise(self, owner: Owner, size: int) -> None:
         """There will be room for so many bytes, or OSError."""
         self._sizes[owner] = size
         if self.is_real and (
@@ -76,16 +79,16 @@ class Reserve:
             with self._mutex:
                 self._extend()
 
-    def let_go(self, owner):
+    def let_go(self, owner: Owner) -> None:
         """Its bytes are written, or will not be."""
         self._sizes.pop(owner, None)
 
     @property
-    def total(self):
+    def total(self) -> int:
         """Of all owners."""
         return sum(self._sizes.values())
 
-    def renew(self):
+    def renew(self) -> None:
         """The file was cut back, which has freed all of it, or is another."""
         with self._mutex:
             self._kept_to = self._end()
@@ -99,7 +102,7 @@ class Reserve:
                         ' commits may fail', self._file.name, self.total,
                         error)
 
-    def _extend(self):
+    def _extend(self) -> None:
         needed = self._end() + self.total
         try:
             self._allocate_up_to(needed + AHEAD)
@@ -108,7 +111,7 @@ class Reserve:
                 raise
             self._allocate_up_to(needed)
 
-    def _allocate_up_to(self, position):
+    def _allocate_up_to(self, position: int) -> None:
         descriptor = self._file.descriptor
         end = self._end()
         # What an allocation got before it failed would be kept.
@@ -120,20 +123,20 @@ class Reserve:
 
     # Other files
 
-    def prepare(self, file, end):
+    def prepare(self, file: DataFile, end: int) -> None:
         """Another file will take the place of this one: is there room?"""
         with self._mutex:
             if self.total and self.is_real:
                 descriptor = file.descriptor
                 datafile.disk.reserve(descriptor.number, end, self.total)
 
-    def move(self, file):
+    def move(self, file: DataFile) -> None:
         """Another file took the place of this one."""
         with self._mutex:
             self._file = file
         self.renew()
 
-    def give_back(self):
+    def give_back(self) -> None:
         """Free the blocks behind the end; the file keeps its size."""
         descriptor = self._file.descriptor
         status = os.fstat(descriptor.number)

@@ -43,6 +43,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from ..errors import OutcomeUnknown
 from .exposure import Exposure
@@ -53,7 +54,9 @@ from .histogram import Histogram
 from .pipeline import PUBLISHED
 from .pipeline import Commit
 from .pipeline import Pipeline
+from .pipeline import Point
 from .policies import Company
+from .policies import Durability
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +68,10 @@ FLUSHER = object()
 
 class Sequencer:
 
-    def __init__(self, name, start, durability, sync, show, tidy):
+    def __init__(self, name: str, start: Point, durability: Durability,
+                 sync: Callable[[list[Commit]], object],
+                 show: Callable[[Point | Commit], object],
+                 tidy: Callable[[], object]) -> None:
         self._name = name
         self._policy = durability.policy
         self._sync = sync    # called with a batch of commits
@@ -76,17 +82,18 @@ class Sequencer:
         self.latency = Histogram()
         self.commits = self.syncs = 0
 
-        self._leader = None        # a waiter's lock, or FLUSHER
+        self._leader: object = None  # a waiter's lock, or FLUSHER
         self._company = Company(durability.group_commit_delay)
-        self._gathering = None     # a lock: the leader waits for company
+        # Held while the leader waits for company.
+        self._gathering: threading.Lock | None = None
         self._one_sync = threading.Lock()
-        self._broken = None        # the error of a sync
+        self._broken: Exception | None = None  # the error of a sync
         self._exposure = Exposure(durability.sync_interval)
 
         self._gate = threading.RLock()  # `f` may ask for the current state
         #: Is the gate closed?
         self.publishing = False
-        self._notify = None
+        self._notify: Callable[[], object] | None = None
         # Settled; `on_done` is not called.
         self._untold: collections.deque[Commit] = collections.deque()
 
@@ -94,13 +101,13 @@ class Sequencer:
         self._flusher = Flusher(
             name, self._work_of_flusher, self._until_background_sync)
 
-    def start(self):
+    def start(self) -> None:
         """Where nothing is written, nobody needs the flusher."""
         self._flusher.start()
 
     # Appended
 
-    def append(self, commit):
+    def append(self, commit: Commit) -> None:
         """The transaction is in the file: put it into the pipeline."""
         with self.mutex:
             if self._policy.background:
@@ -110,9 +117,9 @@ class Sequencer:
             if commit.orphan and commit.promised and self._leader is None:
                 self._elect()
             if self._gathering is not None:
-                self._welcome()
+                self._welcome(self._gathering)
 
-    def _note_age(self, commit):
+    def _note_age(self, commit: Commit) -> None:
         if self._exposure.since is None:
             self._flusher.wake()
         if self._exposure.appended(time.monotonic()):
@@ -120,7 +127,7 @@ class Sequencer:
 
     # The recipe
 
-    def settle(self, commit):
+    def settle(self, commit: Commit) -> None:
         """Return when the commit, which was appended, is settled.
 
         1. Wait: it is settled by others, or nobody leads, and we do.
@@ -141,7 +148,7 @@ class Sequencer:
             self.abandon(commit, me)
             raise
 
-    def _lead_a_batch(self, me):
+    def _lead_a_batch(self, me: object) -> None:
         if self._policy.gathers:
             self._gather()
         self._sync_a_batch(self._policy.alone, me)
@@ -149,7 +156,7 @@ class Sequencer:
 
     # 1. Wait
 
-    def _wait_to_lead(self, commit, me):
+    def _wait_to_lead(self, commit: Commit, me: threading.Lock) -> bool:
         """Wait until it is our turn to lead (true) or all is over (false).
 
         Nobody is elected for a commit that is settled: to see that, and that
@@ -170,7 +177,8 @@ class Sequencer:
             if commit.settled and self._leader is not me:
                 return False
 
-    def abandon(self, commit, me=None):
+    def abandon(self, commit: Commit,
+                me: 'threading.Lock | None' = None) -> None:
         """The committer goes away: the flusher takes over all it leaves."""
         with self.mutex:
             with contextlib.suppress(ValueError):
@@ -185,27 +193,27 @@ class Sequencer:
 
     # 2. Wait for company
 
-    def _gather(self):
+    def _gather(self) -> None:
         patience = self._company.patience(len(self.pipeline.needing_sync))
         if not patience:
             return
         gathering = taken_lock()
         with self.mutex:
             self._gathering = gathering
-            self._welcome()  # if they came by now
+            self._welcome(gathering)  # if they came by now
         gathering.acquire(timeout=patience)
         with self.mutex:
             self._gathering = None
 
-    def _welcome(self):
+    def _welcome(self, gathering: threading.Lock) -> None:
         """Somebody joined: let a gathering leader go on if all are there."""
         if self._company.complete(len(self.pipeline.needing_sync)):
-            let_go(self._gathering)
+            let_go(gathering)
             self._gathering = None
 
     # 3. Sync
 
-    def _sync_a_batch(self, alone, leader=None):
+    def _sync_a_batch(self, alone: bool, leader: object = None) -> None:
         """Sync what is there, note the outcome, and hand on."""
         with self._one_sync:
             if self._broken is None:
@@ -228,7 +236,8 @@ class Sequencer:
                 self._fail(self._broken)
                 self._step_down(leader)
 
-    def _next_batch(self, alone):
+    def _next_batch(self,
+                    alone: bool) -> tuple[Point, list[Commit], float | None]:
         with self.mutex:
             point, batch = self.pipeline.next_batch(
                 alone, data_first=self._policy.background)
@@ -237,7 +246,8 @@ class Sequencer:
 
     # 4. Note the outcome, hand on
 
-    def _note(self, point, served, seconds, leader):
+    def _note(self, point: Point, served: int, seconds: float,
+              leader: object) -> None:
         with self.mutex:
             self.pipeline.synced(point)
             self._exposure.synced(not self.pipeline.unsynced)
@@ -252,7 +262,7 @@ class Sequencer:
                 '%s: a sync took %.1f s; the disk is slow or overloaded',
                 self._name, seconds)
 
-    def _fail(self, error):
+    def _fail(self, error: Exception) -> None:
         """A sync failed: final for everything that is not durable (I7)."""
         reason = self._because(f'a sync failed ({error})')
         first = not self.pipeline.failed
@@ -267,11 +277,11 @@ class Sequencer:
         if first:
             logger.critical(reason)
 
-    def _because(self, reason):
+    def _because(self, reason: str) -> str:
         return (f'{self._name}: writing stopped because {reason}; check the'
                 ' disk, then open the storage again')
 
-    def _elect(self):
+    def _elect(self) -> None:
         """Give the leadership to somebody who needs a sync.  Mutex held."""
         self._leader = None
         if self.pipeline.needing_sync:
@@ -280,36 +290,36 @@ class Sequencer:
         if self._leader is None and self._policy.background:
             self._flusher.wake()  # it may have waited for its turn
 
-    def _elect_one_of(self, commits):
+    def _elect_one_of(self, commits: list[Commit]) -> None:
         for commit in commits:
             if commit.waiters:
-                self._leader = commit.waiters.pop(0)
-                let_go(self._leader)
+                self._leader = waiter = commit.waiters.pop(0)
+                let_go(waiter)
                 return
         if any(commit.orphan for commit in commits):
             self._leader = FLUSHER
             self._flusher.wake()
 
-    def _step_down(self, leader):
+    def _step_down(self, leader: object) -> None:
         with self.mutex:
             if self._leader is leader is not None:
                 self._elect()
 
     # 5. Publish
 
-    def owned_by(self, notify):
+    def owned_by(self, notify: Callable[[], object] | None) -> None:
         """From now on `notify()` is called, and its owner publishes."""
         self._notify = notify
 
     @property
-    def owned(self):
+    def owned(self) -> bool:
         return self._notify is not None
 
-    def offer(self):
+    def offer(self) -> None:
         """Something may be publishable, or a sync failed."""
         (self._notify or self.publish)()
 
-    def publish(self):
+    def publish(self) -> None:
         """Publish all that may be published, and tell those that asked."""
         try:
             with self._gate:
@@ -322,14 +332,14 @@ class Sequencer:
             if self._untold and not self.publishing:
                 self._tell_all()
 
-    def _publish_all(self):
+    def _publish_all(self) -> None:
         try:
             self.publishing = True
             with self.mutex:
                 commit = self.pipeline.next_to_publish()
             while commit is not None:
                 if commit.on_publish is not None:
-                    self._announce(commit)
+                    self._announce(commit, commit.on_publish)
                 self._show(commit)
                 commit = self._published(commit)
             if self.pipeline.failed:
@@ -338,22 +348,23 @@ class Sequencer:
         finally:
             self.publishing = False
 
-    def _announce(self, commit):
+    def _announce(self, commit: Commit,
+                  on_publish: Callable[[bytes], object]) -> None:
         try:
-            commit.on_publish(commit.tid)
+            on_publish(commit.tid)
         except Exception as error:
             # It is durable: too late to fail.  Its committer is told.
             commit.error = error
         commit.on_publish = None
 
-    def pass_gate(self):
+    def pass_gate(self) -> None:
         """Wait while another thread is publishing something."""
         with self._gate:
             pass
 
     # 6. Wake and tell
 
-    def _published(self, commit):
+    def _published(self, commit: Commit) -> Commit | None:
         """It is published; return the next one."""
         with self.mutex:
             if commit.waiters:
@@ -363,19 +374,20 @@ class Sequencer:
                 self._untold.append(commit)
             return self.pipeline.next_to_publish()
 
-    def _wake_waiters(self, commit):
+    def _wake_waiters(self, commit: Commit) -> None:
         """Mutex held: they look at the commit when we are done with it."""
         while commit.waiters:
             let_go(commit.waiters[-1])
             commit.waiters.pop()
 
-    def _tell_all(self):
+    def _tell_all(self) -> None:
         """Call what is to be called of settled commits; no lock is held."""
         while self._untold:
             with contextlib.suppress(IndexError):  # another thread was quicker
                 self._tell(self._untold.popleft())
 
-    def _tell(self, commit):
+    def _tell(self, commit: Commit) -> None:
+        assert commit.on_done is not None
         try:
             commit.on_done(commit.tid, commit.error)
         except Exception:
@@ -384,7 +396,7 @@ class Sequencer:
 
     # Others that wait
 
-    def drain(self):
+    def drain(self) -> None:
         """Return when every commit that was appended by now is settled."""
         with self.mutex:
             queue = self.pipeline.queue
@@ -392,14 +404,14 @@ class Sequencer:
         if last is not None:  # they are settled in order
             self.settle(last)
 
-    def wait_for(self, tid):
+    def wait_for(self, tid: bytes) -> None:
         """Return when the transaction of that tid is settled."""
         with self.mutex:
             commit = self.pipeline.find(tid)
         if commit is not None:
             self.settle(commit)
 
-    def sync_to(self, position):
+    def sync_to(self, position: int) -> None:
         """Make everything before the position durable, whatever the policy.
 
         Others go on.  Raises WritingStopped when it cannot be.
@@ -415,7 +427,7 @@ class Sequencer:
 
     # The flusher
 
-    def _work_of_flusher(self):
+    def _work_of_flusher(self) -> None:
         try:
             self._tidy()
             if self._is_flushers_turn():
@@ -426,7 +438,7 @@ class Sequencer:
         finally:
             self._step_down(FLUSHER)
 
-    def _until_background_sync(self):
+    def _until_background_sync(self) -> float | None:
         """Seconds until the background sync; None: until somebody calls."""
         with self.mutex:
             if not self._policy.background or self.pipeline.failed:
@@ -436,24 +448,24 @@ class Sequencer:
                 return None
         return max(0.0, due - time.monotonic())
 
-    def _is_flushers_turn(self):
+    def _is_flushers_turn(self) -> bool:
         due = self._until_background_sync()
         with self.mutex:
             if due == 0.0 and self._leader is None:
                 self._leader = FLUSHER
             return self._leader is FLUSHER
 
-    def wake(self):
+    def wake(self) -> None:
         """Let the flusher tidy up; from anywhere, even from a finaliser."""
         self._flusher.wake()
 
-    def close(self):
+    def close(self) -> None:
         """Stop the flusher.  Drain first."""
         self._flusher.close()
 
     # The state, for those that do not wait
 
-    def stop_writing(self, reason):
+    def stop_writing(self, reason: str) -> None:
         """Append nothing any more; what was appended goes on."""
         reason = self._because(reason)
         with self.mutex:
@@ -461,19 +473,19 @@ class Sequencer:
         logger.critical(reason)
 
     @property
-    def appended(self):
+    def appended(self) -> Point:
         return self.pipeline.appended
 
     @property
-    def durable(self):
+    def durable(self) -> Point:
         return self.pipeline.durable
 
-    def rebase(self, point):
+    def rebase(self, point: Point) -> None:
         """A pack replaced the file; nothing is under way."""
         with self._one_sync, self.mutex:
             self.pipeline.rebase(point)
 
-    def stats(self):
+    def stats(self) -> dict[str, object]:
         with self.mutex:
             return {
                 'commits': self.commits,

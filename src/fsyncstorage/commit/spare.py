@@ -32,38 +32,38 @@ SILENCE = 60.0
 
 class Spare:
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._held = None
+        self._held: datafile.Descriptor | None = None
         self._silent_until = 0.0
         self._take()
 
-    def _take(self):
+    def _take(self) -> None:
         if self._held is None:
             self._held = datafile.Descriptor(os.open(
                 self._directory,
                 os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
-    def close(self):
+    def close(self) -> None:
         self._held = None
 
-    def sync_path(self, path):
+    def sync_path(self, path: str) -> None:
         """Sync a file that something else wrote."""
         datafile.sync_path(path, self._open)
         self._take_again()
 
-    def sync_directory(self, path):
+    def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         datafile.disk.sync_directory(path, self._open)
         self._take_again()
 
-    def _take_again(self):
+    def _take_again(self) -> None:
         try:
             self._take()
         except OSError:
             pass  # after the next sync, perhaps
 
-    def _open(self, path, flags):
+    def _open(self, path: str, flags: int) -> int:
         while True:
             try:
                 return datafile.disk.open(path, flags)
@@ -75,7 +75,7 @@ class Spare:
                     time.sleep(PAUSE)
                 self._held = None
 
-    def _complain(self, error):
+    def _complain(self, error: OSError) -> None:
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + SILENCE

@@ -22,7 +22,7 @@ _ENOUGH = 128
 FRONT = 1024
 
 
-def is_of_blob(front):
+def is_of_blob(front: bytes) -> bool:
     """Is this the record, or its first `FRONT` bytes, of a blob?
 
     It may be compressed (zc.zlibstorage) and hexed, as `verify.unwrap` knows.
@@ -32,7 +32,7 @@ def is_of_blob(front):
     return _CLASS.match(front) is not None
 
 
-def _unwrapped(front):
+def _unwrapped(front: bytes) -> bytes:
     try:
         for _ in range(2):
             if front[:2] == b'.z':

@@ -9,6 +9,7 @@ read it as well.  What cannot be read is shown as empty, as in a FileStorage.
 """
 
 import struct
+from typing import Any
 
 from . import plainpickle
 from .plainpickle import Unreadable
@@ -20,7 +21,7 @@ MOST_CONTAINERS = 200
 _LENGTH = struct.Struct('<I')
 
 
-def shown(pickle):
+def shown(pickle: bytes) -> dict[Any, Any]:
     """The dictionary that an extension is."""
     try:
         value = _Reader(pickle, MOST_STEPS, MOST_CONTAINERS).load()
@@ -33,51 +34,51 @@ class _Reader(plainpickle.Reader):
     """It knows older pickles as well, and puts names in the place of objects.
     """
 
-    def _text(self, length):
+    def _text(self, length: int) -> None:
         """A str of Python 2."""
         text = self._take(length)
         self._stack.append(text.decode() if text.isascii() else text)
 
-    def _short_binstring(self):
+    def _short_binstring(self) -> None:
         self._text(self._take_byte())
 
-    def _binstring(self):
+    def _binstring(self) -> None:
         self._text(self._take_number(_LENGTH))
 
-    def _int(self):
+    def _int(self) -> None:
         line = self._take_line()
         self._stack.append(
             line == b'01' if line in (b'00', b'01') else _number(line))
 
-    def _long(self):
+    def _long(self) -> None:
         self._stack.append(_number(self._take_line().rstrip(b'L')))
 
     # Objects
 
-    def _global(self):
+    def _global(self) -> None:
         module, name = self._take_line(), self._take_line()
         self._stack.append(f'{module.decode()}.{name.decode()}')
 
-    def _inst(self):
+    def _inst(self) -> None:
         self._from_mark()
         self._global()
 
-    def _obj(self):
+    def _obj(self) -> None:
         self._stack.append(self._from_mark()[0])
 
-    def _drop(self):
+    def _drop(self) -> None:
         """Arguments or a state: the name stays."""
         self._stack.pop()
 
-    def _extend(self, items):
+    def _extend(self, items: list[Any]) -> None:
         if self._stack[-1].__class__ is not str:
             super()._extend(items)
 
-    def _update(self, items):
+    def _update(self, items: list[Any]) -> None:
         if self._stack[-1].__class__ is not str:
             super()._update(items)
 
-    def _put(self, number):
+    def _put(self, number: int) -> None:
         super()._put(number)
         self._memo.setdefault(number, '...')  # what is shown elsewhere
 
@@ -89,7 +90,7 @@ class _Reader(plainpickle.Reader):
     }
 
 
-def _number(line):
+def _number(line: bytes) -> int:
     if len(line) > 2 * plainpickle.LONGEST_NUMBER:
         raise Unreadable(f'a whole number of {len(line)} digits')
     return int(line)

@@ -35,6 +35,8 @@ import struct
 import sys
 import typing
 import zlib
+from collections.abc import Iterable
+from collections.abc import Iterator
 
 from BTrees.fsBTree import fsBucket
 from ZODB._compat import _protocol
@@ -69,6 +71,9 @@ _KEY, _ENTRY = 2, 8
 _LONGEST_BUCKET = _ENTRY << 16
 _CHUNK = 1 << 18
 
+# A prefix, and the bytes of its bucket.
+_Piece = tuple[bytes, bytes]
+
 
 class Damaged(Exception):
     """The file is no index, or not all of one."""
@@ -81,7 +86,8 @@ class Loaded(typing.NamedTuple):
     fingerprint: int | None
 
 
-def save(path, position, pieces, fingerprint):
+def save(path: str, position: int, pieces: Iterable[_Piece],
+         fingerprint: int) -> None:
     """Write an index, and sync it.  `pieces` are (prefix, bucket bytes)."""
     file = datafile.open_new(path)
     try:
@@ -98,13 +104,15 @@ def save(path, position, pieces, fingerprint):
         raise
 
 
-def save_unchanging(path, position, index, file):
+def save_unchanging(path: str, position: int, index: fsIndex,
+                    file: datafile.DataFile) -> None:
     """Write an index that nobody changes meanwhile."""
     pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
     save(path, position, pieces, fingerprint(file, position))
 
 
-def _contents(position, pieces, fingerprint):
+def _contents(position: int, pieces: Iterable[_Piece],
+              fingerprint: int) -> Iterator[bytes]:
     yield dumps(position, _protocol)
     for piece in pieces:
         yield dumps(piece, _protocol)
@@ -112,7 +120,7 @@ def _contents(position, pieces, fingerprint):
     yield _TRAILER.pack(MAGIC, position, fingerprint)
 
 
-def load(path):
+def load(path: str) -> Loaded | None:
     """The index in a file, or Damaged; None for one of an old release."""
     # A pipe of that name must not hold us up.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -129,12 +137,12 @@ def load(path):
             raise Damaged(f'{path} {reason}') from None
 
 
-def _parse(content):
+def _parse(content: '_Content') -> Loaded:
     """What an index file says; Damaged with a reason that needs a subject."""
     found = content.match(_POSITION)
     if not found:
         raise Damaged('cannot be read: it does not begin as an index')
-    position = int.from_bytes(found[found.lastindex], 'little')
+    position = _number(found)
     if not (position == FIRST
             or FIRST + HEADER + 8 <= position < LONGEST):
         raise Damaged(f'cannot be right: it ends at {position}')
@@ -145,14 +153,19 @@ def _parse(content):
         if prefix <= last:
             raise Damaged('cannot be right: its oids do not rise')
         last = prefix
-        index._data[prefix] = _bucket(
-            content, int.from_bytes(found[found.lastindex], 'little'))
+        index._data[prefix] = _bucket(content, _number(found))
     if not content.match(_END):
         raise Damaged('cannot be read: it has other pickles than an index')
     return Loaded(index, position, _read_trailer(content, position))
 
 
-def _bucket(content, size):
+def _number(found: re.Match[bytes]) -> int:
+    """In the last group that has matched."""
+    assert found.lastindex is not None
+    return int.from_bytes(found[found.lastindex], 'little')
+
+
+def _bucket(content: '_Content', size: int) -> fsBucket:
     if size % _ENTRY or not 0 < size <= _LONGEST_BUCKET:
         raise Damaged(f'cannot be right: a bucket of {size} bytes')
     data = content.take(size)
@@ -166,13 +179,14 @@ def _bucket(content, size):
     return fsBucket().fromString(data)
 
 
-def _read_trailer(content, position):
+def _read_trailer(content: '_Content', position: int) -> int | None:
     """The fingerprint; None if there is no trailer."""
     if content.is_at_end():
         return None
     trailer = content.take(_TRAILER.size)
     if content.crc() != content.take(_CRC.size) or not content.is_at_end():
         raise Damaged('has a wrong checksum')
+    fingerprint: int
     magic, stated, fingerprint = _TRAILER.unpack(trailer)
     if magic != MAGIC or stated != position:
         raise Damaged('contradicts itself')
@@ -182,13 +196,13 @@ def _read_trailer(content, position):
 class _Content:
     """The bytes of a file, taken from the begin to the end."""
 
-    def __init__(self, file):
+    def __init__(self, file: io.FileIO) -> None:
         self._file = file
         self._data = b''
         self._at = 0
         self._crc = 0
 
-    def match(self, pattern):
+    def match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
         """The pattern here, and step behind it; None if it is not here."""
         self._fetch(_LONGEST_MATCH)
         found = pattern.match(self._data, self._at)
@@ -196,20 +210,20 @@ class _Content:
             self._at = found.end()
         return found
 
-    def take(self, size):
+    def take(self, size: int) -> bytes:
         if not self._fetch(size):
             raise Damaged('is too short')
         self._at += size
         return self._data[self._at - size:self._at]
 
-    def is_at_end(self):
+    def is_at_end(self) -> bool:
         return not self._fetch(1)
 
-    def crc(self):
+    def crc(self) -> bytes:
         """Of all that was taken."""
         return _CRC.pack(zlib.crc32(self._data[:self._at], self._crc))
 
-    def _fetch(self, size):
+    def _fetch(self, size: int) -> bool:
         """Are there so many more bytes?  They are in memory then."""
         while len(self._data) - self._at < size:
             more = self._file.read(max(size, _CHUNK))
@@ -228,10 +242,10 @@ class Positions(fsIndex):
     function calls there.  It takes over the content of another one.
     """
 
-    def __init__(self, index):
+    def __init__(self, index: fsIndex) -> None:
         self._data = index._data
 
-    def get(self, oid, default=None):
+    def get(self, oid: bytes, default: typing.Any = None) -> typing.Any:
         bucket = self._data.get(oid[:6])
         if bucket is not None:
             position = bucket.get(oid[6:])
@@ -239,14 +253,14 @@ class Positions(fsIndex):
                 return int.from_bytes(position, 'big')
         return default
 
-    def __setitem__(self, oid, position):
+    def __setitem__(self, oid: bytes, position: int) -> None:
         bucket = self._data.get(oid[:6])
         if bucket is None:
             bucket = self._data[oid[:6]] = fsBucket()
         bucket[oid[6:]] = position.to_bytes(6, 'big')
 
 
-def fingerprint(file, position):
+def fingerprint(file: datafile.DataFile, position: int) -> int:
     """What tells this data file from another with the same length: its first
     and its last transaction before the position."""
     crc = 0
@@ -260,14 +274,14 @@ def fingerprint(file, position):
     return crc
 
 
-def last_tid(file, position):
+def last_tid(file: datafile.DataFile, position: int) -> bytes:
     """That of the last transaction before the position."""
     with file.reader() as reader:
         reader.seek(_last_transaction(reader, position))
         return reader.read(8)
 
 
-def _last_transaction(reader, position):
+def _last_transaction(reader: io.BufferedReader, position: int) -> int:
     """Where it begins, or 0 if that cannot be."""
     reader.seek(position - 8)
     length = int.from_bytes(reader.read(8), 'big')
@@ -281,20 +295,22 @@ class Snapshot:
     between the pieces.
     """
 
-    def __init__(self, index, position):
+    def __init__(self, index: fsIndex, position: int) -> None:
         self.position = position
         self._index = index
         self._prefixes = list(index._data.keys())
-        self._before = {}  # prefix -> suffix -> position, 0 for none
+        # prefix -> suffix -> position, 0 for none
+        self._before: dict[bytes, dict[bytes, int]] = {}
 
-    def about_to_change(self, oids):
+    def about_to_change(self, oids: Iterable[bytes]) -> None:
         """These entries will change: keep what they are."""
         for oid in oids:
             before = self._before.setdefault(oid[:6], {})
             if oid[6:] not in before:
                 before[oid[6:]] = self._index.get(oid, 0)
 
-    def pieces(self, lock):
+    def pieces(self, lock: contextlib.AbstractContextManager[object]
+               ) -> Iterator[_Piece]:
         """(prefix, bucket bytes), as of the moment of the snapshot."""
         for prefix in self._prefixes:
             with lock:
@@ -306,7 +322,7 @@ class Snapshot:
                 yield prefix, data
 
     @staticmethod
-    def _put_back(data, before):
+    def _put_back(data: bytes, before: dict[bytes, int]) -> bytes:
         bucket = fsBucket().fromString(data)
         for suffix, position in before.items():
             if position:

@@ -46,7 +46,7 @@ class Unreadable(ValueError):
     """It is damaged, or is not plain data, or is more than allowed."""
 
 
-def is_good_key(value):
+def is_good_key(value: Any) -> bool:
     """May it be hashed?
 
     Of floats, large numbers and tuples somebody can make thousands with the
@@ -60,16 +60,17 @@ def is_good_key(value):
 class Reader:
     """What one pickle makes."""
 
-    def __init__(self, data, most_steps, most_containers):
+    def __init__(self, data: bytes, most_steps: int,
+                 most_containers: int) -> None:
         self._data = data
         self._position = 0
         self._most_steps = most_steps
         self._containers_left = most_containers
-        self._stack = []
-        self._marks = []
-        self._memo = {}
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, str | bytes] = {}
 
-    def load(self):
+    def load(self) -> Any:
         try:
             return self._run()
         except KeyError as error:
@@ -77,7 +78,7 @@ class Reader:
         except (IndexError, ValueError, struct.error) as error:
             raise Unreadable(str(error)) from None
 
-    def _run(self):
+    def _run(self) -> Any:
         """Carry out the opcodes.
 
         Those that nearly every message has are carried out here: a call for
@@ -116,40 +117,40 @@ class Reader:
                 at = self._position
         raise Unreadable(f'more than {self._most_steps} opcodes')
 
-    def _result(self):
+    def _result(self) -> Any:
         value, = self._stack
         return value
 
     # The bytes of the pickle
 
-    def _take(self, length):
+    def _take(self, length: int) -> bytes:
         start = self._position
         self._position = end = start + length
         if end > len(self._data):
             raise Unreadable('it ends too early')
         return self._data[start:end]
 
-    def _take_number(self, form):
+    def _take_number(self, form: struct.Struct) -> Any:
         return form.unpack(self._take(form.size))[0]
 
-    def _take_byte(self):
+    def _take_byte(self) -> int:
         self._position += 1
         return self._data[self._position - 1]
 
-    def _take_line(self):
+    def _take_line(self) -> bytes:
         end = self._data.index(
             b'\n', self._position, self._position + LONGEST_LINE)
         line = self._data[self._position:end]
         self._position = end + 1
         return line
 
-    def _from_mark(self):
+    def _from_mark(self) -> list[Any]:
         start = self._marks.pop()
         items = self._stack[start:]
         del self._stack[start:]
         return items
 
-    def _push_container(self, container):
+    def _push_container(self, container: object) -> None:
         self._containers_left -= 1
         if self._containers_left < 0:
             raise Unreadable('too many tuples, lists and dictionaries')
@@ -157,78 +158,78 @@ class Reader:
 
     # What the opcodes do, by the names that pickletools has for them
 
-    def _proto(self):
+    def _proto(self) -> None:
         self._take_byte()
 
-    def _mark(self):
+    def _mark(self) -> None:
         self._marks.append(len(self._stack))
 
-    def _none(self):
+    def _none(self) -> None:
         self._stack.append(None)
 
-    def _newtrue(self):
+    def _newtrue(self) -> None:
         self._stack.append(True)
 
-    def _newfalse(self):
+    def _newfalse(self) -> None:
         self._stack.append(False)
 
-    def _binint(self):
+    def _binint(self) -> None:
         self._stack.append(self._take_number(_SIGNED))
 
-    def _binint2(self):
+    def _binint2(self) -> None:
         self._stack.append(self._take_number(_SHORT))
 
-    def _long1(self):
+    def _long1(self) -> None:
         length = self._take_byte()
         if length > LONGEST_NUMBER:
             raise Unreadable(f'a whole number of {length} bytes')
         self._stack.append(
             int.from_bytes(self._take(length), 'little', signed=True))
 
-    def _binfloat(self):
+    def _binfloat(self) -> None:
         self._stack.append(self._take_number(_FLOAT))
 
-    def _empty_tuple(self):
+    def _empty_tuple(self) -> None:
         self._stack.append(())
 
-    def _tuple(self):
+    def _tuple(self) -> None:
         self._push_container(tuple(self._from_mark()))
 
-    def _tuple_of(self, length):
+    def _tuple_of(self, length: int) -> None:
         if len(self._stack) < length:
             raise Unreadable('a tuple of more than there is')
         items = tuple(self._stack[-length:])
         del self._stack[-length:]
         self._push_container(items)
 
-    def _tuple1(self):
+    def _tuple1(self) -> None:
         self._tuple_of(1)
 
-    def _tuple2(self):
+    def _tuple2(self) -> None:
         self._tuple_of(2)
 
-    def _tuple3(self):
+    def _tuple3(self) -> None:
         self._tuple_of(3)
 
-    def _empty_list(self):
+    def _empty_list(self) -> None:
         self._push_container([])
 
-    def _extend(self, items):
+    def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if target.__class__ is not list:
             raise Unreadable('something is appended to what is no list')
         target += items
 
-    def _append(self):
+    def _append(self) -> None:
         self._extend([self._stack.pop()])
 
-    def _appends(self):
+    def _appends(self) -> None:
         self._extend(self._from_mark())
 
-    def _empty_dict(self):
+    def _empty_dict(self) -> None:
         self._push_container({})
 
-    def _update(self, items):
+    def _update(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if target.__class__ is not dict or len(items) % 2:
             raise Unreadable('items are set in what is no dictionary')
@@ -237,32 +238,32 @@ class Reader:
                 raise Unreadable(f'a {type(key).__name__} as a key')
         target.update(zip(items[::2], items[1::2]))
 
-    def _setitem(self):
+    def _setitem(self) -> None:
         value = self._stack.pop()
         self._update([self._stack.pop(), value])
 
-    def _setitems(self):
+    def _setitems(self) -> None:
         self._update(self._from_mark())
 
-    def _put(self, number):
+    def _put(self, number: int) -> None:
         value = self._stack[-1]
         if value.__class__ in (str, bytes):
             self._memo[number] = value
 
-    def _binput(self):
+    def _binput(self) -> None:
         self._put(self._take_byte())
 
-    def _long_binput(self):
+    def _long_binput(self) -> None:
         self._put(self._take_number(_LENGTH))
 
-    def _binget(self):
+    def _binget(self) -> None:
         self._stack.append(self._memo[self._take_byte()])
 
-    def _long_binget(self):
+    def _long_binget(self) -> None:
         self._stack.append(self._memo[self._take_number(_LENGTH)])
 
     #: What a tuple of numbers, texts and bytes is made of, beside those above.
-    simple_opcodes = {
+    simple_opcodes: dict[int, Callable[[Any], None]] = {
         0x80: _proto, 0x28: _mark, 0x4e: _none, 0x88: _newtrue,
         0x89: _newfalse, 0x4a: _binint, 0x4d: _binint2, 0x8a: _long1,
         0x29: _empty_tuple, 0x74: _tuple, 0x85: _tuple1, 0x86: _tuple2,

@@ -16,10 +16,14 @@ It refuses more, since it knows all values and not only references.
 """
 
 import re
+import typing
 from codecs import escape_decode
 
 OID = 8
 
+_T = typing.TypeVar('_T')
+# What a place of the stack has: an oid, or None; or this list.
+_Value = bytes | list[bytes] | None
 _LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
@@ -44,7 +48,7 @@ _TAKES = {
 }
 
 
-def _table(numbers, default):
+def _table(numbers: dict[bytes, _T], default: None) -> list[_T | None]:
     return [numbers.get(bytes([code]), default) for code in range(256)]
 
 
@@ -53,7 +57,7 @@ _counted = _table(_COUNTED, None)
 _takes = _table(_TAKES, None)
 
 
-def references(record):
+def references(record: bytes) -> list[bytes]:
     """The oids that a record refers to, in the order in which they stand.
 
     Weak references and those into other databases are not among them.
@@ -70,17 +74,20 @@ def references(record):
 
 class _Reader:
 
-    def __init__(self, data):
+    stack: list[_Value]
+    marks: list[int]
+
+    def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
-        self.memo = {}
-        self.oids = []
+        self.memo: dict[int, _Value] = {}
+        self.oids: list[bytes] = []
 
-    def read_pickle(self):
+    def read_pickle(self) -> None:
         """Up to its STOP.  IndexError, KeyError, ValueError if it is none."""
         data, memo = self.data, self.memo
-        self.stack = stack = []
-        self.marks = marks = []
+        self.stack, self.marks = [], []
+        stack, marks = self.stack, self.marks
         at = self.at
         while True:
             code = data[at]
@@ -119,7 +126,7 @@ class _Reader:
                 self.read_rare(code)
                 at = self.at
 
-    def content(self, code, at, end):
+    def content(self, code: int, at: int, end: int) -> bytes | None:
         """The value of what counts its bytes: an oid, or None."""
         data = self.data[at:end]
         if end > len(self.data):
@@ -130,23 +137,23 @@ class _Reader:
             data.decode('utf-8', 'surrogatepass')
         return data if len(data) == OID and code in b'CBXUT' else None
 
-    def first_of_two(self, value):
+    def first_of_two(self, value: _Value) -> bytes | None:
         return value if value.__class__ is bytes else None
 
-    def take(self, number, pushes):
+    def take(self, number: int, pushes: bool) -> None:
         if len(self.stack) < number + (not pushes):
             raise IndexError
         del self.stack[-number:]
         if pushes:
             self.stack.append(None)
 
-    def refer(self, value):
+    def refer(self, value: _Value) -> None:
         if value.__class__ is bytes:
             self.oids.append(value)
         elif value is not _LIST:
             raise ValueError('a reference to what is no oid')
 
-    def read_rare(self, code):
+    def read_rare(self, code: int) -> None:
         stack = self.stack
         match bytes([code]):
             case b'\x80':
@@ -194,11 +201,11 @@ class _Reader:
             case _:
                 stack.append(self.read_line_value(code))
 
-    def end_row(self, value):
+    def end_row(self, value: _Value) -> None:
         del self.stack[self.marks.pop():]
         self.stack.append(value)
 
-    def read_line_value(self, code):
+    def read_line_value(self, code: int) -> bytes | None:
         line = self.line()
         match bytes([code]):
             case b'I' | b'L':
@@ -220,13 +227,13 @@ class _Reader:
                 raise ValueError(f'an unknown opcode: {code:#x}')
         return None
 
-    def number(self, size):
+    def number(self, size: int) -> int:
         self.at += size
         if self.at > len(self.data):
             raise IndexError
         return int.from_bytes(self.data[self.at - size:self.at], 'little')
 
-    def line(self):
+    def line(self) -> bytes:
         end = self.data.find(b'\n', self.at)
         if end < 0:
             raise IndexError
@@ -234,7 +241,7 @@ class _Reader:
         self.at = end + 1
         return line
 
-    def line_number(self):
+    def line_number(self) -> int:
         line = self.line()
         if len(line) > 20:
             raise ValueError('a number that is too long')

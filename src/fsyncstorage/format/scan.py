@@ -30,8 +30,10 @@ import re
 import struct
 import typing
 import zlib
+from collections.abc import Iterator
 
 from . import seal
+from .window import Window
 
 FIRST = 4           # the position of the first transaction, behind the magic
 HEADER = 23
@@ -56,6 +58,19 @@ unpack_record = struct.Struct('>8s8sQQHQ').unpack_from
 unpack_number = struct.Struct('>Q').unpack_from
 new_tuple = tuple.__new__
 
+# A transaction's header, as `unpack_header` gives it.
+_Header = tuple[bytes, int, bytes, int, int, int]
+
+
+class Before(typing.Protocol):
+    """What is to be known of the transaction before another."""
+
+    @property
+    def tid(self) -> bytes: ...
+
+    @property
+    def status(self) -> bytes: ...
+
 
 class Record(typing.NamedTuple):
     oid: bytes
@@ -66,7 +81,7 @@ class Record(typing.NamedTuple):
     back: int       # the position of the record that has them, or 0
 
     @property
-    def end(self):
+    def end(self) -> int:
         return self.position + RECORD_HEADER + (self.length or 8)
 
 
@@ -78,18 +93,18 @@ class Transaction(typing.NamedTuple):
     front: bytes        # the header with user and description
     field: bytes        # the extension, with the seal
     seal: str           # what `seal.verify` says
-    records: list
+    records: list[Record]
 
     @property
-    def user(self):
+    def user(self) -> bytes:
         return self.front[HEADER:HEADER + unpack_header(self.front)[3]]
 
     @property
-    def description(self):
+    def description(self) -> bytes:
         return self.front[HEADER + unpack_header(self.front)[3]:]
 
     @property
-    def extension(self):
+    def extension(self) -> bytes:
         """As the user wrote it."""
         return seal.strip(self.field)
 
@@ -104,21 +119,23 @@ class Damage(Exception):
     `end` is known of a damage that `walk` yields: where it goes on.
     """
 
-    def __init__(self, position, tid, kind, reason, transaction=None):
+    end: int
+
+    def __init__(self, position: int, tid: bytes | None, kind: str,
+                 reason: str, transaction: Transaction | None = None) -> None:
         super().__init__(position, tid, kind, reason)
         self.position = position
         self.tid = tid
         self.kind = kind
         self.reason = reason
         self.transaction = transaction
-        self.end = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         name = '' if self.tid is None else f' (tid {self.tid.hex()})'
         return f'transaction at {self.position}{name}: {self.reason}'
 
     @property
-    def sound_records(self):
+    def sound_records(self) -> Transaction | None:
         """The transaction, if nothing but its header is wrong.
 
         Its records are good, as far as can be known.
@@ -126,13 +143,14 @@ class Damage(Exception):
         whole = self.transaction
         return None if whole is None or whole.seal == seal.DAMAGED else whole
 
-    def same(self, other):
+    def same(self, other: 'Damage') -> bool:
         return self.args == other.args
 
 
 # One transaction
 
-def read_transaction(window, position, after=None):
+def read_transaction(window: Window, position: int,
+                     after: Before | None = None) -> Transaction:
     """The transaction at that position, or Damage.
 
     `after` is the transaction before it, if that is known.
@@ -165,12 +183,14 @@ def read_transaction(window, position, after=None):
     return transaction
 
 
-def _damage(position, tid, status, reason, transaction=None):
+def _damage(position: int, tid: bytes | None, status: bytes | None,
+            reason: str, transaction: Transaction | None = None) -> Damage:
     kind = UNFINISHED if status == b'c' else DAMAGED
     return Damage(position, tid, kind, reason, transaction)
 
 
-def _read_structure(window, position, header):
+def _read_structure(window: Window, position: int,
+                    header: _Header) -> tuple[seal.Seal | None, list[Record]]:
     """The seal that was made for it in this place, or None; its records.
 
     ValueError if that is no transaction, EOFError if the file ends before.
@@ -204,7 +224,8 @@ def _read_structure(window, position, header):
     return own, records
 
 
-def _own_seal(window, position, size, extension):
+def _own_seal(window: Window, position: int, size: int,
+              extension: int) -> seal.Seal | None:
     """The seal that was made for a transaction in this place, or None."""
     if extension < seal.SIZE:
         return None
@@ -212,7 +233,8 @@ def _own_seal(window, position, size, extension):
     return found if found and found.position == position else None
 
 
-def _read_records(window, position, at, stop, status):
+def _read_records(window: Window, position: int, at: int, stop: int,
+                  status: bytes) -> list[Record]:
     records = []
     if status == b'u':
         # Undone, in ancient times: what is in it is of no account.
@@ -242,7 +264,9 @@ def _read_records(window, position, at, stop, status):
     return records
 
 
-def _ask_seal(window, own, position, front, field, records, after):
+def _ask_seal(window: Window, own: seal.Seal | None, position: int,
+              front: bytes, field: bytes, records: list[Record],
+              after: Before | None) -> tuple[str, bytes, str | None]:
     """What the seal says, the status it says, and what is wrong."""
     status = front[16:17]
     if own is None:
@@ -267,7 +291,7 @@ def _ask_seal(window, own, position, front, field, records, after):
     return verdict, status, 'it does not fit the checksum in its seal'
 
 
-def _was_rewritten(own, front, after):
+def _was_rewritten(own: seal.Seal, front: bytes, after: Before | None) -> bool:
     """Has a stock tool written it anew, in the same position?
 
     Stock's pack and copy keep the extension, and with it the seal.  Both may
@@ -283,7 +307,8 @@ def _was_rewritten(own, front, after):
             and (after is None or after.status in (b'p', b'u')))
 
 
-def _crc_before_copy(window, at, end, records):
+def _crc_before_copy(window: Window, at: int, end: int,
+                     records: list[Record]) -> int:
     """The crc that the records had before stock copied the transaction.
 
     A pack leaves out all previous pointers; stock's copy of a packed file
@@ -299,7 +324,7 @@ def _crc_before_copy(window, at, end, records):
     return window.crc(at, end, crc)
 
 
-def _ask_header(tid, status, after):
+def _ask_header(tid: bytes, status: bytes, after: Before | None) -> str | None:
     """What is wrong with a header that no seal vouches for."""
     if status not in (b' ', b'p', b'u', b'c'):
         return f'its status is {status!r}'
@@ -312,13 +337,13 @@ def _ask_header(tid, status, after):
 
 # One record
 
-def record_at(window, position):
+def record_at(window: Window, position: int) -> Record:
     """What stands at that position, read as a record."""
     buffer, offset = window.cover(position, SMALLEST_RECORD)
     return _as_record(buffer, offset, position)
 
 
-def backward(window, record):
+def backward(window: Window, record: Record) -> Iterator[Record]:
     """The records that the back pointers lead to, up to the data.
 
     The last one has the data, or it has none and no back pointer either: the
@@ -335,13 +360,14 @@ def backward(window, record):
         record = target
 
 
-def _as_record(buffer, offset, position):
+def _as_record(buffer: bytes, offset: int, position: int) -> Record:
     oid, tid, previous, _, _, length = unpack_record(buffer, offset)
     back = 0 if length else unpack_number(buffer, offset + RECORD_HEADER)[0]
     return Record(oid, tid, previous, position, length, back)
 
 
-def earlier_record(window, record, position):
+def earlier_record(window: Window, record: Record,
+                   position: int) -> Record | None:
     """The record of the same object at an earlier position, or None.
 
     These are far apart, and rare: they leave the window where it is.
@@ -361,12 +387,14 @@ def earlier_record(window, record, position):
 
 # Forward, over what cannot be read
 
-def walk(window, position=FIRST, after=None):
+def walk(window: Window, position: int = FIRST,
+         after: Before | None = None) -> Iterator[Transaction | Damage]:
     """Every transaction from there on, and a Damage where there is none.
 
     What looks damaged is read a second time: when the file is being written,
     the window may hold what was there before.
     """
+    found: Transaction | Damage
     while position < window.end:
         try:
             after = found = read_transaction(window, position, after)
@@ -381,7 +409,8 @@ def walk(window, position=FIRST, after=None):
         position = found.end
 
 
-def transactions(window, position=FIRST, after=None):
+def transactions(window: Window, position: int = FIRST,
+                 after: Before | None = None) -> Iterator[Transaction]:
     """Every transaction from there on; raises the first Damage."""
     for found in walk(window, position, after):
         if isinstance(found, Damage):
@@ -389,7 +418,8 @@ def transactions(window, position=FIRST, after=None):
         yield found
 
 
-def _second_look(window, damage, after):
+def _second_look(window: Window, damage: Damage,
+                 after: Before | None) -> Transaction | Damage:
     """The transaction there, or the Damage that two looks agree on."""
     while True:
         try:
@@ -403,14 +433,14 @@ def _second_look(window, damage, after):
             return found
 
 
-def _end_of_damage(window, damage):
+def _end_of_damage(window: Window, damage: Damage) -> int:
     if damage.transaction is not None:
         return damage.transaction.end
     found = find_transaction(window, damage.position + 1)
     return window.end if found is None else found
 
 
-def find_transaction(window, start):
+def find_transaction(window: Window, start: int) -> int | None:
     """Where the next transaction is that can be read, or None.
 
     It may be one that is not finished, or whose seal is damaged: what counts
@@ -428,7 +458,7 @@ def find_transaction(window, start):
     return None
 
 
-def _stands_at(window, position):
+def _stands_at(window: Window, position: int) -> bool:
     """Is this a transaction, going by its records, or else by its seal?
 
     Each record belongs to one position, and what stands is gone on behind: so
@@ -442,7 +472,8 @@ def _stands_at(window, position):
     return bool(records) or own is not None and own.length == header[1]
 
 
-def find_sound_seals(window, start):
+def find_sound_seals(window: Window,
+                     start: int) -> Iterator[tuple[int, seal.Seal]]:
     """(position, Seal) of each sealed transaction from there on.
 
     The transaction may be torn, but its header is there, and the seal is at
@@ -459,7 +490,8 @@ def find_sound_seals(window, start):
                 yield found.position, found
 
 
-def matches(window, pattern, start):
+def matches(window: Window, pattern: re.Pattern[bytes],
+            start: int) -> Iterator[tuple[int, re.Match[bytes]]]:
     """(position, match) of a pattern in the bytes from `start` on.
 
     It may look at as many bytes as a transaction header has.

@@ -15,17 +15,24 @@ import logging
 import os
 import struct
 from base64 import encodebytes
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 from ZODB.FileStorage.FileStorage import TransactionRecord
 from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import CorruptedDataError
+from ZODB.FileStorage.format import DataHeader
 from ZODB.FileStorage.format import FileStorageFormatter
+from ZODB.FileStorage.format import TxnHeader
+from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from ..datafile import DataFile
 from . import extension
 from . import seal
 from .scan import FIRST
@@ -41,8 +48,12 @@ READ_AHEAD = 4096
 # Where the system, or the file system, cannot say what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
 
+# What a log of transactions, or a history, has of each; and what chooses.
+Entry = dict[str, Any]
+Filter = Callable[[Entry], object]
 
-def pread_cached(descriptor, length, position):
+
+def pread_cached(descriptor: int, length: int, position: int) -> bytes:
     """Like os.pread of what is in the page cache; else BlockingIOError."""
     buffer = bytearray(length)
     try:
@@ -57,7 +68,7 @@ def pread_cached(descriptor, length, position):
     return bytes(memoryview(buffer)[:got])
 
 
-def check_oid(oid):
+def check_oid(oid: bytes) -> None:
     """Refuse what cannot be an oid: stock would pad or cut it in silence."""
     if not isinstance(oid, bytes):
         raise TypeError(f'an oid is 8 bytes, not {oid!r}')
@@ -65,7 +76,9 @@ def check_oid(oid):
         raise ValueError(f'an oid is 8 bytes, not {len(oid)}: {oid!r}')
 
 
-def read_header(file, position, oid=None):
+def read_header(
+        file: DataFile, position: int,
+        oid: bytes | None = None) -> tuple[bytes, bytes, int, int, int, int]:
     """The header of the record there, as in `DATA_HDR`; if an oid is given,
     it must be of that object."""
     descriptor = file.descriptor
@@ -76,7 +89,7 @@ def read_header(file, position, oid=None):
     return _data_header.unpack(buffer)
 
 
-def _earlier(oid, target, position):
+def _earlier(oid: bytes, target: int, position: int) -> int:
     """The target of a pointer in the record at that position.
 
     Pointers lead backwards: in a damaged file, readers would go in a circle.
@@ -92,18 +105,21 @@ class View:
 
     pread = staticmethod(os.pread)
 
-    def __init__(self, file, index, end, tid):
+    def __init__(self, file: DataFile, index: fsIndex, end: int,
+                 tid: bytes) -> None:
         self.file = file
         self.index = index
         self.end = end      # transactions from here on are not shown
         self.tid = tid      # of the last one shown
 
-    def shows_all_before(self, tid):
-        return u64(tid) <= u64(self.tid) + 1
+    def shows_all_before(self, tid: bytes) -> bool:
+        shown: bool = u64(tid) <= u64(self.tid) + 1
+        return shown
 
     # One record
 
-    def _read(self, position, oid):
+    def _read(self, position: int,
+              oid: bytes) -> tuple[bytes, int, bytes, int]:
         """tid, previous position, data or b'', back pointer of a record."""
         descriptor = self.file.descriptor
         buffer = self.pread(descriptor.number, READ_AHEAD, position)
@@ -129,7 +145,8 @@ class View:
             data += more
         return tid, previous, data, 0
 
-    def _revisions(self, oid):
+    def _revisions(self,
+                   oid: bytes) -> Iterator[tuple[bytes, int, bytes, int]]:
         """The records of an object, newest first."""
         if oid.__class__ is not bytes:
             check_oid(oid)
@@ -140,7 +157,7 @@ class View:
                 yield tid, position, data, back
             position = previous and _earlier(oid, previous, position)
 
-    def _data(self, oid, position, back):
+    def _data(self, oid: bytes, position: int, back: int) -> bytes:
         """The data of a record that has none, through its back pointers."""
         data = b''
         while not data:
@@ -150,7 +167,7 @@ class View:
             _, _, data, back = self._read(position, oid)
         return data
 
-    def load_back(self, oid, position):
+    def load_back(self, oid: bytes, position: int) -> tuple[bytes, bytes]:
         """The data to which a back pointer leads, and the tid under which they
         were written."""
         data = b''
@@ -161,18 +178,19 @@ class View:
             position = back and _earlier(oid, back, position)
         return data, tid
 
-    def record(self, oid, position):
+    def record(self, oid: bytes, position: int) -> tuple[bytes, bytes, int]:
         """tid, data or b'', back pointer of the record there."""
         tid, _, data, back = self._read(position, oid)
         return tid, data, back
 
-    def _missing(self, oid):
+    def _missing(self, oid: bytes) -> POSKeyError:
         check_oid(oid)
         return POSKeyError(oid)
 
     # The look-ups of IStorage
 
-    def load_before(self, oid, tid):
+    def load_before(self, oid: bytes,
+                    tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
         end_tid = found = None
         for found, position, data, back in self._revisions(oid):
             if found < tid:
@@ -181,13 +199,14 @@ class View:
             end_tid = found
         if found is None:
             raise self._missing(oid)
+        return None
 
-    def load(self, oid):
+    def load(self, oid: bytes) -> tuple[bytes, bytes]:
         for tid, position, data, back in self._revisions(oid):
             return data or self._data(oid, position, back), tid
         raise self._missing(oid)
 
-    def load_serial(self, oid, serial):
+    def load_serial(self, oid: bytes, serial: bytes) -> bytes:
         for tid, position, data, back in self._revisions(oid):
             if tid == serial:
                 return data or self._data(oid, position, back)
@@ -195,14 +214,16 @@ class View:
                 break
         raise self._missing(oid)
 
-    def get_tid(self, oid):
+    def get_tid(self, oid: bytes) -> bytes:
         for tid, _, data, back in self._revisions(oid):
             if not data and not back:
                 break  # its creation was undone
             return tid
         raise self._missing(oid)
 
-    def next_record(self, oid):
+    def next_record(
+            self,
+            oid: bytes | None) -> tuple[bytes, bytes, bytes, bytes | None]:
         """oid, tid, data of the first current record at or after that oid,
         and the oid to go on with (None at the end)."""
         while True:
@@ -216,10 +237,10 @@ class View:
             else:
                 return oid, tid, data, self._oid_after(oid)
 
-    def _later_than_view(self, oid):
+    def _later_than_view(self, oid: bytes) -> bool:
         return next(self._revisions(oid), None) is None
 
-    def _oid_after(self, oid):
+    def _oid_after(self, oid: bytes) -> bytes | None:
         while True:
             try:
                 oid = self.index.minKey(p64(u64(oid) + 1))
@@ -230,24 +251,28 @@ class View:
 
     # Transactions
 
-    def transactions(self):
+    def transactions(self) -> '_Transactions':
         return _Transactions(self)
 
-    def history(self, oid, size, filter):
+    def history(self, oid: bytes, size: int,
+                filter: Filter | None) -> list[Entry]:
         with self.transactions() as transactions:
             return transactions.history(oid, size, filter)
 
-    def undo_log(self, first, last, filter):
+    def undo_log(self, first: int, last: int,
+                 filter: Filter | None) -> list[Entry]:
         with self.transactions() as transactions:
             return list(itertools.islice(
                 (entry for entry in transactions.undoable()
                  if filter is None or filter(entry)),
                 max(first, 0), max(last, 0)))
 
-    def iterator(self, start=None, stop=None):
+    def iterator(self, start: bytes | None = None,
+                 stop: bytes | None = None) -> 'ViewIterator':
         return ViewIterator(self, start, stop)
 
-    def last_invalidations(self, count):
+    def last_invalidations(self,
+                           count: int) -> list[tuple[bytes, list[bytes]]]:
         position = self.end
         with self.transactions() as transactions:
             while count > 0 and position > FIRST:
@@ -268,7 +293,8 @@ class CachedView(View):
 class _Unsealing(FileStorageFormatter):
     """Shows the extension that was written, without our seal."""
 
-    def _read_txn_header(self, position, tid=None):
+    def _read_txn_header(self, position: int,
+                         tid: bytes | None = None) -> TxnHeader:
         header = super()._read_txn_header(position, tid)
         header.ext = seal.strip(header.ext)
         return header
@@ -277,21 +303,23 @@ class _Unsealing(FileStorageFormatter):
 class _Transactions(_Unsealing):
     """Reads transaction headers of a view, with a buffer of its own."""
 
-    def __init__(self, view):
+    def __init__(self, view: View) -> None:
         self._view = view
         self._file = view.file.reader()
 
-    def __enter__(self):
+    def __enter__(self) -> '_Transactions':
         return self
 
-    def __exit__(self, *ignored):
+    def __exit__(self, *ignored: object) -> None:
         self._file.close()
 
-    def start_of_the_one_before(self, position):
-        return position - 8 - self._read_num(position - 8)
+    def start_of_the_one_before(self, position: int) -> int:
+        length: int = self._read_num(position - 8)
+        return position - 8 - length
 
-    def history(self, oid, size, filter):
-        result = []
+    def history(self, oid: bytes, size: int,
+                filter: Filter | None) -> list[Entry]:
+        result: list[Entry] = []
         position = self._view.index.get(oid, 0)
         known = False
         while position and len(result) < size:
@@ -306,7 +334,7 @@ class _Transactions(_Unsealing):
             raise self._view._missing(oid)
         return result
 
-    def _history_entry(self, record):
+    def _history_entry(self, record: DataHeader) -> Entry:
         header = self._read_txn_header(record.tloc)
         entry = extension.shown(header.ext) if header.ext else {}
         entry.update(
@@ -318,7 +346,7 @@ class _Transactions(_Unsealing):
         )
         return entry
 
-    def undoable(self):
+    def undoable(self) -> Iterator[Entry]:
         """What can be undone, newest first; nothing behind a pack can."""
         position = self._view.end
         while position > FIRST:
@@ -329,7 +357,7 @@ class _Transactions(_Unsealing):
             if header.status == ' ':
                 yield self._undo_entry(header)
 
-    def _undo_entry(self, header):
+    def _undo_entry(self, header: TxnHeader) -> Entry:
         return {
             'id': encodebytes(header.tid).rstrip(),
             'time': TimeStamp(header.tid).timeTime(),
@@ -348,7 +376,8 @@ class ViewIterator(_Unsealing):
     pack that is another one.
     """
 
-    def __init__(self, view, start=None, stop=None, position=FIRST):
+    def __init__(self, view: View, start: bytes | None = None,
+                 stop: bytes | None = None, position: int = FIRST) -> None:
         for tid in start, stop:
             if tid is not None:
                 check_oid(tid)
@@ -360,10 +389,10 @@ class ViewIterator(_Unsealing):
         if start:
             self._skip_to(start)
 
-    def __iter__(self):
+    def __iter__(self) -> 'ViewIterator':
         return self
 
-    def __next__(self):
+    def __next__(self) -> TransactionRecord:
         while self._position < self._end and not self._file.closed:
             position = self._position
             header = self._read_txn_header(position)
@@ -386,18 +415,18 @@ class ViewIterator(_Unsealing):
         self.close()
         raise StopIteration
 
-    def __len__(self):
+    def __len__(self) -> int:
         """As in stock: for code that asks each sequence for its length."""
         return 0
 
-    def iterator(self):
+    def iterator(self) -> 'ViewIterator':
         """It can be copied from, like a storage."""
         return self
 
-    def close(self):
+    def close(self) -> None:
         self._file.close()
 
-    def _skip_to(self, start):
+    def _skip_to(self, start: bytes) -> None:
         """To the first transaction that is not before that tid.
 
         Sought from the end that is nearer to it; the tids rise.
@@ -416,9 +445,10 @@ class ViewIterator(_Unsealing):
                     and self._tid_before(self._position) >= start):
                 self._position -= self._read_num(self._position - 8) + 8
 
-    def _tid_at(self, position):
-        return p64(self._read_num(position))
+    def _tid_at(self, position: int) -> bytes:
+        tid: bytes = p64(self._read_num(position))
+        return tid
 
-    def _tid_before(self, end):
+    def _tid_before(self, end: int) -> bytes:
         """Of the transaction that ends there."""
         return self._tid_at(end - 8 - self._read_num(end - 8))

@@ -7,7 +7,12 @@ looked at elsewhere leaves the window where it is.
 
 import os
 import zlib
+from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
+
+# Called with a length and a position.
+Pread = Callable[[int, int], bytes]
 
 
 class Window:
@@ -18,34 +23,34 @@ class Window:
     SIZE = 1 << 18
     SMALL_SIZE = 1 << 12
 
-    def __init__(self, pread, end):
+    def __init__(self, pread: Pread, end: int) -> None:
         self.pread = pread
         self.end = end
         self.forget()
 
     @classmethod
-    def of_file(cls, number):
+    def of_file(cls, number: int) -> 'Window':
         """Of an open file, by its descriptor number."""
         return cls(partial(os.pread, number), os.fstat(number).st_size)
 
     @classmethod
-    def of_bytes(cls, data):
+    def of_bytes(cls, data: bytes) -> 'Window':
         return cls(
             lambda length, position: data[position:position + length],
             len(data))
 
-    def forget(self):
+    def forget(self) -> None:
         """Drop what was read ahead: others may have written since."""
         self._buffer = b''
         self._base = 0
 
-    def scout(self):
+    def scout(self) -> 'Window':
         """A small window of its own, to look ahead, or once more."""
         scout = Window(self.pread, self.end)
         scout.SIZE = self.SMALL_SIZE
         return scout
 
-    def cover(self, position, length):
+    def cover(self, position: int, length: int) -> tuple[bytes, int]:
         """A buffer, and where in it these bytes are (and some more).
 
         EOFError if the file ends before.
@@ -59,7 +64,7 @@ class Window:
                 raise EOFError
         return self._buffer, offset
 
-    def read(self, position, length):
+    def read(self, position: int, length: int) -> bytes:
         """These bytes; fewer at the end of the file.
 
         Goes through the window only if they are there: for a look elsewhere.
@@ -69,7 +74,7 @@ class Window:
             return self._buffer[offset:offset + length]
         return self._read(position, length)
 
-    def pieces(self, position, end):
+    def pieces(self, position: int, end: int) -> Iterator[memoryview]:
         """The bytes up to there, in views that share the window."""
         while position < end:
             buffer, offset = self.cover(position, 1)
@@ -77,12 +82,12 @@ class Window:
             yield piece
             position += len(piece)
 
-    def crc(self, position, end, crc):
+    def crc(self, position: int, end: int, crc: int) -> int:
         for piece in self.pieces(position, end):
             crc = zlib.crc32(piece, crc)
         return crc
 
-    def _read(self, position, length):
+    def _read(self, position: int, length: int) -> bytes:
         """A read of the system may be shorter than asked for."""
         length = min(length, self.end - position)
         data = self.pread(length, position) if length > 0 else b''

@@ -32,14 +32,14 @@ class Budget:
     TIMES = 20
     AT_LEAST = 2 * LARGEST
 
-    def __init__(self, size):
+    def __init__(self, size: int) -> None:
         self._most = self._left = self.TIMES * size + self.AT_LEAST
 
-    def refuse_large(self, size):
+    def refuse_large(self, size: int) -> None:
         if size > LARGEST:
             raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
 
-    def spend(self, size):
+    def spend(self, size: int) -> None:
         """So many bytes will be looked at; TooMuch if they may not."""
         self.refuse_large(size)
         if size > self._left:
@@ -48,7 +48,7 @@ class Budget:
         self._left -= size
 
 
-def unwrap(data, budget):
+def unwrap(data: bytes, budget: Budget) -> tuple[str, bytes | None]:
     """What storage wrappers did to a record: (their marks, the pickles).
 
     The pickles are None if only the wrapper knows how to read them.  Each
@@ -71,7 +71,7 @@ def unwrap(data, budget):
     return marks, data
 
 
-def decompress(data, budget):
+def decompress(data: bytes, budget: Budget) -> bytes:
     """What zlib made of a record, piece by piece: it does not say how much
     there is."""
     stream = zlib.decompressobj()
