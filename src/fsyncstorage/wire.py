@@ -355,7 +355,7 @@ class Client(_Inbox):
             ended, self._ended = self._ended, None
             return ended
         if self.left:
-            return self._pass(self._part())
+            return self.came(self._part())
         length = self._length()
         if length is None:
             return None
@@ -444,7 +444,7 @@ class Client(_Inbox):
         if not 0 < length <= expected:
             raise PeerError(f'a chunk of {length} bytes of {expected}')
         self._coming, self.left = number, length
-        return self._pass(data)
+        return self.came(data)
 
     def _part(self) -> bytes:
         """What is there of the chunk that is coming."""
@@ -453,7 +453,8 @@ class Client(_Inbox):
         self._start = end
         return part
 
-    def _pass(self, data: bytes) -> Chunk | None:
+    def came(self, data: bytes) -> Chunk | None:
+        """The Chunk of bytes of a blob: they need not be added."""
         if not data:
             return None
         number = self._coming
@@ -465,10 +466,6 @@ class Client(_Inbox):
     def coming(self) -> int:
         """So many of the bytes that come next are a blob's own."""
         return 0 if self.waiting else self.left
-
-    def came(self, data: bytes) -> Chunk | None:
-        """The Chunk of such bytes: they need not be added."""
-        return self._pass(data)
 
     def _expect(self, number: int, more: int) -> None:
         """So many bytes of a blob are still to come."""

@@ -250,9 +250,10 @@ class _Copy:
         begin = damage.position.to_bytes(8, 'big') + b'\0\0'
         # Not one byte further: there may be as many of these as transactions.
         damaged = Window(self.window.pread, damage.end)
-        for at, _ in scan.matches(
-                damaged, re.compile(re.escape(begin)),
-                damage.position + scan.HEADER + _OID_TO_POSITION):
+        for at, _ in damaged.matches(
+                re.compile(re.escape(begin)),
+                damage.position + scan.HEADER + _OID_TO_POSITION,
+                scan.HEADER):
             try:
                 record = scan.record_at(damaged, at - _OID_TO_POSITION)
             except EOFError:

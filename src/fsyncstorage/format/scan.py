@@ -447,7 +447,7 @@ def find_transaction(window: Window, start: int) -> int | None:
     is that its records add up, and name its position.
     """
     scout = window.scout()
-    for at, match in matches(window, _LENGTH_AND_STATUS, start):
+    for at, match in window.matches(_LENGTH_AND_STATUS, start, HEADER):
         position = at - _LENGTH_OFFSET
         length = int.from_bytes(match[1], 'big')
         # Most are none: the length behind the records tells it soonest.
@@ -480,7 +480,7 @@ def find_sound_seals(window: Window,
     its end, where it belongs.  A seal elsewhere says nothing: it was moved, or
     it is part of a Data.fs that is kept inside a pickle.
     """
-    for at, _ in matches(window, _MAGIC, start):
+    for at, _ in window.matches(_MAGIC, start, HEADER):
         found = seal.parse(window.read(at, seal.SIZE))
         if found is not None and start <= found.position < at:
             header = window.read(found.position, HEADER)
@@ -488,19 +488,3 @@ def find_sound_seals(window: Window,
             if length == found.length and (
                     found.position + HEADER + sum(sizes) == at + seal.SIZE):
                 yield found.position, found
-
-
-def matches(window: Window, pattern: re.Pattern[bytes],
-            start: int) -> Iterator[tuple[int, re.Match[bytes]]]:
-    """(position, match) of a pattern in the bytes from `start` on.
-
-    It may look at as many bytes as a transaction header has.
-    """
-    step, overlap = window.SMALL_SIZE, HEADER
-    while start < window.end:
-        data = window.pread(min(step + overlap, window.end - start), start)
-        for match in pattern.finditer(data):
-            if match.start() < step:
-                yield start + match.start(), match
-        start += step
-        step = min(2 * step, window.SIZE)  # what is near costs little

@@ -6,6 +6,7 @@ looked at elsewhere leaves the window where it is.
 """
 
 import os
+import re
 import zlib
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -86,6 +87,21 @@ class Window:
         for piece in self.pieces(position, end):
             crc = zlib.crc32(piece, crc)
         return crc
+
+    def matches(self, pattern: re.Pattern[bytes], start: int,
+                longest: int) -> Iterator[tuple[int, re.Match[bytes]]]:
+        """(position, match) of a pattern in the bytes from `start` on.
+
+        It may look at `longest` bytes.
+        """
+        step = self.SMALL_SIZE
+        while start < self.end:
+            data = self.pread(min(step + longest, self.end - start), start)
+            for match in pattern.finditer(data):
+                if match.start() < step:
+                    yield start + match.start(), match
+            start += step
+            step = min(2 * step, self.SIZE)  # what is near costs little
 
     def _read(self, position: int, length: int) -> bytes:
         """A read of the system may be shorter than asked for."""
