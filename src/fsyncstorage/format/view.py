@@ -51,6 +51,8 @@ _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
 # What a log of transactions, or a history, has of each; and what chooses.
 Entry = dict[str, Any]
 Filter = Callable[[Entry], object]
+# The data, their tid, and the tid from which on it is something else.
+Revision = tuple[bytes, bytes, bytes | None]
 
 
 def pread_cached(descriptor: int, length: int, position: int) -> bytes:
@@ -189,8 +191,7 @@ class View:
 
     # The look-ups of IStorage
 
-    def load_before(self, oid: bytes,
-                    tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+    def load_before(self, oid: bytes, tid: bytes) -> Revision | None:
         end_tid = found = None
         for found, position, data, back in self._revisions(oid):
             if found < tid:

@@ -13,9 +13,11 @@ earlier: its blobs belong to the `Data.fs.old` that was replaced just now.
 
 import binascii
 import errno
+import io
 import logging
 import os
 import shutil
+from typing import Any
 
 from ZODB.blob import LAYOUT_MARKER
 
@@ -26,18 +28,18 @@ logger = logging.getLogger(__name__)
 LIST = '.removed'
 
 
-def forget_list(blob_dir):
+def forget_list(blob_dir: str | None) -> None:
     """The pack that it is of did not happen."""
     if blob_dir:
         datafile.remove_if_there(os.path.join(blob_dir, LIST))
 
 
-def opened_list(blob_dir):
+def opened_list(blob_dir: str | None) -> io.BufferedReader | None:
     """The list, if there are blobs."""
     return open(os.path.join(blob_dir, LIST), 'rb') if blob_dir else None
 
 
-def take_away(storage, listed):
+def take_away(storage: Any, listed: io.BufferedReader) -> None:
     """The packed file is in its place, for good.
 
     The storage may be closed meanwhile: then `listed` is still the list of

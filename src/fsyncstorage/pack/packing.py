@@ -18,12 +18,15 @@ import io
 import logging
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.FileStorage.fspack import FileStoragePacker
 from ZODB.FileStorage.fspack import PackCopier
+from ZODB.fsIndex import fsIndex
 from ZODB.POSException import ReadOnlyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
@@ -43,8 +46,10 @@ SMALL_REST = 1 << 20
 # Committers that are faster than the copying are held up in the end.
 MOST_ROUNDS = 20
 
+References = Callable[..., Any]
 
-def pack(storage, t, referencesf, gc):
+
+def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     """`IStorage.pack` for a FsyncStorage."""
     if storage.isReadOnly():
         raise ReadOnlyError()
@@ -76,7 +81,8 @@ def pack(storage, t, referencesf, gc):
         storage._pack_is_in_progress = False
 
 
-def _packed(storage, referencesf, stop, gc):
+def _packed(storage: Any, referencesf: References, stop: bytes,
+            gc: bool) -> tuple[int, fsIndex] | None:
     with swap.nobody_else_has_the_file(storage):
         # A packer of the user's own may empty a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
@@ -84,6 +90,7 @@ def _packed(storage, referencesf, stop, gc):
         return storage.packer(storage, referencesf, stop, gc)
     except RedundantPackWarning as reason:
         logger.info('%s', reason)
+        return None
 
 
 @contextlib.contextmanager
@@ -117,7 +124,8 @@ def _remove_what_was_packed_away(storage, blobs):
             packedblobs.take_away(storage, blobs)
 
 
-def copy_what_is_needed(storage, referencesf, stop, gc):
+def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
+                        gc: bool) -> tuple[int, fsIndex] | None:
     """The packer of FsyncStorage: (end, index), or None if nothing is freed.
 
     With a result, Data.fs.pack is complete and the append lock is held.

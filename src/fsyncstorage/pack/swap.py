@@ -17,10 +17,14 @@ finishes the swap.  The same is done where a power cut left half of a rename.
 """
 
 import contextlib
+import io
 import logging
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import zc.lockfile
+from ZODB.fsIndex import fsIndex
 
 from .. import datafile
 from ..errors import DiskError
@@ -30,7 +34,7 @@ from . import packedblobs
 logger = logging.getLogger(__name__)
 
 
-def refuse_what_is_in_the_way(storage):
+def refuse_what_is_in_the_way(storage: Any) -> None:
     """What could not be replaced later."""
     old = storage._file_name + '.old'
     if os.path.isdir(old) and not os.path.islink(old):
@@ -46,7 +50,7 @@ def refuse_what_is_in_the_way(storage):
 
 
 @contextlib.contextmanager
-def nobody_else_has_the_file(storage):
+def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
     """A pack goes on for a while when its storage is closed.
 
     By then the file may be open elsewhere, and be packed there, under the
@@ -57,7 +61,8 @@ def nobody_else_has_the_file(storage):
         yield
 
 
-def swap(storage, end, new_index):
+def swap(storage: Any, end: int,
+         new_index: fsIndex) -> io.BufferedReader | None:
     """Put the packed file in the place of the old one.
 
     The append lock is held, and everything is drained.  The list of blobs that
@@ -161,7 +166,7 @@ def _make_name_durable(path):
         ) from error
 
 
-def finish_interrupted(path):
+def finish_interrupted(path: str) -> None:
     """Whoever had the file was killed before the new one had its name."""
     if os.path.lexists(path) or not os.path.exists(path + '.pack'):
         return
@@ -175,7 +180,7 @@ def finish_interrupted(path):
                 ' pack, which was finished now', path)
 
 
-def packed_is_whole(path):
+def packed_is_whole(path: str) -> bool:
     """Does the index belong to all of the new file?
 
     It gets its name when the new file is durable.

@@ -11,16 +11,26 @@ it has published: commit.sequencer says when.
 
 from ZODB.POSException import StorageTransactionError
 
+from ..commit.blobs import Placed
+from ..commit.pipeline import Commit
+from ..commit.pipeline import Point
+from ..commit.spare import Spare
 from ..errors import OutcomeUnknown
 from ..errors import WritingStopped
 from ..format.view import View
+from .checkpoints import Checkpoints
 from .records import Records
 from .transaction import STATUS_OFFSET
+from .transaction import Transaction
 
 
 class Appending(Records):
 
-    def _refuse_unless_later(self, tid):
+    _checkpoints: Checkpoints
+    _spare: Spare
+    _unsynced_blobs: Placed
+
+    def _refuse_unless_later(self, tid: bytes) -> None:
         last = self._sequencer.pipeline.appended.tid
         if tid <= last:
             raise StorageTransactionError(
@@ -29,7 +39,7 @@ class Appending(Records):
                 ' database do not rise, move its files, not its'
                 ' transactions)')
 
-    def _new_tid(self, under_way):
+    def _new_tid(self, under_way: Transaction) -> bytes:
         tid = under_way.given_tid
         if tid is None:
             tid = self._last_given = self._tids.next(self._last_given)
@@ -37,7 +47,7 @@ class Appending(Records):
             self._refuse_unless_later(tid)
         return tid
 
-    def _write(self, under_way, tid, counts):
+    def _write(self, under_way: Transaction, tid: bytes, counts: bool) -> None:
         """At the end of the file."""
         file = self._file
         if under_way.keeps_file or under_way.file is not file:
@@ -48,7 +58,7 @@ class Appending(Records):
             file, tid, self._pos, self._sequencer.pipeline.durable.end,
             counts)
 
-    def _leave_no_tail(self):
+    def _leave_no_tail(self) -> None:
         """What was written and not appended is cut off again."""
         if not self._has_tail or self._closed:
             return
@@ -63,13 +73,14 @@ class Appending(Records):
             self._reserve.renew()
         self._has_tail = False
 
-    def _name_blobs(self, under_way, commit):
+    def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
+        assert under_way.blobs is not None
         with self._lock:  # a pack removes empty directories under it
             keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
         if commit.blobs is not None:
             commit.blobs.add(keys)
 
-    def _append(self, under_way, commit):
+    def _append(self, under_way: Transaction, commit: Commit) -> None:
         """The transaction becomes part of the file."""
         try:
             self._advance(under_way, commit)
@@ -81,7 +92,7 @@ class Appending(Records):
             self._advance(under_way, commit)
             raise
 
-    def _advance(self, under_way, commit):
+    def _advance(self, under_way: Transaction, commit: Commit) -> None:
         """It is appended.  May be called again when interrupted.
 
         The index goes first: what is published must be found.  A checkpoint
@@ -103,10 +114,10 @@ class Appending(Records):
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
 
-    def _write_status(self, commit):
+    def _write_status(self, commit: Commit) -> None:
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
-    def _sync_batch(self, batch):
+    def _sync_batch(self, batch: list[Commit]) -> None:
         """The sequencer's sync: these commits, and all before them.
 
         What a sync has made durable has its blobs, whatever the policy.
@@ -125,5 +136,5 @@ class Appending(Records):
                 self._write_status(commit)
         self._file.sync()
 
-    def _show(self, point):
+    def _show(self, point: Point | Commit) -> None:
         self._view = View(self._file, self._positions, point.end, point.tid)

@@ -16,6 +16,10 @@ import contextlib
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ZODB.fsIndex import fsIndex
 
 from .. import datafile
 from ..errors import WritingStopped
@@ -29,7 +33,7 @@ TIMES_ITS_SIZE = 4
 
 class Checkpoints:
 
-    def __init__(self, storage, every):
+    def __init__(self, storage: Any, every: int) -> None:
         self._storage = storage
         self._every = every
         self.path = storage._file_name + '.index'
@@ -38,14 +42,14 @@ class Checkpoints:
         self._size = 0             # of the last index file
         self._written_to(0)
         #: The one under way; whoever changes the index tells it before.
-        self.snapshot = None
+        self.snapshot: index.Snapshot | None = None
         self._naming = threading.Lock()
         self._one_at_a_time = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
-        self._thread = None
+        self._thread: threading.Thread | None = None
 
-    def start(self, position):
+    def start(self, position: int) -> None:
         """The index that was found is good up to this position."""
         self._written_to(max(position, self._position))
         self._thread = threading.Thread(
@@ -53,11 +57,11 @@ class Checkpoints:
             name=f'checkpoints of {self._storage._file_name}')
         self._thread.start()
 
-    def wake(self):
+    def wake(self) -> None:
         """The file has grown up to where the next index is due."""
         self._wake.set()
 
-    def _written_to(self, position):
+    def _written_to(self, position: int) -> None:
         """There is an index up to here, or it failed: when is the next due?
 
         After half of the bytes: while it is written, as much again may come.
@@ -68,7 +72,7 @@ class Checkpoints:
 
     # Writing
 
-    def write(self):
+    def write(self) -> bool:
         """Write an index of what is appended now; false if cancelled."""
         storage = self._storage
         with self._one_at_a_time:
@@ -84,7 +88,8 @@ class Checkpoints:
                 with storage._lock:
                     self.snapshot = None
 
-    def _write(self, snapshot, file):
+    def _write(self, snapshot: index.Snapshot,
+               file: datafile.DataFile) -> bool:
         storage, position = self._storage, snapshot.position
         temporary = self.path + '.index_tmp'
         storage._sequencer.sync_to(position)
@@ -99,7 +104,7 @@ class Checkpoints:
             self._written_to(position)
             return True
 
-    def _give_name(self, temporary):
+    def _give_name(self, temporary: str) -> None:
         datafile.disk.replace(temporary, self.path)
         datafile.disk.sync_directory(os.path.dirname(self.path))
         self._size = os.path.getsize(self.path)
@@ -107,15 +112,16 @@ class Checkpoints:
 
     # Packs
 
-    def write_for_packed(self, file, packed_index, end):
+    def write_for_packed(self, file: datafile.DataFile, packed_index: fsIndex,
+                         end: int) -> None:
         """Write the index of a file that will replace the data file."""
         index.save_unchanging(self._path_of_packed, end, packed_index, file)
 
-    def forget_packed(self):
+    def forget_packed(self) -> None:
         datafile.remove_if_there(self._path_of_packed)
 
     @contextlib.contextmanager
-    def replacing(self, end):
+    def replacing(self, end: int) -> Iterator[None]:
         """In here the data file is replaced; its index goes first.
 
         And for good: the old index, beside a new file that is shorter, would
@@ -131,7 +137,7 @@ class Checkpoints:
                 self.snapshot = None  # of an index that is not named by now
             self._written_to(end)
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
             self._wake.wait()
             self._wake.clear()  # first: who calls from here on is heard
@@ -140,7 +146,7 @@ class Checkpoints:
             if self._storage._pos >= self.due:  # not called twice for one
                 self.write_or_warn()
 
-    def write_or_warn(self):
+    def write_or_warn(self) -> bool:
         """Without an index all is well; only the next start takes longer."""
         try:
             return self.write()
@@ -152,7 +158,7 @@ class Checkpoints:
             self._written_to(self._storage._pos)
             return False
 
-    def close(self):
+    def close(self) -> None:
         """Stop the thread; write nothing any more."""
         with self._one_at_a_time:
             self._closing = True

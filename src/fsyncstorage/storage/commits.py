@@ -65,6 +65,9 @@ closing and reading (storage).
 
 import contextlib
 import logging
+import weakref
+from collections.abc import Callable
+from collections.abc import Generator
 
 from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import ReadOnlyError
@@ -76,6 +79,7 @@ from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..errors import Occupied
 from .appending import Appending
+from .transaction import Metadata
 from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -96,9 +100,14 @@ class AsyncFinish:
     that on.
     """
 
-    def __init__(self, done, publish=None):
+    def __init__(self, done: Callable[[bytes, BaseException | None], object],
+                 publish: Callable[[bytes], object] | None = None) -> None:
         self.done = done
         self.publish = publish
+
+
+#: What `tpc_finish` is given to tell of the publishing.
+Told = Callable[[bytes], object] | AsyncFinish | None
 
 
 class Commits(Appending):
@@ -109,7 +118,8 @@ class Commits(Appending):
 
     # Begin
 
-    def tpc_begin(self, transaction, tid=None, status=b' '):
+    def tpc_begin(self, transaction: Metadata, tid: bytes | None = None,
+                  status: str | bytes = b' ') -> None:
         self._refuse_when_stopped()
         status_byte = as_bytes(status)
         if status_byte not in STATUSES:
@@ -136,29 +146,30 @@ class Commits(Appending):
             self._unsealable += 1
         self._begun[under_way.key] = under_way
 
-    def _is_closed(self):
+    def _is_closed(self) -> ValueError:
         return ValueError(f'{self._file_name} {self._closed_because}')
 
-    def _refuse_when_stopped(self):
+    def _refuse_when_stopped(self) -> None:
         if self._closed:
             raise self._is_closed()
         if self._sequencer.pipeline.stopped:
             self._sequencer.pipeline.refuse_when_stopped()
 
     @staticmethod
-    def _is_unknown(call):
+    def _is_unknown(call: str) -> StorageTransactionError:
         return StorageTransactionError(
             f'{call} called with a transaction that is not in progress (it'
             ' was not begun, or is finished or aborted)')
 
     @property
-    def is_packing(self):
+    def is_packing(self) -> bool:
         """It may take its time under the locks of the storage."""
         return self._pack_is_in_progress
 
     # Vote
 
-    def tpc_vote(self, transaction, wait=True):
+    def tpc_vote(self, transaction: Metadata,
+                 wait: bool = True) -> list[bytes]:
         """All that can fail; `wait`: for its turn.  Else, if it is not at
         once, Occupied.
 
@@ -191,7 +202,8 @@ class Commits(Appending):
     #: A wrapper's own `tpc_vote` has no such mark.
     tpc_vote.need_not_wait = True  # type: ignore[attr-defined]
 
-    def _vote_for_its_objects(self, under_way, wait):
+    def _vote_for_its_objects(self, under_way: Transaction,
+                              wait: bool) -> None:
         at_once = self._turns.ask(under_way, under_way.last, under_way.read)
         if not at_once:
             self._refuse_to_wait(wait)
@@ -200,9 +212,9 @@ class Commits(Appending):
         self._check_again(under_way)
         self._reserve_room(under_way)
         if under_way.blobs:
-            self._prepare_blobs(under_way)
+            self._prepare_blobs(under_way.blobs)
 
-    def _vote_alone(self, under_way, wait):
+    def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
             self._refuse_to_wait(wait)
             self._wait_for_its_turn(under_way)
@@ -215,7 +227,7 @@ class Commits(Appending):
             self._reserve_room(under_way)
             self._write(under_way, tid, counts=False)
 
-    def _has_file_up_to_date(self, under_way, wait):
+    def _has_file_up_to_date(self, under_way: Transaction, wait: bool) -> bool:
         """Take the append lock when all is worked out: no code of users runs
         under it, and nothing is synced."""
         self._bring_up_to_date(under_way)
@@ -228,7 +240,7 @@ class Commits(Appending):
         self._work_out_again(under_way)  # refuses what a pack has begun
         return True
 
-    def _kept_file(self):
+    def _kept_file(self) -> Generator[None, None, None]:
         """Has the append lock from `next` to `close`, once; nothing stays
         behind the end then.
 
@@ -242,26 +254,26 @@ class Commits(Appending):
                 with self._writing:
                     self._leave_no_tail()
 
-    def _bring_up_to_date(self, under_way):
+    def _bring_up_to_date(self, under_way: Transaction) -> None:
         appended = self._sequencer.pipeline.appended
         self._work_out_again(under_way)
         self._check_again(under_way)
         under_way.known_to = appended  # what came since is worked out, too
         if under_way.blobs:
-            self._prepare_blobs(under_way)
+            self._prepare_blobs(under_way.blobs)
 
     @staticmethod
-    def _refuse_to_wait(wait):
+    def _refuse_to_wait(wait: bool) -> None:
         if not wait:
             raise Occupied
 
-    def _wait_for_its_turn(self, under_way):
+    def _wait_for_its_turn(self, under_way: Transaction) -> None:
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()
             raise StorageTransactionError(
                 'the transaction was aborted while its vote waited')
 
-    def _reserve_room(self, under_way):
+    def _reserve_room(self, under_way: Transaction) -> None:
         length = under_way.length
         self._reserve.promise(under_way, length)
         if (self._quota is not None and under_way.records
@@ -270,17 +282,17 @@ class Commits(Appending):
             self._refuse_beyond_quota(
                 under_way, self._reserve.total - length)
 
-    def _prepare_blobs(self, under_way):
-        under_way.blobs.prepare(self.durability.policy.name != 'none')
+    def _prepare_blobs(self, stored: blobs.Stored) -> None:
+        stored.prepare(self.durability.policy.name != 'none')
 
     # Abort
 
-    def tpc_abort(self, transaction):
+    def tpc_abort(self, transaction: Metadata) -> None:
         under_way = self._find(transaction)
         if under_way is not None:
             self._end(under_way)
 
-    def _end(self, under_way):
+    def _end(self, under_way: Transaction) -> None:
         """It has nothing any more; of one that was not appended, nothing
         remains.  May be called again when interrupted."""
         try:
@@ -292,14 +304,14 @@ class Commits(Appending):
             if self._begun.get(under_way.key) is under_way:
                 del self._begun[under_way.key]
 
-    def _let_go(self, under_way):
+    def _let_go(self, under_way: Transaction) -> None:
         """Of its objects and its room, and of the append lock."""
         if under_way.keeps_file is not None:
             under_way.keeps_file.close()
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
-    def _note_drop(self, caller):
+    def _note_drop(self, caller: weakref.ref[Metadata]) -> None:
         """Nobody has the caller's object any more.
 
         In any thread, at any line: so somebody else ends the transaction.
@@ -307,7 +319,7 @@ class Commits(Appending):
         self._dropped.append(caller)
         self._sequencer.wake()
 
-    def _end_dropped(self):
+    def _end_dropped(self) -> None:
         """What was noted stays noted until it is done, so that an interrupt
         leaves it to the next one; and who begins a transaction waits for that:
         the same id may be that of a new object."""
@@ -331,7 +343,9 @@ class Commits(Appending):
 
     # Finish: from append to acknowledgement
 
-    def tpc_finish(self, transaction, f=None):
+    def tpc_finish(
+            self, transaction: Metadata,
+            f: Callable[[bytes], object] | AsyncFinish | None = None) -> bytes:
         """Append; then return when the policy says so.
 
         With an AsyncFinish for `f`, return at once.
@@ -344,12 +358,11 @@ class Commits(Appending):
         try:
             try:
                 if under_way.keeps_file:
-                    self._append_voted(under_way, f)
+                    commit = self._append_voted(under_way, f)
                 else:
-                    self._append_once(under_way, f)
+                    commit = self._append_once(under_way, f)
             finally:
                 self._end(under_way)
-            commit = under_way.commit
             if not commit.promised and commit.state is not PUBLISHED:
                 self._sequencer.offer()
             if commit.on_done is None and commit.state is not PUBLISHED:
@@ -362,7 +375,7 @@ class Commits(Appending):
             raise commit.error
         return commit.tid
 
-    def _append_once(self, under_way, f):
+    def _append_once(self, under_way: Transaction, f: Told) -> Commit:
         """Give it its place, and write all of it."""
         with self._commit_lock, self._writing:
             try:
@@ -378,12 +391,14 @@ class Commits(Appending):
                 if not counts and not commit.status_last:
                     self._write_status(commit)
                 self._append(under_way, commit)
+                return commit
             except BaseException:
                 self._leave_no_tail()
                 raise
 
-    def _append_voted(self, under_way, f):
+    def _append_voted(self, under_way: Transaction, f: Told) -> Commit:
         """It is in its place, and lacks its status; we have the lock."""
+        assert under_way.tid is not None
         with self._writing:
             self._refuse_when_stopped()
             commit = self._commit(
@@ -393,8 +408,10 @@ class Commits(Appending):
             if not commit.status_last:
                 self._write_status(commit)
             self._append(under_way, commit)
+            return commit
 
-    def _commit(self, under_way, tid, start, f):
+    def _commit(self, under_way: Transaction, tid: bytes, start: int,
+                f: Told) -> Commit:
         """What the pipeline needs to know of the transaction."""
         policy = self.durability.policy
         commit = under_way.commit = Commit(
@@ -419,7 +436,7 @@ class Commits(Appending):
             commit.status_last = True
         return commit
 
-    def _may_look_whole(self, sealed):
+    def _may_look_whole(self, sealed: bool) -> bool:
         """Could it, torn by a power cut, be taken for a whole one?
 
         If seals are expected, and it has none.  Or if parts of an aborted
@@ -431,7 +448,7 @@ class Commits(Appending):
         return self._checksums and (
             not sealed or self._cut_back_to >= 0)
 
-    def own_publishing(self, notify):
+    def own_publishing(self, notify: Callable[[], object]) -> None:
         """For an event loop: from now on, it publishes.
 
         `notify()` is called from any thread when there may be something to
@@ -441,5 +458,5 @@ class Commits(Appending):
         """
         self._sequencer.owned_by(notify)
 
-    def publish(self):
+    def publish(self) -> None:
         self._sequencer.publish()

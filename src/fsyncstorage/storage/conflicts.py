@@ -50,7 +50,7 @@ class Untrusted(Exception):
     """The record is not unpickled."""
 
 
-def check(record):
+def check(record: bytes) -> None:
     """Raise Untrusted, or the record may be unpickled."""
     try:
         names, calls = _names(record)
@@ -64,7 +64,7 @@ def check(record):
     _check_that_it_resolves(record)
 
 
-def _class_of_the_site(module, name):
+def _class_of_the_site(module: str, name: str) -> type[object] | None:
     """The class; None, if there is nothing of that name."""
     if _is_standard(module):
         raise Untrusted(f'{module}.{name}')
@@ -81,11 +81,11 @@ def _class_of_the_site(module, name):
     return found
 
 
-def _is_standard(module):
+def _is_standard(module: str) -> bool:
     return module.partition('.')[0] in sys.stdlib_module_names
 
 
-def _check_that_it_resolves(record):
+def _check_that_it_resolves(record: bytes) -> None:
     """(Its names were looked at; ZODB is about to unpickle the same.)"""
     try:
         found = PersistentUnpickler(
@@ -124,7 +124,7 @@ _PLAIN = {
     and name not in _NAMING + _CALLING + _NUMBERING}
 
 
-def _names(record):
+def _names(record: bytes) -> tuple[set[tuple[str, str]], bool]:
     """The names in the pickles of a record, and whether it calls anything."""
     names, calls, position = set(), False, 0
     while position < len(record):
@@ -150,7 +150,7 @@ def _names(record):
     return names, calls
 
 
-def _end(record, start, size):
+def _end(record: bytes, start: int, size: int) -> int:
     """Where the argument of an opcode ends."""
     if size >= 0:
         return start + size

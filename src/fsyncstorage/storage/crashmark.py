@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 class Mark:
 
-    def __init__(self, file_name, last_tid):
+    def __init__(self, file_name: str, last_tid: bytes) -> None:
         self._path = file_name + '.unsynced'
         self._last_tid = last_tid
         self._made = False
         #: Something that was acknowledged may be missing from the file.
         self.found = os.path.exists(self._path)
 
-    def make(self):
+    def make(self) -> None:
         """Commits will be acknowledged before they are synced."""
         self._made = True
         if not self.found:
@@ -35,7 +35,7 @@ class Mark:
                 pass
             datafile.disk.sync_directory(os.path.dirname(self._path))
 
-    def remove(self, last_tid):
+    def remove(self, last_tid: bytes) -> None:
         """Everything up to there is synced, and the file will be closed."""
         if (last_tid > self._last_tid if self.found else self._made):
             try:

@@ -16,6 +16,8 @@ what they are.  So no name is touched that may be one of the data file.
 
 import logging
 import os
+from collections.abc import Iterator
+from typing import Any
 
 from ZODB._compat import FILESTORAGE_MAGIC
 
@@ -35,7 +37,7 @@ GONE_AFTER_OPEN = '.pack', '.pack.index', '.index.index_tmp', '.tmp'
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
 
 
-def refuse_second_names(path):
+def refuse_second_names(path: str) -> None:
     """Before a file is opened: would something write into it unawares?"""
     for suffix in _WRITTEN_AT_OPEN:
         if datafile.is_same(path + suffix, path):
@@ -44,7 +46,7 @@ def refuse_second_names(path):
                 ' overwrite the data. Nothing was changed. Remove this name')
 
 
-def remove(storage):
+def remove(storage: Any) -> None:
     """The lock is held, and nothing is under way."""
     path = storage._file_name
     for suffix in GONE_AFTER_OPEN:
@@ -57,7 +59,7 @@ def remove(storage):
             _remove(name)
 
 
-def _ends_later(name, storage):
+def _ends_later(name: str, storage: Any) -> bool:
     """Has it a transaction that is later than all of the data file?
 
     Then it is more than a copy: after a rename that was left half done, it can
@@ -72,7 +74,7 @@ def _ends_later(name, storage):
     return True
 
 
-def _last_tid(path):
+def _last_tid(path: str) -> bytes | None:
     """Of a data file that ends in a sound transaction; else None."""
     if not os.path.isfile(path):
         return None
@@ -91,7 +93,7 @@ def _last_tid(path):
             return None
 
 
-def _remove(name):
+def _remove(name: str) -> None:
     try:
         datafile.disk.remove(name)
     except OSError as error:
@@ -100,7 +102,7 @@ def _remove(name):
         logger.info('removed %s, which was left unfinished', name)
 
 
-def _of_blobs(storage):
+def _of_blobs(storage: Any) -> Iterator[str]:
     listed = os.path.join(storage.blob_dir, packedblobs.LIST)
     if os.path.lexists(listed):
         yield listed
@@ -111,7 +113,7 @@ def _of_blobs(storage):
     yield from uploads
 
 
-def _refuse_uncounted(name, path):
+def _refuse_uncounted(name: str, path: str) -> None:
     if (datafile.is_same(name, path) and not os.path.islink(name)
             and os.stat(name).st_nlink < 2):
         raise DamagedFile(

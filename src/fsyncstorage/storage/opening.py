@@ -27,8 +27,10 @@ from ZODB.utils import z64
 
 from .. import datafile
 from ..commit import blobs
+from ..commit.spare import Spare
 from ..format import index
 from ..format import scan
+from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
 from ..pack import swap
@@ -43,14 +45,14 @@ stock_logger = logging.getLogger('ZODB.FileStorage')
 FAR_FUTURE = 30 * 60
 
 
-def check_arguments(read_only, create, stop):
+def check_arguments(read_only: bool, create: bool, stop: bytes | None) -> None:
     if read_only and create:
         raise ValueError("can't create a read-only file")
     if stop is not None and not read_only:
         raise ValueError('time-travel only supported in read-only mode')
 
 
-def refuse_what_is_no_file(path):
+def refuse_what_is_no_file(path: str) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(
             f'{path} is a directory; the path of a data file is'
@@ -59,7 +61,8 @@ def refuse_what_is_no_file(path):
         raise OSError(f'{path} is no regular file')  # a pipe hangs
 
 
-def prepare(path, create, read_only, blob_dir):
+def prepare(path: str, create: bool, read_only: bool,
+            blob_dir: str | None) -> None:
     """Before the lock is taken."""
     if not read_only:
         leftovers.refuse_second_names(path)
@@ -69,11 +72,11 @@ def prepare(path, create, read_only, blob_dir):
         recovery.refuse_lost_file(path, blob_dir)
 
 
-def take_lock(path):
+def take_lock(path: str) -> zc.lockfile.LockFile:
     return zc.lockfile.LockFile(path + '.lock')
 
 
-def locked(path):
+def locked(path: str) -> str:
     """Who has the file, in words."""
     try:
         with open(path + '.lock') as lock_file:
@@ -84,7 +87,7 @@ def locked(path):
             ' stop it, connect to it over ZEO, or open the file read-only')
 
 
-def close_without_unlocking(lock_file):
+def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
     """The lock belongs to an open file that the parent shares: its `close`
     would free the parent's lock."""
     if lock_file is not None and lock_file._fp is not None:
@@ -94,7 +97,7 @@ def close_without_unlocking(lock_file):
 
 # The data file
 
-def open_file(path, create, read_only):
+def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
     """The data file; made, if there is none."""
     if create and os.path.lexists(path):
         datafile.disk.remove(path)
@@ -105,7 +108,7 @@ def open_file(path, create, read_only):
     return file
 
 
-def check_magic(file, read_only):
+def check_magic(file: datafile.DataFile, read_only: bool) -> None:
     """Is it a data file?  A new one becomes one."""
     magic = file.read(len(FILESTORAGE_MAGIC) + 1)
     if recovery.is_torn_creation(magic):
@@ -127,14 +130,15 @@ class Content(typing.NamedTuple):
     known_to: int
 
     @property
-    def last_oid(self):
+    def last_oid(self) -> bytes:
         try:
             return self.index.maxKey()
         except ValueError:  # it is empty
             return z64
 
 
-def read(file, create, read_only, promised):
+def read(file: datafile.DataFile, create: bool, read_only: bool,
+         promised: bool) -> Content:
     """Read all, and leave the file whole."""
     if create:
         datafile.remove_if_there(file.name + '.index')  # of another database
@@ -145,14 +149,14 @@ def read(file, create, read_only, promised):
     return Content(*found, known.end)
 
 
-def read_up_to(file, stop):
+def read_up_to(file: datafile.DataFile, stop: bytes) -> Content:
     """As the file was before that tid; stock reads it."""
     found = fsIndex()
     end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
     return Content(found, end, tid, scan.FIRST)
 
 
-def warn_of_the_future(path, tid):
+def warn_of_the_future(path: str, tid: bytes) -> None:
     """Transactions were written when the clock was wrong, or it is now."""
     now = TimeStamp(newTid(None))
     if TimeStamp(tid) > now:
@@ -164,7 +168,8 @@ def warn_of_the_future(path, tid):
 
 # The index
 
-def trusted_index(file):
+def trusted_index(file: datafile.DataFile
+                  ) -> tuple[recovery.Recovered, index.Loaded | None]:
     """What the index file knows, if it can be believed; and the index, if it
     is sound and contradicts the data."""
     nothing = recovery.nothing_known()
@@ -195,7 +200,8 @@ def trusted_index(file):
     return recovery.Recovered(loaded.index, loaded.position, tid), None
 
 
-def _trusted_by_stock(file, loaded):
+def _trusted_by_stock(file: datafile.DataFile,
+                      loaded: index.Loaded) -> recovery.Recovered | None:
     """What an index without a checksum knows, if the last transaction that
     changed anything is as it says: stock believes it then."""
     window = Window.of_file(file.fileno())
@@ -210,7 +216,7 @@ def _trusted_by_stock(file, loaded):
     return recovery.Recovered(loaded.index, loaded.position, tid)
 
 
-def _last_tid_if_known(window, loaded):
+def _last_tid_if_known(window: Window, loaded: index.Loaded) -> bytes | None:
     """None: the index contradicts the file."""
     end, tid = loaded.position, None
     while end > scan.FIRST:
@@ -230,7 +236,7 @@ def _last_tid_if_known(window, loaded):
     return None
 
 
-def _exactly(window, position, length):
+def _exactly(window: Window, position: int, length: int) -> bytes:
     data = window.read(position, length)
     if len(data) < length:
         raise EOFError
@@ -239,7 +245,8 @@ def _exactly(window, position, length):
 
 # Blobs
 
-def blob_helper(path, create, read_only):
+def blob_helper(path: str, create: bool,
+                read_only: bool) -> ZODB.blob.FilesystemHelper:
     """The stock helper that knows where blob files are."""
     if read_only:  # nothing is written there
         return ZODB.blob.FilesystemHelper(path, blobs.layout_of(path))
@@ -250,7 +257,8 @@ def blob_helper(path, create, read_only):
     return helper
 
 
-def sync_unsynced_blobs(unsynced, view, position, spare):
+def sync_unsynced_blobs(unsynced: blobs.Placed, view: View, position: int,
+                        spare: Spare) -> None:
     """Those of transactions from that position on.
 
     The process before us may have been killed, and then they are there.

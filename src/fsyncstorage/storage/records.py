@@ -20,6 +20,7 @@ import shutil
 from base64 import decodebytes
 
 from ZODB.blob import BlobStorageMixin
+from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.POSException import ConflictError
@@ -33,15 +34,24 @@ from ZODB.POSException import Unsupported
 from ZODB.utils import mktemp
 
 from .. import datafile
+from ..commit.reserve import Reserve
+from ..commit.sequencer import Sequencer
+from ..datafile import DataFile
 from ..errors import Unpublished
 from ..format import blobrecord
+from ..format.index import Positions
 from ..format.view import View
 from ..format.view import check_oid
 from ..format.view import pread_cached
 from ..format.view import read_header
 from . import conflicts
 from . import undo
+from .transaction import Metadata
 from .transaction import Record
+from .transaction import Restored
+from .transaction import Transaction
+from .transaction import Undo
+from .undo import Record as UndoingRecord
 
 # New oids are counted on from the highest one that was stored: behind this one
 # 2**56 are left.
@@ -56,21 +66,18 @@ NO_BLOBS = (
     ' at a time. Use the blob-dir of the storage itself)')
 
 
-class Undo:
-    """Of the transaction with that tid: where records come from."""
+class Records(ConflictResolvingStorage):
 
-    def __init__(self, tid):
-        self.tid = tid
-
-
-class Restored:
-    """The data are those of the transaction with that tid, if not None."""
-
-    def __init__(self, tid):
-        self.tid = tid
-
-
-class Records:
+    # Of the storage, from its opening on; all parts of it know these.
+    _begun: dict[int, Transaction]
+    _file: DataFile
+    _last_given: bytes
+    _pos: int
+    _positions: Positions
+    _quota: int | None
+    _reserve: Reserve
+    _sequencer: Sequencer
+    _view: View
 
     _pack_is_in_progress = False
     _distrusts_records = False
@@ -78,7 +85,7 @@ class Records:
     _refuses_last_oids = True
 
     @property
-    def _appended(self):
+    def _appended(self) -> View:
         """What the commit machinery sees (I6)."""
         if self._is_read_only:
             return self._view
@@ -86,7 +93,7 @@ class Records:
             return View(self._file, self._positions, self._pos,
                         self._sequencer.appended.tid)
 
-    def _find(self, transaction):
+    def _find(self, transaction: Metadata) -> Transaction | None:
         """The Transaction that was begun with this object, or None."""
         under_way = self._begun.get(id(transaction))
         if under_way is not None:
@@ -95,7 +102,7 @@ class Records:
                 return under_way
         return None
 
-    def _under_way(self, transaction):
+    def _under_way(self, transaction: Metadata) -> Transaction:
         """The Transaction of the caller, who must have begun it."""
         if self._closed:
             raise self._is_closed()
@@ -109,7 +116,7 @@ class Records:
                 'a transaction that was voted takes no more records')
         return under_way
 
-    def _refuse_oid(self, oid):
+    def _refuse_oid(self, oid: bytes) -> None:
         if oid.__class__ is not bytes or len(oid) != 8:
             check_oid(oid)
         if (oid > HIGHEST_OID and oid > self._oid
@@ -119,7 +126,7 @@ class Records:
                 f' is above {HIGHEST_OID.hex()}: behind it, no new oids'
                 ' would be left')
 
-    def _refuse_data(self, data):
+    def _refuse_data(self, data: bytes) -> None:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f'a record is bytes, not {type(data).__name__}')
         if not data:
@@ -129,7 +136,8 @@ class Records:
 
     # Storing
 
-    def store(self, oid, oldserial, data, version, transaction):
+    def store(self, oid: bytes, oldserial: bytes, data: bytes, version: str,
+              transaction: Metadata) -> None:
         under_way = self._under_way(transaction)
         assert not version
         self._refuse_oid(oid)
@@ -150,7 +158,7 @@ class Records:
         self._add(under_way, view, Record(
             oid, data, previous, committed, oldserial, original))
 
-    def _add(self, under_way, view, record):
+    def _add(self, under_way: Transaction, view: View, record: Record) -> None:
         """What it replaces is at a place in the file of the view."""
         if under_way.file is not view.file:
             under_way.file = None  # a pack came: of more than one file
@@ -158,7 +166,8 @@ class Records:
         if self._quota is not None:
             self._refuse_beyond_quota(under_way, self._reserve.total)
 
-    def _merged(self, under_way, oid, committed, oldserial, data):
+    def _merged(self, under_way: Transaction, oid: bytes, committed: bytes,
+                oldserial: bytes, data: bytes) -> bytes:
         """The data that come of a conflict."""
         try:
             data = self.tryToResolveConflict(oid, committed, oldserial, data)
@@ -168,7 +177,7 @@ class Records:
         under_way.resolved.append(oid)
         return data
 
-    def _refuse_blob(self):
+    def _refuse_blob(self) -> None:
         """It comes from a BlobStorage that was put around this storage.
 
         A BlobStorage takes back the files of an abort by a list of all that
@@ -178,13 +187,15 @@ class Records:
         """
         raise Unsupported(NO_BLOBS)
 
-    def _refuse_beyond_quota(self, under_way, others):
+    def _refuse_beyond_quota(self, under_way: Transaction,
+                             others: int) -> None:
         """`others`: so many bytes were promised to other transactions."""
+        assert self._quota is not None
         place = self._pos + others + under_way.offset_of_last_record
         if place > self._quota:
             raise FileStorageQuotaError('The storage quota has been exceeded.')
 
-    def store_is_plain(self, oid, serial):
+    def store_is_plain(self, oid: bytes, serial: bytes) -> bool:
         """Would its store neither conflict nor wait for the disk?
 
         The vote may know better.
@@ -199,7 +210,8 @@ class Records:
         except (OSError, ValueError):
             return False
 
-    def deleteObject(self, oid, oldserial, transaction):
+    def deleteObject(self, oid: bytes, oldserial: bytes,
+                     transaction: Metadata) -> None:
         under_way = self._under_way(transaction)
         self._refuse_oid(oid)
         view = self._view
@@ -208,7 +220,8 @@ class Records:
         self._add(under_way, view, Record(
             oid, b'', previous, oldserial, oldserial))
 
-    def _refuse_deletion(self, under_way, oid, oldserial, view, previous):
+    def _refuse_deletion(self, under_way: Transaction, oid: bytes,
+                         oldserial: bytes, view: View, previous: int) -> None:
         if not previous:
             # Deleted, perhaps by what is not published.
             self._give_way(under_way, self._sequencer.appended.tid)
@@ -218,7 +231,9 @@ class Records:
             self._give_way(under_way, committed)
             raise ConflictError(oid=oid, serials=(committed, oldserial))
 
-    def restore(self, oid, serial, data, version, prev_txn, transaction):
+    def restore(self, oid: bytes, serial: bytes, data: bytes | None,
+                version: str, prev_txn: bytes | None,
+                transaction: Metadata) -> None:
         """What was committed in another storage, without questions.
 
         `data` is None where the creation of the object was undone.  If they
@@ -238,7 +253,8 @@ class Records:
             oid, data or b'', serial=serial, back=back,
             origin=Restored(prev_txn)))
 
-    def _place_of_same(self, tid, oid, data):
+    def _place_of_same(self, tid: bytes | None, oid: bytes,
+                       data: bytes | None) -> int:
         """The record of the object in that transaction, if it has these data;
         else 0."""
         if tid is None:
@@ -248,7 +264,8 @@ class Records:
             view, undo.find_transaction(view, tid, stop_at_pack=False), oid,
             data)
 
-    def checkCurrentSerialInTransaction(self, oid, serial, transaction):
+    def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
+                                        transaction: Metadata) -> None:
         under_way = self._find(transaction)
         if under_way is None:
             raise self._is_unknown('checkCurrentSerial')
@@ -259,7 +276,8 @@ class Records:
         self._refuse_unless_current(under_way, oid, serial)
         under_way.read[oid] = serial
 
-    def _refuse_unless_current(self, under_way, oid, serial):
+    def _refuse_unless_current(self, under_way: Transaction, oid: bytes,
+                               serial: bytes) -> None:
         view = self._view
         position = view.index.get(oid, 0)
         if position:
@@ -277,7 +295,7 @@ class Records:
 
     # Once more, at the vote
 
-    def _check_again(self, under_way):
+    def _check_again(self, under_way: Transaction) -> None:
         """Has any of its objects changed since it was stored or read?"""
         appended = self._sequencer.pipeline.appended
         if under_way.known_to is appended:
@@ -294,8 +312,10 @@ class Records:
             self._refuse_unless_current(under_way, oid, serial)
         under_way.known_to = appended
 
-    def _check_record_again(self, under_way, record, view, position):
+    def _check_record_again(self, under_way: Transaction, record: Record,
+                            view: View, position: int) -> None:
         oid, oldserial = record.oid, record.oldserial
+        assert oldserial is not None
         if not record.length:
             self._refuse_deletion(under_way, oid, oldserial, view, position)
         elif position:
@@ -312,27 +332,31 @@ class Records:
 
     # Blobs
 
-    def storeBlob(self, oid, oldserial, data, blobfilename, version,
-                  transaction):
+    def storeBlob(self, oid: bytes, oldserial: bytes, data: bytes,
+                  blobfilename: str, version: str,
+                  transaction: Metadata) -> None:
         assert not version, "Versions aren't supported."
         self.store(oid, oldserial, data, '', transaction)
         self._take_blob(self._under_way(transaction), oid, None, blobfilename)
 
-    def restoreBlob(self, oid, serial, data, blobfilename, prev_txn,
-                    transaction):
+    def restoreBlob(self, oid: bytes, serial: bytes, data: bytes,
+                    blobfilename: str, prev_txn: bytes | None,
+                    transaction: Metadata) -> bytes | None:
         self.restore(oid, serial, data, '', prev_txn, transaction)
         under_way = self._under_way(transaction)
         self._take_blob(under_way, oid, serial, blobfilename)
         return under_way.tid
 
-    def _take_blob(self, under_way, oid, serial, path):
+    def _take_blob(self, under_way: Transaction, oid: bytes,
+                   serial: bytes | None, path: str) -> None:
         if under_way.blobs is None:
             raise Unsupported(NO_BLOBS)
         under_way.blobs.take(path, oid, serial)
 
     # Undo
 
-    def undo(self, transaction_id, transaction):
+    def undo(self, transaction_id: bytes,
+             transaction: Metadata) -> tuple[bytes | None, list[bytes]]:
         """Return the tid, which is not known yet, and the oids.
 
         What comes of it is worked out now, and again by the vote, if anything
@@ -345,7 +369,8 @@ class Records:
         return under_way.tid, list(dict.fromkeys(
             record.oid for record in records))
 
-    def _undo(self, under_way, origin):
+    def _undo(self, under_way: Transaction,
+              origin: Undo) -> list[UndoingRecord]:
         self._refuse_undo_in_a_pack()
         view = self._appended
         try:
@@ -364,7 +389,7 @@ class Records:
                 record.oid, record.data, back=record.back, origin=origin))
         return records
 
-    def _work_out_again(self, under_way):
+    def _work_out_again(self, under_way: Transaction) -> None:
         """Undo and restore once more, unless nothing was appended since.
 
         It is alone: nobody else appends.
@@ -377,17 +402,20 @@ class Records:
                     self._undo(under_way, origin)
                     continue
                 for record in records:
-                    under_way.add_again(record, 0 if origin is None else
-                                        self._place_again(under_way, record))
+                    under_way.add_again(
+                        record, 0 if origin is None else
+                        self._place_again(under_way, record, origin.tid))
         elif any(isinstance(record.origin, Undo)
                  for record in under_way.records):
             self._refuse_undo_in_a_pack()
 
-    def _place_again(self, under_way, record):
+    def _place_again(self, under_way: Transaction, record: Record,
+                     tid: bytes | None) -> int:
         data = under_way.read_data(record.data) if record.stored else None
-        return self._place_of_same(record.origin.tid, record.oid, data)
+        return self._place_of_same(tid, record.oid, data)
 
-    def _copy_blob(self, view, under_way, record):
+    def _copy_blob(self, view: View, under_way: Transaction,
+                   record: UndoingRecord) -> None:
         """If the record points back to one of a blob: for each record of a
         blob there is a file."""
         try:
@@ -407,15 +435,16 @@ class Records:
                 datafile.remove_if_there(path)
                 raise
 
-    def _refuse_undo_in_a_pack(self):
+    def _refuse_undo_in_a_pack(self) -> None:
         """An undo points to data that the pack may be about to leave out."""
         if self._pack_is_in_progress:
             raise UndoError('Undo is disabled while the database is packed')
 
     # Conflicts
 
-    def tryToResolveConflict(self, oid, committedSerial, oldSerial, newpickle,
-                             committedData=b''):
+    def tryToResolveConflict(self, oid: bytes, committedSerial: bytes,
+                             oldSerial: bytes, newpickle: bytes,
+                             committedData: bytes = b'') -> bytes:
         if not committedData:
             # Stock would ask loadSerial, which shows only what is published.
             try:
@@ -433,11 +462,12 @@ class Records:
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
 
-    def distrust_records(self):
+    def distrust_records(self) -> None:
         """From now on, records come from clients: a server calls it."""
         self._distrusts_records = True
 
-    def _check_records(self, oid, old_serial, *records):
+    def _check_records(self, oid: bytes, old_serial: bytes,
+                       *records: bytes) -> None:
         """Stock is about to unpickle these, and the one of the old serial."""
         for record in records:
             if record:
@@ -446,7 +476,7 @@ class Records:
             conflicts.check(self._crs_untransform_record_data(
                 self.loadSerial(oid, old_serial)))
 
-    def _give_way(self, under_way, tid):
+    def _give_way(self, under_way: Transaction, tid: bytes) -> None:
         """We conflict with the transaction of that tid (I6).
 
         If it is not published, a retry would not see it, and conflict again.

@@ -34,6 +34,7 @@ from ZODB.utils import z64
 from .. import datafile
 from ..format import scan
 from ..format import seal
+from ..format.index import Loaded
 from ..format.window import Window
 
 logger = logging.getLogger(__name__)
@@ -61,11 +62,11 @@ class Recovered(typing.NamedTuple):
     tid: bytes
 
 
-def nothing_known():
+def nothing_known() -> Recovered:
     return Recovered(fsIndex(), scan.FIRST, z64)
 
 
-def refuse_lost_file(path, blob_dir):
+def refuse_lost_file(path: str, blob_dir: str | None) -> None:
     """A data file that is not there, while what belongs to it is.
 
     Stock would begin a new one, and the index, the blobs and the backup of a
@@ -89,7 +90,7 @@ def refuse_lost_file(path, blob_dir):
             ' away first')
 
 
-def _what_to_do(path):
+def _what_to_do(path: str) -> str:
     words = 'Restore a backup'
     if os.path.exists(path + '.old'):
         words = ('If a crash interrupted the last step of a pack, rename'
@@ -102,7 +103,7 @@ def _what_to_do(path):
     return words
 
 
-def refuse_shortened(file, loaded):
+def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
     """A data file that ends before the position of its own index.
 
     All before that position was durable when the index was written.
@@ -117,7 +118,7 @@ def refuse_shortened(file, loaded):
             ' here on purpose, remove the index')
 
 
-def _fits(index, file, end):
+def _fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
     """Is everything before that end where this index says?"""
     number = file.fileno()
     return all(
@@ -126,7 +127,7 @@ def _fits(index, file, end):
         for oid, position in index.iteritems())
 
 
-def is_torn_creation(content):
+def is_torn_creation(content: bytes) -> bool:
     """Is this all that a power cut left of a new file: a part of the magic,
     or zeros in its place?"""
     return (len(content) <= len(FILESTORAGE_MAGIC)
@@ -134,7 +135,7 @@ def is_torn_creation(content):
             and FILESTORAGE_MAGIC.startswith(content.rstrip(b'\0')))
 
 
-def _has_blobs(blob_dir):
+def _has_blobs(blob_dir: str) -> bool:
     try:
         names = os.listdir(blob_dir)
     except FileNotFoundError:
@@ -142,7 +143,8 @@ def _has_blobs(blob_dir):
     return any(name.startswith('0x') for name in names)
 
 
-def recover(file, known, read_only, promised, doubted=None):
+def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
+            promised: bool, doubted: Loaded | None = None) -> Recovered:
     """Read on from what is `known`; leave the file whole.
 
     `promised`: transactions without a seal were written so that a finished
@@ -173,7 +175,8 @@ def recover(file, known, read_only, promised, doubted=None):
     return known
 
 
-def _read_on(window, known):
+def _read_on(window: Window,
+             known: Recovered) -> tuple[Recovered, scan.Damage | None]:
     """Index the sound transactions; stop at the first Damage."""
     index, position, tid = known
     damage = before = None
@@ -196,7 +199,7 @@ def _read_on(window, known):
     return Recovered(index, position, tid), damage
 
 
-def _of_another_file(transaction, tid):
+def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
     """What we seal is always later than what is before it.
 
     A block to which nothing got before the power went may show what the disk
@@ -208,7 +211,8 @@ def _of_another_file(transaction, tid):
         f'its tid does not rise: {tid.hex()} is before it', transaction)
 
 
-def _proof_by_index(file, damage, doubted):
+def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
+                    doubted: Loaded | None) -> str | None:
     """It was written when all that it knows was durable."""
     if doubted is None or doubted.position <= damage.position:
         return None
@@ -219,7 +223,8 @@ def _proof_by_index(file, damage, doubted):
     return None
 
 
-def _proof_behind(window, tid, damage, promised):
+def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
+                  promised: bool) -> str | None:
     """What was written when the damaged place was durable, and later than
     that tid."""
     for position, found in scan.find_sound_seals(window, damage.position):
@@ -227,30 +232,32 @@ def _proof_behind(window, tid, damage, promised):
                 and window.read(position, len(tid)) > tid):
             return f'the transaction at {position}'
     if promised and damage.kind != scan.UNFINISHED:
-        position = _finished_without_seal(window, tid, damage.position + 1)
-        if position is not None:
-            return f'the transaction at {position}'
+        finished = _finished_without_seal(window, tid, damage.position + 1)
+        if finished is not None:
+            return f'the transaction at {finished}'
     return None
 
 
-def _finished_without_seal(window, tid, position):
+def _finished_without_seal(window: Window, tid: bytes,
+                           position: int) -> int | None:
     """A finished transaction there that has no seal to ask."""
-    while (position := scan.find_transaction(window, position)) is not None:
+    while (begin := scan.find_transaction(window, position)) is not None:
         try:
-            found = scan.read_transaction(window, position)
+            found = scan.read_transaction(window, begin)
         except scan.Damage as damage:
             # What is inside of a transaction is no other one.
             whole = damage.transaction
-            position = position + 1 if whole is None else whole.end
+            position = begin + 1 if whole is None else whole.end
             continue
         if (found.seal in (seal.ABSENT, seal.MOVED) and found.records
                 and found.tid > tid):
-            return position
+            return begin
         position = found.end
     return None
 
 
-def _refusal(file, damage, proof):
+def _refusal(file: datafile.DataFile, damage: scan.Damage,
+             proof: str) -> DamagedFile:
     return DamagedFile(
         f'{file.name}: {damage}. It was on disk already when {proof} was'
         ' written, so this is no torn tail but damage. Nothing was changed.'
@@ -259,7 +266,8 @@ def _refusal(file, damage, proof):
         ' another file, remove it)')
 
 
-def _cut(file, known, window, damage):
+def _cut(file: datafile.DataFile, known: Recovered, window: Window,
+         damage: scan.Damage) -> None:
     """Keep the tail in a file of its own, and end before it."""
     size = window.end - known.end
     kept = _keep_tail(file, known.end, window.end)
@@ -274,7 +282,7 @@ def _cut(file, known, window, damage):
     file.sync()
 
 
-def _keep_tail(file, position, end):
+def _keep_tail(file: datafile.DataFile, position: int, end: int) -> str:
     number = 0
     while os.path.lexists(path := f'{file.name}.tr{number}'):
         number += 1

@@ -20,12 +20,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import zc.lockfile
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.FileStorage.format import FileStorageFormatter
+from ZODB.fsIndex import fsIndex
 from ZODB.interfaces import IBlobStorageRestoreable
 from ZODB.interfaces import IExternalGC
 from ZODB.interfaces import IStorage
@@ -50,6 +52,11 @@ from ..errors import WritingStopped
 from ..format.index import Positions
 from ..format.scan import FIRST
 from ..format.view import CachedView
+from ..format.view import Entry
+from ..format.view import Filter
+from ..format.view import Revision
+from ..format.view import View
+from ..format.view import ViewIterator
 from ..pack import packing
 from . import leftovers
 from . import opening
@@ -80,11 +87,13 @@ class FsyncStorage(
     BaseStorage,
 ):
 
-    _file = None  # not open yet
-    _lock_file = None
-    _sequencer = None
+    # Not open yet.
+    _file: datafile.DataFile = None  # type: ignore[assignment]  # see above
+    _sequencer: Sequencer = None     # type: ignore[assignment]  # see above
+    _lock_file: zc.lockfile.LockFile | None = None
     # A read-only storage has none of these.
-    _checkpoints = _spare = None
+    _checkpoints: Checkpoints = None  # type: ignore[assignment]  # see above
+    _spare: Spare = None              # type: ignore[assignment]  # see above
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
@@ -174,7 +183,8 @@ class FsyncStorage(
 
     # Opening and closing
 
-    def _open(self, file_name, create, stop, blob_dir):
+    def _open(self, file_name: str, create: bool, stop: bytes | None,
+              blob_dir: str | None) -> None:
         """Take the lock, and read the file."""
         read_only = self._is_read_only
         if not read_only:
@@ -201,7 +211,7 @@ class FsyncStorage(
         else:
             self._blob_init_no_blobs()
 
-    def _begin_service(self, index_checkpoint):
+    def _begin_service(self, index_checkpoint: int) -> None:
         """The file is read: make it durable, then serve."""
         opened = Point(self._pos, self._last_given)
         self._sequencer = self._new_sequencer(opened)
@@ -233,12 +243,12 @@ class FsyncStorage(
         self._checkpoints.start(self._index_position)
         forks.give_up_in_a_fork(self)
 
-    def _new_sequencer(self, start):
+    def _new_sequencer(self, start: Point) -> Sequencer:
         return Sequencer(
             self._file_name, start, self.durability,
             self._sync_batch, self._show, self._end_dropped)
 
-    def close(self):
+    def close(self) -> None:
         """Drain, sync, save the index, release everything."""
         with self._lock:
             if self._closed:
@@ -265,7 +275,7 @@ class FsyncStorage(
             with self._swapping:  # a pack may be about to rename
                 self._release()
 
-    def _release(self):
+    def _release(self) -> None:
         """Leave no thread, file or lock behind, however far we came."""
         if self._checkpoints is not None:
             self._checkpoints.close()
@@ -279,7 +289,7 @@ class FsyncStorage(
             if resource is not None:
                 resource.close()
 
-    def give_up(self):
+    def give_up(self) -> None:
         """We are in the child of a fork: nothing here is ours.
 
         Other threads of the parent may have held the locks, and none of these
@@ -294,7 +304,8 @@ class FsyncStorage(
         self._commit_lock = threading.Lock()
         self._writing = threading.RLock()
         self._sequencer = self._new_sequencer(self._sequencer.appended)
-        self._checkpoints = self._spare = None
+        # As one that only reads.
+        self._checkpoints = self._spare = None  # type: ignore[assignment]
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # to abort them would remove their blobs
@@ -303,67 +314,72 @@ class FsyncStorage(
 
     # Readers
 
-    def _current(self):
+    def _current(self) -> View:
         """The view for a caller that asks for the current state."""
         if self._sequencer.publishing:
             self._sequencer.pass_gate()
         return self._view
 
-    def lastTransaction(self):
+    def lastTransaction(self) -> bytes:
         return self._current().tid
 
-    def getSize(self):
+    def getSize(self) -> int:
         return self._view.end
 
-    def load(self, oid, version=''):
+    def load(self, oid: bytes, version: str = '') -> tuple[bytes, bytes]:
         assert not version
         return self._current().load(oid)
 
-    def loadBefore(self, oid, tid):
+    def loadBefore(self, oid: bytes, tid: bytes) -> Revision | None:
         if (self._sequencer.publishing
                 and not self._view.shows_all_before(tid)):
             self._sequencer.pass_gate()
         return self._view.load_before(oid, tid)
 
-    def load_before_cached(self, oid, tid):
+    def load_before_cached(self, oid: bytes, tid: bytes) -> Revision | None:
         """loadBefore of what is in the page cache; else BlockingIOError."""
         view = self._current()
         return CachedView(view.file, view.index, view.end, view.tid
                           ).load_before(oid, tid)
 
-    def loadSerial(self, oid, serial):
+    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
         view = self._view
         if serial > view.tid:
             view = self._current()
         return view.load_serial(oid, serial)
 
-    def getTid(self, oid):
+    def getTid(self, oid: bytes) -> bytes:
         return self._current().get_tid(oid)
 
-    def history(self, oid, size=1, filter=None):
+    def history(self, oid: bytes, size: int = 1,
+                filter: Filter | None = None) -> list[Entry]:
         return self._current().history(oid, size, filter)
 
-    def undoLog(self, first=0, last=-20, filter=None):
+    def undoLog(self, first: int = 0, last: int = -20,
+                filter: Filter | None = None) -> list[Entry]:
         self._refuse_undo_in_a_pack()
         if last < 0:
             last = first - last  # a number of transactions
         return self._current().undo_log(first, last, filter)
 
-    def iterator(self, start=None, stop=None):
+    def iterator(self, start: bytes | None = None,
+                 stop: bytes | None = None) -> ViewIterator:
         return self._current().iterator(start, stop)
 
-    def lastInvalidations(self, count):
+    def lastInvalidations(self, count: int) -> list[tuple[bytes, list[bytes]]]:
         return self._current().last_invalidations(count)
 
-    def record_iternext(self, next=None):
+    def record_iternext(self, next: bytes | None = None
+                        ) -> tuple[bytes, bytes, bytes, bytes | None]:
         return self._current().next_record(next)
 
-    def loadBlob(self, oid, serial):
+    def loadBlob(self, oid: bytes, serial: bytes) -> str:
         if serial > self._view.tid and serial > self._current().tid:
             raise POSKeyError(oid)  # its transaction is not published
         return super().loadBlob(oid, serial)
 
-    def leaseBlob(self, oid, serial, seconds=60):
+    def leaseBlob(self, oid: bytes, serial: bytes,
+                  seconds: float = 60) -> str | None:
         """The path of a blob file, for another program to open.
 
         None: it is not there.  It stays until it is packed away, so it needs
@@ -376,15 +392,17 @@ class FsyncStorage(
 
     # Maintenance
 
-    def pack(self, t, referencesf, gc=None):
+    def pack(self, t: float, referencesf: Callable[..., Any],
+             gc: bool | None = None) -> None:
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
     @staticmethod
-    def packer(storage, referencesf, stop, gc):
+    def packer(storage: Any, referencesf: Callable[..., Any], stop: bytes,
+               gc: bool) -> tuple[int, fsIndex] | None:
         return packing.copy_what_is_needed(storage, referencesf, stop, gc)
 
-    def hold_still(self):
+    def hold_still(self) -> None:
         """Take the append lock, with nothing on its way to the disk (for a
         pack).
 
@@ -397,7 +415,8 @@ class FsyncStorage(
             self._commit_lock.release()
             raise
 
-    def replace_file(self, file, index, end):
+    def replace_file(self, file: datafile.DataFile, index: fsIndex,
+                     end: int) -> None:
         """Serve from another file with the same current state.
 
         The append lock is held, and everything is drained and synced.
@@ -415,11 +434,11 @@ class FsyncStorage(
             self._show(point)
         self._reserve.move(file)
 
-    def sync_home(self):
+    def sync_home(self) -> None:
         """Make the names beside the data file durable."""
         self._spare.sync_directory(self._home)
 
-    def stats(self):
+    def stats(self) -> dict[str, object]:
         """Figures for monitoring, as a dictionary."""
         return {
             'durability': self.durability.policy.name,
@@ -430,12 +449,12 @@ class FsyncStorage(
 
     # What its bases do not know
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._positions)
 
-    def supportsUndo(self):
+    def supportsUndo(self) -> bool:
         return True
 
-    def copyTransactionsFrom(self, other):
+    def copyTransactionsFrom(self, other: Any) -> None:
         base = BlobStorageMixin if self.blob_dir else BaseStorage
         base.copyTransactionsFrom(self, other)

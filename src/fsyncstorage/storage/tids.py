@@ -18,11 +18,11 @@ _UNIT = 60.0 / (1 << 16) / (1 << 16)  # in seconds
 class Tids:
     """One thread at a time asks."""
 
-    def __init__(self):
-        self._minute = None
+    def __init__(self) -> None:
+        self._minute: float | None = None
         self._front = b''  # of the tids of this minute
 
-    def next(self, last):
+    def next(self, last: bytes) -> bytes:
         """The current time; if that is not later, just behind `last`."""
         now = time.time()
         minute, seconds = divmod(now, 60)

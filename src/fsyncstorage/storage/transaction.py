@@ -31,16 +31,26 @@ import struct
 import tempfile
 import weakref
 import zlib
+from collections.abc import Callable
+from collections.abc import Generator
+from typing import IO
+from typing import Any
+from typing import TypeAlias
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
+from ZODB.interfaces import IStorageTransactionMetaData
 from ZODB.POSException import StorageError
 from ZODB.utils import as_bytes
 
 from .. import forks
+from ..commit.blobs import Stored
+from ..commit.pipeline import Commit
+from ..commit.pipeline import Point
+from ..datafile import DataFile
 from ..format import seal
 
 # The data of a transaction up to this size are kept in memory.
@@ -60,6 +70,25 @@ _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
 _number = struct.Struct('>Q')
 
+# The caller's object.
+Metadata: TypeAlias = IStorageTransactionMetaData
+# Data of a record; or where they are in the spool, and how long.
+Kept = bytes | tuple[int, int]
+
+
+class Undo:
+    """Of the transaction with that tid: where records come from."""
+
+    def __init__(self, tid: bytes) -> None:
+        self.tid = tid
+
+
+class Restored:
+    """The data are those of the transaction with that tid, if not None."""
+
+    def __init__(self, tid: bytes | None) -> None:
+        self.tid = tid
+
 
 class Record:
     """A new revision of an object."""
@@ -68,11 +97,14 @@ class Record:
                  'stored', 'length', 'size', 'back', 'original', 'origin',
                  'place')
 
-    def __init__(self, oid, data, previous=0, base=None, oldserial=None,
-                 original=None, serial=None, back=0, origin=None):
+    def __init__(self, oid: bytes, data: bytes | bytearray | memoryview,
+                 previous: int = 0, base: bytes | None = None,
+                 oldserial: bytes | None = None, original: Kept | None = None,
+                 serial: bytes | None = None, back: int = 0,
+                 origin: Undo | Restored | None = None) -> None:
         self.oid = oid
         #: Bytes; or where they are in the spool of the transaction.
-        self.data = data = bytes(data)
+        self.data: Kept = (data := bytes(data))
         #: How long these are.
         self.stored = length = len(data)
         #: Where the data are that it points back to; 0 if there are none.
@@ -91,7 +123,7 @@ class Record:
         #: Where it is in the file, once it is written.
         self.place = 0
 
-    def points_to(self, back):
+    def points_to(self, back: int) -> None:
         self.back = back
         self.length = 0 if back else self.stored
         self.size = DATA_HDR_LEN + (self.length or POINTER)
@@ -101,14 +133,16 @@ class Transaction:
 
     #: What it has in the file: its tid, where it begins, and by oid the place
     #: of the last record.
-    tid = None
+    tid: bytes | None = None
     start = 0
-    places = None
+    places: dict[bytes, int]
     #: What the pipeline has of it; and the keys of its blobs.
-    commit = blob_keys = None
+    commit: Commit | None = None
+    blob_keys: bytearray
 
-    def __init__(self, metadata, tid, status, sealed, directory, file,
-                 known_to, on_drop):
+    def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
+                 sealed: bool, directory: str, file: DataFile, known_to: Point,
+                 on_drop: Callable[[weakref.ref[Any]], object]) -> None:
         """`tid`: None, or the one that it must have.
 
         `file` is where its positions are (None: some are in another file), and
@@ -127,17 +161,18 @@ class Transaction:
         #: It was asked for what only one can do at a time.
         self.alone = tid is not None
         #: Holds the append lock for it, from its vote on.
-        self.keeps_file = None
+        self.keeps_file: Generator[None, None, None] | None = None
         #: Its blob files (blobs.Stored); None without a blob directory.
-        self.blobs = None
-        self.file, self.known_to = file, known_to
-        self.records = []
+        self.blobs: Stored | None = None
+        self.file: DataFile | None = file
+        self.known_to = known_to
+        self.records: list[Record] = []
         #: oid -> its last record.
-        self.last = {}
+        self.last: dict[bytes, Record] = {}
         #: oid -> serial of what must still be current.
-        self.read = {}
+        self.read: dict[bytes, bytes] = {}
         #: Oids whose conflicts were resolved.
-        self.resolved = []
+        self.resolved: list[bytes] = []
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
         extension = metadata.extension_bytes
@@ -155,11 +190,12 @@ class Transaction:
         #: How many bytes of the file it will take.
         self.length = self._header_length + LENGTH_BEHIND
         self._kept = 0   # bytes of data that are kept
-        self._spool = None
+        self._spool: IO[bytes] | None = None
         self._directory = directory
 
     @staticmethod
-    def _refuse_long_fields(user, description, extension):
+    def _refuse_long_fields(user: bytes, description: bytes,
+                            extension: bytes) -> None:
         for field, what in ((user, 'user name too long'),
                             (description, 'description too long'),
                             (extension, 'too much extension data')):
@@ -167,13 +203,13 @@ class Transaction:
                 raise FileStorageError(what)
 
     @property
-    def metadata(self):
+    def metadata(self) -> Metadata:
         """The caller's object; None when nobody has it any more."""
         return self.caller()
 
     # Records
 
-    def add(self, record):
+    def add(self, record: Record) -> None:
         self._kept += record.stored
         if record.original is not None:
             self._kept += len(record.original)
@@ -183,7 +219,7 @@ class Transaction:
         self.length += record.size
         self.last[record.oid] = record
 
-    def _move_to_file(self, record):
+    def _move_to_file(self, record: Record) -> None:
         """The data of this record, and of all that were added before."""
         if self._spool is None:
             self._spool = tempfile.TemporaryFile(dir=self._directory)
@@ -191,24 +227,26 @@ class Transaction:
                 self._spool_data(each)
         self._spool_data(record)
 
-    def _spool_data(self, record):
+    def _spool_data(self, record: Record) -> None:
         record.data = self._spooled(record.data)
         if record.original is not None:
             record.original = self._spooled(record.original)
 
-    def _spooled(self, data):
+    def _spooled(self, data: Kept) -> tuple[int, int]:
         """The place and the length in the spool."""
-        if data.__class__ is tuple:  # it is there
+        if isinstance(data, tuple):  # it is there
             return data
+        assert self._spool is not None
         place = self._spool.seek(0, os.SEEK_END)
         self._spool.write(data)
         self._spool.flush()  # for what has no room fails now, and not later
         return place, len(data)
 
-    def read_data(self, kept):
+    def read_data(self, kept: Kept) -> bytes:
         """Of a record, or its original."""
-        if kept.__class__ is not tuple:
+        if not isinstance(kept, tuple):
             return kept
+        assert self._spool is not None
         place, length = kept
         self._spool.seek(place)
         data = self._spool.read(length)
@@ -217,7 +255,7 @@ class Transaction:
                                ' that they were spooled in is too short')
         return data
 
-    def resolved_again(self, record, data):
+    def resolved_again(self, record: Record, data: bytes) -> None:
         """The record has other data now."""
         if record.original is None:
             record.original = record.data
@@ -229,7 +267,7 @@ class Transaction:
         if self._kept > SPOOL_IN_MEMORY:
             self._move_to_file(record)
 
-    def start_over(self):
+    def start_over(self) -> list[Record]:
         """Return its records; it has none any more."""
         records, self.records = self.records, []
         self.last.clear()
@@ -237,7 +275,7 @@ class Transaction:
         self.length = self._header_length + LENGTH_BEHIND
         return records
 
-    def add_again(self, record, back=0):
+    def add_again(self, record: Record, back: int = 0) -> None:
         """One that it has had, and whose data it keeps."""
         record.points_to(back)
         self.add(record)
@@ -245,16 +283,17 @@ class Transaction:
     # In the file
 
     @property
-    def offset_of_last_record(self):
+    def offset_of_last_record(self) -> int:
         last = self.records[-1].size if self.records else 0
         return self.length - LENGTH_BEHIND - last
 
-    def is_large(self):
+    def is_large(self) -> bool:
         """To write it takes longer than others may be held up."""
         return (self.length > MOST_BYTES_AT_ONCE
                 or len(self.records) > MOST_RECORDS_AT_ONCE)
 
-    def write(self, file, tid, start, durable, counts):
+    def write(self, file: DataFile, tid: bytes, start: int, durable: int,
+              counts: bool) -> None:
         """Write it, at `start`.
 
         `durable`: where that ends of the file which is known to be on disk.
@@ -264,13 +303,14 @@ class Transaction:
         length = self.length - LENGTH_BEHIND  # as headers have it
         status = self.status if counts else b'c'
         places = self.places = {}
-        body, crc = [], 0
+        body: list[bytes] = []
+        crc = 0
         position = at = first = start + self._header_length
         for record in self.records:
             record.place = places[record.oid] = at
             at += record.size
-            content = (record.data if record.length
-                       else _number.pack(record.back))
+            content: Any = (record.data if record.length
+                            else _number.pack(record.back))
             if content.__class__ is tuple:  # in the spool
                 content = self.read_data(content)
             body += _record_header.pack(
@@ -290,7 +330,8 @@ class Transaction:
             file.write_at(rest, position)
             file.write_at(header, start)
 
-    def _header(self, status, length, records_crc, durable):
+    def _header(self, status: bytes, length: int, records_crc: int,
+                durable: int) -> bytes:
         """The seal in it knows the final status."""
         front = _header.pack(
             self.tid, length, self.status, *self._lengths) + self._texts
@@ -305,14 +346,14 @@ class Transaction:
 
     # The end
 
-    def close(self):
+    def close(self) -> None:
         """Its records are not needed any more."""
         self.records = []
         if self._spool is not None:
             with contextlib.suppress(OSError):  # of what it did not write yet
                 self._spool.close()
 
-    def abandon(self):
+    def abandon(self) -> None:
         """We are in the child of a fork: its file is the parent's."""
         if self._spool is not None:
             forks.silence(self._spool)

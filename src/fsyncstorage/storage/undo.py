@@ -15,6 +15,7 @@ Left to others: writing the records and copying blobs (records).
 import os
 import struct
 import typing
+from collections.abc import Callable
 
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
@@ -27,9 +28,13 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from ..format.scan import FIRST
+from ..format.view import View
 from ..format.view import read_header
+from .transaction import Transaction
 
 _header = struct.Struct(TRANS_HDR)
+
+Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
 
 class Record(typing.NamedTuple):
@@ -41,7 +46,8 @@ class Record(typing.NamedTuple):
     back: int       # 0: its creation is undone
 
 
-def records(view, under_way, position, resolve):
+def records(view: View, under_way: Transaction, position: int,
+            resolve: Resolve) -> list[Record]:
     """Those that undo the transaction at that position.
 
     `resolve(oid, current tid, tid, earlier data, current data)` returns data,
@@ -51,7 +57,7 @@ def records(view, under_way, position, resolve):
     if status != b' ':
         raise UndoError('non-undoable transaction')
     result = []
-    failures = {}
+    failures: dict[bytes, UndoError] = {}
     end = position + length
     position += TRANS_HDR_LEN + sum(fields)
     while position < end:
@@ -73,7 +79,8 @@ def records(view, under_way, position, resolve):
     return result
 
 
-def _undone(view, under_way, oid, position, tid, previous, resolve):
+def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
+            tid: bytes, previous: int, resolve: Resolve) -> tuple[bytes, int]:
     """The data or the back pointer that undo the record at that position."""
     current = view.index.get(oid, 0)
     if oid in under_way.last or current != position:
@@ -89,7 +96,8 @@ def _undone(view, under_way, oid, position, tid, previous, resolve):
     return b'', previous
 
 
-def _current(view, under_way, oid, current, position):
+def _current(view: View, under_way: Transaction, oid: bytes, current: int,
+             position: int) -> tuple[bytes, bytes, bool]:
     """tid and data of the current record, and whether it has the same data as
     the one at that position."""
     own = under_way.last.get(oid)
@@ -110,7 +118,8 @@ def _current(view, under_way, oid, current, position):
     return tid, data, undone == data
 
 
-def _merged(view, oid, previous, resolve, tids, data):
+def _merged(view: View, oid: bytes, previous: int, resolve: Resolve,
+            tids: tuple[bytes, bytes], data: bytes) -> bytes:
     """What was there before, and what came since."""
     try:
         earlier, _ = view.load_back(oid, previous)
@@ -125,7 +134,7 @@ def _merged(view, oid, previous, resolve, tids, data):
 
 # Where things are
 
-def find_transaction(view, tid, stop_at_pack):
+def find_transaction(view: View, tid: bytes, stop_at_pack: bool) -> int:
     """Where the transaction of that tid begins; what was packed cannot be
     undone."""
     # What cannot be one is not looked for in all of the file.
@@ -140,7 +149,8 @@ def find_transaction(view, tid, stop_at_pack):
     raise UndoError('Invalid transaction id')
 
 
-def find_data(view, position, oid, data):
+def find_data(view: View, position: int, oid: bytes,
+              data: bytes | None) -> int:
     """The record of the object in the transaction there, to point back to.
 
     0 if it has none, or other data.  (Of several it is the last one, as for
@@ -155,16 +165,18 @@ def find_data(view, position, oid, data):
         if other == oid:
             found, size_found = position, size
         position += DATA_HDR_LEN + (size or 8)
-    if size_found and (size_found != len(data) or data != _read(
-            view, found + DATA_HDR_LEN, size_found)):
+    if size_found and (
+            data is None or size_found != len(data) or data != _read(
+                view, found + DATA_HDR_LEN, size_found)):
         return 0
     return found
 
 
-def _read_header(view, position):
+def _read_header(view: View,
+                 position: int) -> tuple[bytes, int, bytes, int, int, int]:
     return _header.unpack(_read(view, position, TRANS_HDR_LEN))
 
 
-def _read(view, position, length):
+def _read(view: View, position: int, length: int) -> bytes:
     descriptor = view.file.descriptor
     return os.pread(descriptor.number, length, position)
