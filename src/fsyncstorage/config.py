@@ -5,6 +5,7 @@ constructor; here they only run early, so that ZConfig names file and line.
 """
 
 import importlib
+from typing import Any
 
 from ZODB.config import BaseConfig
 
@@ -12,30 +13,30 @@ from . import storage
 from .commit import policies
 
 
-def policy_name(value):
+def policy_name(value: str) -> str:
     return policies.policy_named(value.lower()).name
 
 
-def sync_interval(value):
+def sync_interval(value: str) -> str:
     policies.sync_interval(value)
     return value
 
 
-def group_commit_delay(value):
+def group_commit_delay(value: str) -> str:
     policies.group_commit_delay(value)
     return value
 
 
-def index_checkpoint(value):
+def index_checkpoint(value: str) -> str:
     policies.index_checkpoint(value)
     return value
 
 
-def reader_threads(value):
+def reader_threads(value: str) -> int:
     return policies.reader_threads(value)
 
 
-def _packer(path):
+def _packer(path: str) -> Any:
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
     if colon:
@@ -52,7 +53,7 @@ class FsyncStorage(BaseConfig):
     STOCK_KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
                   'pack_keep_old')
 
-    def open(self):
+    def open(self) -> storage.FsyncStorage:
         config = self.config
         options = {
             key: getattr(config, key)

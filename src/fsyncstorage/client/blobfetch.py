@@ -14,12 +14,15 @@ from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
 from .. import wire
-from .blobs.blobcache import Interrupted
+from .blobs.download import Download
+from .blobs.download import Interrupted
+from .channels import Channels
 from .readchannel import Lost
 from .readchannel import failure
 
 
-def by_channel(channels, oid, serial, download):
+def by_channel(channels: Channels, oid: bytes, serial: bytes,
+               download: Download) -> None:
     """Raises `Lost` if there is no channel."""
     with contextlib.ExitStack() as stack:
         channel = stack.enter_context(channels.channel())

@@ -5,6 +5,8 @@ The first extends ZEO's <clientstorage>, and takes what is written in a
 another program writes it.
 """
 
+from typing import Any
+
 from ZEO.zconfig import ClientStorageConfig
 from ZODB.config import BaseConfig
 from ZODB.config import ZEOClient
@@ -15,15 +17,15 @@ from .storage import checked_blob_cache_mode
 from .storage import checked_read_channels
 
 
-def blob_cache_fill(value):
+def blob_cache_fill(value: str) -> str:
     return checked_blob_cache_fill(value.lower())
 
 
-def blob_cache_mode(value):
+def blob_cache_mode(value: str) -> int:
     return checked_blob_cache_mode(int(value, 8))
 
 
-def read_channels(value):
+def read_channels(value: str) -> int:
     return checked_read_channels(int(value))
 
 
@@ -36,11 +38,11 @@ class FsyncClient(BaseConfig):
             'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
             'read_channels')
 
-    def __init__(self, config):
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._sections = [config]
 
-    def open(self):
+    def open(self) -> Storage:
         ssl, server_hostname = self._said('ssl') or (None, None)
         said = {key: self._said(key) for key in self.KEYS}
         return Storage(
@@ -49,7 +51,7 @@ class FsyncClient(BaseConfig):
             ssl=ssl, ssl_server_hostname=server_hostname,
             **{key: value for key, value in said.items() if value is not None})
 
-    def _said(self, key):
+    def _said(self, key: str) -> Any:
         """What the first section says that says something; else None."""
         for section in self._sections:
             value = getattr(section, key, None)
@@ -61,7 +63,7 @@ class FsyncClient(BaseConfig):
 class AsFsyncClient(FsyncClient):
     """Of a section of ZEO's client; what is said around it comes first."""
 
-    def __init__(self, config):
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
         stock = config.stock
         if not isinstance(stock, (ZEOClient, ClientStorageConfig)):

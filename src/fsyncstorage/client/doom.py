@@ -43,6 +43,7 @@ tests/upstream/test_stock_hooks.py fails when they move.
 
 import threading
 import weakref
+from typing import Any
 
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
@@ -59,15 +60,17 @@ BEGINS = 'poll_invalidations'
 
 class Doom:
 
-    def __init__(self):
+    def __init__(self) -> None:
         #: How often it fell.
         self.falls = 0
         # The tids that doomed transactions read before, by their id().
-        self._starts = {}
-        self._start_of = weakref.WeakKeyDictionary()  # of doomed instances
+        self._starts: dict[int, bytes] = {}
+        # Of doomed instances.
+        self._start_of: weakref.WeakKeyDictionary[Any, bytes]
+        self._start_of = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def fall(self, db, last_tid):
+    def fall(self, db: Any, last_tid: bytes) -> None:
         """Doom all transactions; the server's last one is `last_tid`."""
         self.falls += 1
         adapter = _adapter(db)
@@ -81,7 +84,7 @@ class Doom:
                 self._start_of[instance] = instance._start
             self._starts_changed()
 
-    def refuses(self, tid):
+    def refuses(self, tid: bytes) -> bool:
         """Is it what a doomed transaction reads before?"""
         return id(tid) in self._starts
 

@@ -6,6 +6,10 @@ objects (cache), and another one of blobs (blobcache).
 
 import logging
 import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import BinaryIO
 
 from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
@@ -18,6 +22,7 @@ from ZODB.POSException import StorageTransactionError
 from . import blobfetch
 from .blobs.blobcache import BlobCache
 from .blobs.cachedirectory import MODE
+from .blobs.download import Download
 from .cache import Cache
 from .doom import REASON
 from .doom import Doom
@@ -38,14 +43,18 @@ MESSAGE_SIZE = 1 << 16
 class FsyncClient(ClientStorage):
 
     # The blob cache; None without a directory, or with a shared one.
-    _blobs = None
+    _blobs: BlobCache | None = None
 
-    def __init__(self, addr, storage='1', cache_size=20 * MB, name='',
-                 wait_timeout=None, *, cache=None, client=None, var=None,
-                 blob_dir=None, shared_blob_dir=False, blob_cache_size=None,
-                 blob_cache_size_check=None, blob_cache_fill='commit',
-                 blob_cache_mode=MODE,
-                 read_channels=DEFAULT_READ_CHANNELS, **options):
+    def __init__(self, addr: Any, storage: str = '1',
+                 cache_size: int = 20 * MB, name: str = '',
+                 wait_timeout: float | None = None, *, cache: Any = None,
+                 client: str | None = None, var: str | None = None,
+                 blob_dir: str | None = None, shared_blob_dir: bool = False,
+                 blob_cache_size: int | None = None,
+                 blob_cache_size_check: int | None = None,
+                 blob_cache_fill: str = 'commit', blob_cache_mode: int = MODE,
+                 read_channels: int = DEFAULT_READ_CHANNELS,
+                 **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
         :param int blob_cache_size: what the files in `blob_dir` may take
@@ -71,7 +80,7 @@ class FsyncClient(ClientStorage):
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
                 blob_cache_mode)
 
-        def connect(*args, **more):
+        def connect(*args: Any, **more: Any) -> Link:
             return Link(*args, read_channels=read_channels, **more)
 
         try:
@@ -85,11 +94,11 @@ class FsyncClient(ClientStorage):
             raise
 
     @property
-    def has_db(self):
+    def has_db(self) -> bool:
         """Is there one whose transactions may have begun?"""
         return self._db is not None
 
-    def notify_connected(self, connection, info):
+    def notify_connected(self, connection: Any, info: dict[str, Any]) -> None:
         super().notify_connected(connection, info)
         # A server that was started again gives the same ones to others.
         self._oids.clear()
@@ -98,17 +107,18 @@ class FsyncClient(ClientStorage):
             connection.lost = False
         connection.link.meet(info)
 
-    def close(self):
+    def close(self) -> None:
         super().close()
         self._close_blobs()
 
-    def _close_blobs(self):
+    def _close_blobs(self) -> None:
         if self._blobs is not None:
             self._blobs.close()
 
     # Objects that are read
 
-    def loadBefore(self, oid, tid):
+    def loadBefore(self, oid: bytes,
+                   tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
         # It may wait while the server loses what its transaction has seen,
         # this object, for one.
         try:
@@ -123,17 +133,19 @@ class FsyncClient(ClientStorage):
 
     # Blobs that are read
 
-    def loadBlob(self, oid, serial):
+    def loadBlob(self, oid: bytes, serial: bytes) -> str:
         if self._blobs is None:
             return super().loadBlob(oid, serial)
         return self._blobs.load(oid, serial)
 
-    def openCommittedBlobFile(self, oid, serial, blob=None):
+    def openCommittedBlobFile(self, oid: bytes, serial: bytes,
+                              blob: Any = None) -> BinaryIO:
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial, blob)
         return self._blobs.open(oid, serial, blob)
 
-    def leaseBlob(self, oid, serial, seconds=60):
+    def leaseBlob(self, oid: bytes, serial: bytes,
+                  seconds: float = 60) -> str | None:
         """The path of a file in the cache; for so long, others leave first.
 
         None: it is not there (`loadBlob` brings it into the cache).
@@ -145,7 +157,7 @@ class FsyncClient(ClientStorage):
         except POSKeyError:
             return None
 
-    def openArriving(self, oid, serial):
+    def openArriving(self, oid: bytes, serial: bytes) -> BinaryIO:
         """openCommittedBlobFile, without a wait for all of the blob.
 
         What is in the cache is a file as any other.  Else it is one without a
@@ -156,7 +168,8 @@ class FsyncClient(ClientStorage):
             return super().openCommittedBlobFile(oid, serial)
         return self._blobs.open_arriving(oid, serial)
 
-    def _fetch_blob(self, oid, serial, download):
+    def _fetch_blob(self, oid: bytes, serial: bytes,
+                    download: Download) -> None:
         falls = self._doom.falls
         try:
             self._fetch(oid, serial, download)
@@ -166,7 +179,7 @@ class FsyncClient(ClientStorage):
             # It was lost while we waited.
             raise ReadConflictError(REASON, oid=oid) from None
 
-    def _fetch(self, oid, serial, download):
+    def _fetch(self, oid: bytes, serial: bytes, download: Download) -> None:
         if self._server.is_closed():
             raise ClientDisconnected('this storage is closed')
         channels = self._server.blob_channels
@@ -184,23 +197,25 @@ class FsyncClient(ClientStorage):
 
     # Over the ZEO connection
 
-    def receiveBlobStart(self, oid, serial):
+    def receiveBlobStart(self, oid: bytes, serial: bytes) -> None:
         self._transfers.start(oid, serial)
 
-    def receiveBlobChunk(self, oid, serial, chunk):
+    def receiveBlobChunk(self, oid: bytes, serial: bytes,
+                         chunk: bytes) -> None:
         self._transfers.piece(oid, serial, chunk)
 
-    def receiveBlobStop(self, oid, serial):
+    def receiveBlobStop(self, oid: bytes, serial: bytes) -> None:
         self._transfers.stop(oid, serial)
 
     # Transactions
 
-    def tpc_begin(self, txn, tid=None, status=' '):
+    def tpc_begin(self, txn: Any, tid: bytes | None = None,
+                  status: str = ' ') -> None:
         """As ZEO's, with another buffer for what is written."""
         if self._is_read_only:
             raise ReadOnlyError()
         if not hasattr(txn, 'data'):  # the record of one that is copied
-            data = {}
+            data: dict[Any, Any] = {}
             txn.data, txn.set_data = data.__getitem__, data.__setitem__
         if self._written(txn) is not None:
             raise StorageTransactionError(
@@ -219,7 +234,7 @@ class FsyncClient(ClientStorage):
                 self.tpc_end(txn)
             raise
 
-    def _written(self, txn):
+    def _written(self, txn: Any) -> Written | None:
         """None: it was not begun here, or is over."""
         try:
             return txn.data(self)
@@ -228,7 +243,8 @@ class FsyncClient(ClientStorage):
 
     # Blobs that are written
 
-    def storeBlob(self, oid, serial, data, blobfilename, version, txn):
+    def storeBlob(self, oid: bytes, serial: bytes, data: bytes,
+                  blobfilename: str, version: str, txn: Any) -> None:
         if self._blobs is None:
             return super().storeBlob(
                 oid, serial, data, blobfilename, version, txn)
@@ -239,57 +255,59 @@ class FsyncClient(ClientStorage):
         self.store(oid, serial, data, version, txn)
         self._async_iter(_blob_messages(staged, oid, serial, data, id(txn)))
 
-    def tpc_finish(self, txn, f=lambda tid: None):
+    def tpc_finish(self, txn: Any,
+                   f: Callable[[bytes], object] = lambda tid: None) -> bytes:
         staged = self._staged(txn)
         try:
             return super().tpc_finish(txn, f)
         finally:
             self._discard(staged)
 
-    def tpc_abort(self, txn, timeout=None):
+    def tpc_abort(self, txn: Any, timeout: float | None = None) -> None:
         staged = self._staged(txn)
         try:
             super().tpc_abort(txn, timeout)
         finally:
             self._discard(staged)
 
-    def _staged(self, txn):
+    def _staged(self, txn: Any) -> list[tuple[bytes, str]]:
         """Blob files of a transaction that are not in the cache yet."""
         written = self._written(txn)
         return [] if written is None else written.blobs
 
-    def _discard(self, staged):
-        while staged:
+    def _discard(self, staged: list[tuple[bytes, str]]) -> None:
+        while self._blobs is not None and staged:
             _, path = staged.pop()
             self._blobs.discard(path)
 
-    def _update_blob_cache(self, transaction, tid):
+    def _update_blob_cache(self, transaction: Written, tid: bytes) -> None:
         while self._blobs is not None and transaction.blobs:
             oid, staged = transaction.blobs.pop()
             self._blobs.commit(oid, tid, staged)
 
 
-def checked_blob_cache_fill(value):
+def checked_blob_cache_fill(value: str) -> str:
     if value not in FILLS:
         raise ValueError(
             f'blob-cache-fill is {" or ".join(FILLS)}, not {value!r}')
     return value
 
 
-def checked_blob_cache_mode(value):
+def checked_blob_cache_mode(value: int) -> int:
     if value not in MODES:
         raise ValueError(
             f'blob-cache-mode is 0400, 0440 or 0444, not {value:04o}')
     return value
 
 
-def checked_read_channels(value):
+def checked_read_channels(value: int) -> int:
     if value < 1:
         raise ValueError(f'read-channels is at least 1, not {value}')
     return value
 
 
-def _blob_messages(path, oid, serial, data, transaction):
+def _blob_messages(path: str, oid: bytes, serial: bytes, data: bytes,
+                   transaction: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """What is said to the server to store a blob."""
     yield 'storeBlobStart', ()
     with open(path, 'rb') as file:
@@ -298,7 +316,8 @@ def _blob_messages(path, oid, serial, data, transaction):
     yield 'storeBlobEnd', (oid, serial, data, transaction)
 
 
-def _cache(cache, client, var, storage, size):
+def _cache(cache: Any, client: str | None, var: str | None, storage: str,
+           size: int) -> Any:
     """As ZEO finds it: a path, or a client's name and a directory, or none."""
     if cache is None and client:
         cache = os.path.join(var or os.getcwd(), f'{client}-{storage}.zec')

@@ -5,6 +5,9 @@ more than most transactions.  What is written is held in memory, up to a limit;
 of what comes after that, the cache is told that it has changed, and no more.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 # Bytes of objects that go into the cache when they are written.
 KEPT = 4 << 20
 
@@ -14,36 +17,37 @@ class Written:
     #: Stock's way to tell of a failed store; it raises at once here.
     exception = None
 
-    def __init__(self, connection_generation):
+    def __init__(self, connection_generation: int) -> None:
         #: Of the connection over which the transaction was begun.
         self.connection_generation = connection_generation
-        self.server_resolved = set()
-        self.client_resolved = set()
-        self.blobs = []  # (oid, file name)
-        self._data = {}  # oid -> data, or None: it is not kept, or deleted
+        self.server_resolved: set[bytes] = set()
+        self.client_resolved: set[bytes] = set()
+        self.blobs: list[tuple[bytes, str]] = []  # (oid, file name)
+        # oid -> data, or None: it is not kept, or deleted
+        self._data: Any = {}
         self._room = KEPT
 
-    def store(self, oid, data):
+    def store(self, oid: bytes, data: bytes | None) -> None:
         if data is not None:
             self._room -= len(data)
             if self._room < 0:
                 data = None
         self._data[oid] = data
 
-    def resolve(self, oid, data):
+    def resolve(self, oid: bytes, data: bytes) -> None:
         """A conflict was resolved by this client."""
         self.store(oid, data)
         self.client_resolved.add(oid)
 
-    def server_resolve(self, oid):
+    def server_resolve(self, oid: bytes) -> None:
         """By the server; what became of it is not known here."""
         self.server_resolved.add(oid)
         self._data.setdefault(oid)
 
-    def storeBlob(self, oid, file_name):
+    def storeBlob(self, oid: bytes, file_name: str) -> None:
         self.blobs.append((oid, file_name))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | None, bool]]:
         """(oid, data, whether that is not what was stored)"""
         if self._data is None:
             # Else the cache would not be told of a commit that goes on though
@@ -52,5 +56,5 @@ class Written:
         for oid, data in self._data.items():
             yield oid, data, oid in self.server_resolved
 
-    def close(self):
+    def close(self) -> None:
         self._data = None

@@ -17,6 +17,7 @@ import io
 import logging
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from ZODB.blob import LAYOUT_MARKER
@@ -63,7 +64,7 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
         _link_what_stays(blob_dir, old)
 
 
-def _paths(storage, listed):
+def _paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
     """Those that are there, of files and directories."""
     for line in listed:
         name = binascii.unhexlify(line.strip())
@@ -74,7 +75,7 @@ def _paths(storage, listed):
             yield path
 
 
-def _remove(path):
+def _remove(path: str) -> None:
     if not os.path.isdir(path):
         datafile.disk.remove(path)
         return
@@ -90,7 +91,7 @@ def _remove(path):
     datafile.disk.remove_directory(path)
 
 
-def _move(source, target):
+def _move(source: str, target: str) -> None:
     _make_directories(os.path.dirname(target))
     try:
         datafile.disk.replace(source, target)
@@ -101,13 +102,13 @@ def _move(source, target):
         shutil.move(source, target)
 
 
-def _make_directories(path):
+def _make_directories(path: str) -> None:
     if not os.path.isdir(path):
         _make_directories(os.path.dirname(path))
         datafile.disk.make_directory(path)
 
 
-def _remove_empty_directories(storage, path):
+def _remove_empty_directories(storage: Any, path: str) -> None:
     """This one, and those that it is in."""
     while len(path) > len(storage.blob_dir):
         try:
@@ -120,13 +121,13 @@ def _remove_empty_directories(storage, path):
         path = os.path.dirname(path)
 
 
-def _copy_marker(blob_dir, old):
+def _copy_marker(blob_dir: str, old: str) -> None:
     with open(os.path.join(blob_dir, LAYOUT_MARKER), 'rb') as marker:
         with datafile.open_new(os.path.join(old, LAYOUT_MARKER)) as copy:
             copy.write(marker.read())
 
 
-def _link_what_stays(blob_dir, old):
+def _link_what_stays(blob_dir: str, old: str) -> None:
     for parent, _, files in os.walk(blob_dir):
         for name in files:
             if not name.endswith('.blob'):

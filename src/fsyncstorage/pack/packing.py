@@ -19,6 +19,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -35,6 +36,7 @@ from .. import datafile
 from ..format import scan
 from ..format import seal
 from ..format.scan import FIRST
+from ..format.window import Pread
 from ..format.window import Window
 from . import packedblobs
 from . import swap
@@ -94,7 +96,7 @@ def _packed(storage: Any, referencesf: References, stop: bytes,
 
 
 @contextlib.contextmanager
-def _advice_on_room(path):
+def _advice_on_room(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -106,7 +108,7 @@ def _advice_on_room(path):
             ' stays until the new file is complete') from error
 
 
-def _let_undos_end(storage):
+def _let_undos_end(storage: Any) -> None:
     """No undo begins any more; one that is in progress comes in time.
 
     It would point to data that the pack, not knowing of it, leaves out.
@@ -116,7 +118,8 @@ def _let_undos_end(storage):
     storage._sequencer.drain()
 
 
-def _remove_what_was_packed_away(storage, blobs):
+def _remove_what_was_packed_away(storage: Any,
+                                 blobs: io.BufferedReader | None) -> None:
     if not storage.pack_keep_old:
         datafile.remove_if_there(storage._file_name + '.old')
     if blobs is not None:
@@ -145,7 +148,7 @@ def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
 class _NoLock:
     """Stock frees and takes the commit lock for each transaction it copies."""
 
-    def acquire(self):
+    def acquire(self) -> None:
         pass
 
     release = acquire
@@ -154,8 +157,12 @@ class _NoLock:
 class _Packer(FileStoragePacker):
     """Works with the inside of stock's packer, as it is in ZODB 6.4."""
 
-    def __init__(self, storage, referencesf, stop, gc):
-        self._blob_list = None
+    _file: io.BufferedReader
+    _tfile: Any  # None, or a BufferedRandom of a DataFile
+
+    def __init__(self, storage: Any, referencesf: References, stop: bytes,
+                 gc: bool) -> None:
+        self._blob_list: str | None = None
         if storage.blob_dir:
             self._blob_list = os.path.join(storage.blob_dir, packedblobs.LIST)
             datafile.remove_if_there(self._blob_list)  # stock would empty it
@@ -166,7 +173,7 @@ class _Packer(FileStoragePacker):
         self._sealed_to = FIRST     # in the new file
         self._synced_to = 0         # in the new file
 
-    def pack(self):
+    def pack(self) -> int | None:
         self._check_up_to(self.file_end)
         self.gc.findReachable()
         with swap.nobody_else_has_the_file(self._storage):
@@ -185,7 +192,7 @@ class _Packer(FileStoragePacker):
             raise
         return self._sealed_to
 
-    def leave_nothing(self):
+    def leave_nothing(self) -> None:
         """Remove what was written.
 
         The storage may be closed, and somebody else be packing: by now, the
@@ -193,17 +200,17 @@ class _Packer(FileStoragePacker):
         """
         if self._tfile is not None:
             datafile.remove_if_it_is(self._path + '.pack', self._tfile)
-        if self.blob_removed is not None:
+        if self._blob_list is not None and self.blob_removed is not None:
             datafile.remove_if_it_is(self._blob_list, self.blob_removed)
 
-    def close(self):
+    def close(self) -> None:
         for file in self._file, self._tfile, self.blob_removed:
             if file is not None:
                 # What is needed was flushed before.
                 with contextlib.suppress(OSError):
                     file.close()
 
-    def _copy_to_pack_time(self):
+    def _copy_to_pack_time(self) -> bool:
         """False if nothing was left out so far: then nothing will be."""
         self._file.seek(0)
         self._tfile.write(self._file.read(self._metadata_size))
@@ -211,7 +218,7 @@ class _Packer(FileStoragePacker):
         self._copied_to, size = self.copyToPacktime()
         return self._copied_to != size
 
-    def _copy_while_others_commit(self):
+    def _copy_while_others_commit(self) -> None:
         """Copy and sync until only a small rest is left."""
         for _ in range(MOST_ROUNDS):
             self._copy_up_to(self._storage.getSize())
@@ -222,7 +229,7 @@ class _Packer(FileStoragePacker):
             if self._storage.getSize() - self._copied_to < SMALL_REST:
                 break
 
-    def _copy_up_to(self, end):
+    def _copy_up_to(self, end: int) -> None:
         self._storage._refuse_when_stopped()  # or closed: all would be in vain
         self._check_up_to(end)
         # With a fresh buffer: the old one may hold what was not committed.
@@ -233,7 +240,7 @@ class _Packer(FileStoragePacker):
         self._tfile.flush()
         self._seal()
 
-    def _check_up_to(self, end):
+    def _check_up_to(self, end: int) -> None:
         """Never copy damage: where it came from would be forgotten."""
         window = Window(self._pread(self._storage._file), end)
         try:
@@ -245,7 +252,7 @@ class _Packer(FileStoragePacker):
                 f'{self._path}: {damage}. The pack was given up, and nothing'
                 ' was changed; fsync-check shows what is damaged') from None
 
-    def _seal(self):
+    def _seal(self) -> None:
         """The seals were copied from other positions: make them anew."""
         file = self._tfile.raw
         end = file.size()
@@ -264,7 +271,7 @@ class _Packer(FileStoragePacker):
             self._sealed_to = found.end
 
     @staticmethod
-    def _pread(file):
+    def _pread(file: datafile.DataFile) -> Pread:
         descriptor = file.descriptor  # kept open by whoever reads
         return lambda length, position: os.pread(
             descriptor.number, length, position)

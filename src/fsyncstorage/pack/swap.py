@@ -88,7 +88,7 @@ def swap(storage: Any, end: int,
         return packedblobs.opened_list(storage.blob_dir)
 
 
-def _clean(storage, file):
+def _clean(storage: Any, file: datafile.DataFile | None) -> None:
     path = storage._file_name
     if file is not None:
         file.close()
@@ -100,7 +100,7 @@ def _clean(storage, file):
             datafile.remove_if_there(path + '.old')
 
 
-def _link_old(path):
+def _link_old(path: str) -> bool:
     """False: the file system has no hard links.
 
     The name is durable, by the sync for the name of the index, before the new
@@ -113,14 +113,15 @@ def _link_old(path):
     return datafile.link_if_possible(path, old)
 
 
-def _warn_of_rename(path):
+def _warn_of_rename(path: str) -> None:
     logger.warning(
         '%s: this file system has no hard links, so a pack is a little less'
         ' safe: in its last step there is no file of this name for a moment;'
         ' after a crash in it, the next start finishes the swap', path)
 
 
-def _replace(storage, file, new_index, end, to_rename):
+def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
+             end: int, to_rename: bool) -> None:
     path = storage._file_name
     try:
         _give_name(path, to_rename)
@@ -137,7 +138,7 @@ def _replace(storage, file, new_index, end, to_rename):
         raise
 
 
-def _give_name(path, to_rename):
+def _give_name(path: str, to_rename: bool) -> None:
     """To the new file; and to the old one, if it has no second name."""
     try:
         if to_rename:
@@ -152,7 +153,7 @@ def _give_name(path, to_rename):
         raise
 
 
-def _make_name_durable(path):
+def _make_name_durable(path: str) -> None:
     """Of the old file, which stays.
 
     Else the opening after a power cut would finish the swap, and what is

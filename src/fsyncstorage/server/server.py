@@ -3,7 +3,10 @@
 It takes the arguments of ZEO's StorageServer, and stands in its place.
 """
 
+import asyncio
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import ZODB.event
 from ZEO.StorageServer import Closed
@@ -32,12 +35,15 @@ FAREWELL = 1
 
 class Server(StorageServer):
 
-    def __init__(self, addr, storages, *, invalidation_queue_size=100,
-                 invalidation_age=None, transaction_timeout=None, **options):
+    def __init__(self, addr: Any, storages: dict[str, Any], *,
+                 invalidation_queue_size: int = 100,
+                 invalidation_age: float | None = None,
+                 transaction_timeout: float | None = None,
+                 **options: Any) -> None:
         #: A random name of this server, as long as it lives.
         self.instance = os.urandom(16)
-        self.connections = set()
-        self.services = {}
+        self.connections: set[Connection | Channel] = set()
+        self.services: dict[str, Service] = {}
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()
@@ -59,12 +65,12 @@ class Server(StorageServer):
 
     # Connections
 
-    def new_connection(self, listener, newcomer):
+    def new_connection(self, listener: Listener, newcomer: Any) -> Connection:
         session = Session(self, self.read_only)
         session.connection = Connection(listener, session, newcomer)
         return session.connection
 
-    def open_channel(self, connection, hello):
+    def open_channel(self, connection: Connection, hello: bytes) -> Channel:
         """The read channel that takes the place of a connection."""
         service = admit(self, hello)
         channel = Channel(
@@ -78,44 +84,45 @@ class Server(StorageServer):
         self.connections.discard(connection)
         return channel
 
-    def close_conn(self, session):
+    def close_conn(self, session: Session) -> None:
         super().close_conn(session)
         self.forget(session.connection)
 
-    def forget(self, connection):
+    def forget(self, connection: Connection | Channel) -> None:
         self.connections.discard(connection)
         self.door.leave(connection)
         if self.said_farewell:
             self._stop_behind_the_last()
 
-    def _stop_behind_the_last(self):
+    def _stop_behind_the_last(self) -> None:
         if not (self.connections or self.acceptor.newcomers):
             self.acceptor.event_loop.stop()
 
     # What storages tell, from any thread (stock's StorageServerDB)
 
-    def _setup_invq(self, name, storage):
+    def _setup_invq(self, name: str, storage: Any) -> None:
         """Stock's hook; a Service keeps the queue."""
 
-    def invalidate(self, session, storage_id, tid, oids):
+    def invalidate(self, session: Session | None, storage_id: str, tid: bytes,
+                   oids: Iterable[bytes]) -> None:
         if self.services:  # else it is read with the rest when we begin
             self.mailbox.post(
                 self.services[storage_id].changed_elsewhere, tid, oids)
 
-    def _invalidateCache(self, storage_id):
+    def _invalidateCache(self, storage_id: str) -> None:
         """Clients shall verify their caches: let them connect again."""
         if self.services:
             self.mailbox.post(
                 self._reconnect_all, self.services[storage_id])
 
-    def _reconnect_all(self, service):
+    def _reconnect_all(self, service: Service) -> None:
         service.reset_invalidations()
         for session in list(service.sessions):
             session.connection.close()
 
     # Statistics
 
-    def server_status(self, storage_id):
+    def server_status(self, storage_id: str) -> dict[str, Any]:
         status = self.services[storage_id].status()
         status['bytes-received'] = self.traffic.received
         status['bytes-sent'] = self.traffic.sent
@@ -123,7 +130,7 @@ class Server(StorageServer):
 
     # The end
 
-    def close(self, join_timeout=FAREWELL):
+    def close(self, join_timeout: float = FAREWELL) -> None:
         """Answer what was finished, then close connections and storages."""
         if self._closing:
             return
@@ -146,12 +153,12 @@ class Server(StorageServer):
             loop.run_forever()
             acceptor.close_loop()
 
-    def stop(self):
+    def stop(self) -> None:
         """Return from `loop`, and then close.  For signal handlers."""
         loop = self.acceptor.event_loop
         loop.call_soon_threadsafe(loop.stop)
 
-    def _say_farewell(self, loop):
+    def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True
         self.mailbox.deliver()
         for service in self.services.values():

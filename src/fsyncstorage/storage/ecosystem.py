@@ -7,7 +7,10 @@ at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.  The rest is
 here.  Each has its reason, and a test in tests/storage/test_ecosystem.py.
 """
 
+from typing import Any
+
 from persistent.TimeStamp import TimeStamp
+from ZODB.BaseStorage import BaseStorage
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import Unsupported
@@ -19,29 +22,29 @@ from . import undo
 _FILES = '', '.old', '.tmp', '.lock', '.index', '.pack'
 
 
-class Ecosystem:
+class Ecosystem(BaseStorage):
 
     # For stock's BaseStorage, which sets the first two, and for upstream's
     # tests, which set `_ts` to let the clock be wrong and read `_tid`.
 
     @property
-    def _tid(self):
+    def _tid(self) -> bytes:
         return self._last_given
 
     @_tid.setter
-    def _tid(self, tid):
+    def _tid(self, tid: bytes) -> None:
         self._last_given = tid
 
     @property
-    def _ts(self):
+    def _ts(self) -> TimeStamp:
         return TimeStamp(self._last_given)
 
     @_ts.setter
-    def _ts(self, stamp):
+    def _ts(self, stamp: TimeStamp) -> None:
         self._last_given = stamp.raw()
 
     @property
-    def _transaction(self):
+    def _transaction(self) -> Any:
         """For BaseStorage.tpc_transaction, and servers that know no other."""
         for under_way in reversed(list(self._begun.values())):
             return under_way.metadata  # of the last one
@@ -51,7 +54,7 @@ class Ecosystem:
     # very class.
 
     @property
-    def _index(self):
+    def _index(self) -> fsIndex:
         index = fsIndex()
         index._data = self._positions._data
         return index
@@ -60,35 +63,35 @@ class Ecosystem:
     # count how often it was saved.
 
     @property
-    def _saved(self):
+    def _saved(self) -> int:
         return 0 if self._is_read_only else self._checkpoints.written
 
-    def _save_index(self):
+    def _save_index(self) -> None:
         if not self._is_read_only:
             self._checkpoints.write_or_warn()
 
-    def _restore_index(self):
+    def _restore_index(self) -> tuple[fsIndex, int, bytes] | None:
         known, _ = opening.trusted_index(self._file)
         return tuple(known) if known.index else None
 
     # For upstream's tests and tools that follow pointers in the file.
 
-    def _lookup_pos(self, oid):
+    def _lookup_pos(self, oid: bytes) -> int:
         position = self._positions.get(oid, 0)
         if not position:
             raise POSKeyError(oid)
         return position
 
-    def _txn_find(self, tid, stop_at_pack):
+    def _txn_find(self, tid: bytes, stop_at_pack: bool) -> int:
         return undo.find_transaction(self._appended, tid, stop_at_pack)
 
-    def _data_find(self, position, oid, data):
+    def _data_find(self, position: int, oid: bytes, data: bytes) -> int:
         return undo.find_data(self._appended, position, oid, data)
 
     # BlobStorageMixin's own hook would put a blob file in place that is
     # neither synced nor taken back by an abort.
 
-    def _blob_storeblob(self, oid, serial, path):
+    def _blob_storeblob(self, oid: bytes, serial: bytes, path: str) -> None:
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
 
     # For an external packer of before ZODB 3.10 (zc.FileStorage), there are
@@ -96,21 +99,21 @@ class Ecosystem:
 
     # Public in FileStorage, though in no interface.
 
-    def lastTid(self, oid):
+    def lastTid(self, oid: bytes) -> bytes | None:
         """As getTid; None for an object that is not there."""
         try:
             return self.getTid(oid)
         except KeyError:
             return None
 
-    def cleanup(self):
+    def cleanup(self) -> None:
         """Remove the files of the storage, which is closed (tests do it)."""
         for suffix in _FILES:
             datafile.remove_if_there(self._file_name + suffix)
 
-    def getExtensionMethods(self):
+    def getExtensionMethods(self) -> dict[str, Any]:
         """For servers: with which methods ZEO's tests ask for others."""
         return {'answer_to_the_ultimate_question': None}
 
-    def answer_to_the_ultimate_question(self):
+    def answer_to_the_ultimate_question(self) -> int:
         return 42

@@ -107,7 +107,7 @@ class FsyncStorage(
         quota: int | None = None,
         pack_gc: bool = True,
         pack_keep_old: bool = True,
-        packer: Callable | None = None,
+        packer: Callable[..., Any] | None = None,
         blob_dir: str | None = None,
         durability: str = policies.DEFAULT_POLICY,
         sync_interval: str | float = policies.DEFAULT_SYNC_INTERVAL,
@@ -156,7 +156,8 @@ class FsyncStorage(
         #: The transactions that were begun, by the id of the caller's object.
         self._begun: dict[int, Transaction] = {}
         #: Of callers whose objects are gone.
-        self._dropped: collections.deque[weakref.ref] = collections.deque()
+        self._dropped: collections.deque[weakref.ref[Any]]
+        self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
         self._turns = Turns()
         self._tids = Tids()

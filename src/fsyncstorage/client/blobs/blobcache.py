@@ -24,6 +24,10 @@ import logging
 import math
 import os
 import tempfile
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import BinaryIO
 
 from ZODB.blob import BlobFile
 from ZODB.blob import rename_or_copy_blob
@@ -44,13 +48,16 @@ logger = logging.getLogger(__name__)
 #: How often a download is begun, or gone on with.
 TRIES = 5
 
+Fetch = Callable[[bytes, bytes, Download], object]
+
 
 class BlobCache:
 
     # A guest whose path was handed out.
-    _held = None
+    _held: BlobFile | None = None
 
-    def __init__(self, directory, limit, fetch, fill='commit', mode=MODE):
+    def __init__(self, directory: str, limit: int | None, fetch: Fetch,
+                 fill: str = 'commit', mode: int = MODE) -> None:
         """
         :param limit: bytes; None: no limit.
         :param fetch: called as `fetch(oid, serial, download)`; it writes the
@@ -69,7 +76,7 @@ class BlobCache:
             self._directory, self._books, self._transfer)
         self.temporary_directory = self._directory.temporary
 
-    def close(self):
+    def close(self) -> None:
         """Nothing can be fetched any more."""
         self._arrivals.close()
         self._let_go()
@@ -77,7 +84,7 @@ class BlobCache:
 
     # Reading
 
-    def load(self, oid, serial):
+    def load(self, oid: bytes, serial: bytes) -> str:
         """The path of the file."""
         name = self._directory.name(oid, serial)
         path = self._directory.blob(name)
@@ -88,7 +95,7 @@ class BlobCache:
             except FileNotFoundError:
                 self._get(oid, serial, name)
 
-    def lease(self, oid, serial, seconds):
+    def lease(self, oid: bytes, serial: bytes, seconds: float) -> str | None:
         """The path of the file, leased for so long; None: it is not here."""
         name = self._directory.name(oid, serial)
         try:
@@ -97,11 +104,11 @@ class BlobCache:
             return None
         return self._directory.blob(name)
 
-    def _use(self, name, seconds=0):
+    def _use(self, name: str, seconds: float = 0) -> None:
         if self._directory.use(name, seconds) > self._limit:
             self._hold(name)
 
-    def open(self, oid, serial, blob=None):
+    def open(self, oid: bytes, serial: bytes, blob: Any = None) -> BinaryIO:
         """The open file; a BlobFile of the blob, if one is given."""
         name = self._directory.name(oid, serial)
         while True:
@@ -110,21 +117,21 @@ class BlobCache:
             except FileNotFoundError:
                 self._get(oid, serial, name)
 
-    def open_arriving(self, oid, serial):
+    def open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
         """The open file; if it is not here, and not short, an ArrivingFile."""
         name = self._directory.name(oid, serial)
         with contextlib.suppress(FileNotFoundError):
             return self._open(name)
         return self._arrivals.open(oid, serial, name, self.open)
 
-    def _open(self, name, blob=None):
+    def _open(self, name: str, blob: Any = None) -> BinaryIO:
         size = self._directory.use(name)
         if size > self._limit or self._holds(name):
             return self._open_guest(name, blob)
         path = self._directory.blob(name)
         return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
 
-    def _get(self, oid, serial, name):
+    def _get(self, oid: bytes, serial: bytes, name: str) -> None:
         """Download a blob, if nobody else did meanwhile."""
         part = self._directory.claim_missing(name)
         if part is not None:
@@ -135,14 +142,16 @@ class BlobCache:
                         self._hold(name)
 
     @contextlib.contextmanager
-    def _downloaded(self, oid, serial, download):
+    def _downloaded(self, oid: bytes, serial: bytes,
+                    download: Download) -> Iterator[None]:
         """A guest does not go before the `with` has ended."""
         with download.given_up_if_it_fails():
             self._transfer(oid, serial, download)
             with download.finished():
                 yield
 
-    def _transfer(self, oid, serial, download):
+    def _transfer(self, oid: bytes, serial: bytes,
+                  download: Download) -> object:
         for _ in range(TRIES):
             try:
                 return self._fetch(oid, serial, download)
@@ -154,33 +163,33 @@ class BlobCache:
 
     # Guests
 
-    def _holds(self, name):
+    def _holds(self, name: str) -> bool:
         held = self._held
         return held is not None and held.name == self._directory.blob(name)
 
-    def _hold(self, name):
+    def _hold(self, name: str) -> None:
         """Keep this guest, in place of the last one."""
         if not self._holds(name):
             self._let_go(instead=self._guest(name))
 
-    def _let_go(self, instead=None):
+    def _let_go(self, instead: BlobFile | None = None) -> None:
         held, self._held = self._held, instead
         if held is not None:
             held.close()
 
-    def _open_guest(self, name, blob):
+    def _open_guest(self, name: str, blob: Any) -> BinaryIO:
         file = self._guest(name, blob)
         if self._holds(name):
             self._let_go()
         return io.BufferedReader(file) if blob is None else file
 
-    def _guest(self, name, blob=None):
+    def _guest(self, name: str, blob: Any = None) -> BlobFile:
         return open_guest(
             self._directory, name, self._books.dismiss_guests, blob)
 
     # Committing
 
-    def stage(self, path):
+    def stage(self, path: str) -> str:
         """Take over a file that is to be committed; return where it is."""
         fd, staged = tempfile.mkstemp(
             prefix='staged-', dir=self.temporary_directory)
@@ -192,7 +201,7 @@ class BlobCache:
             raise
         return staged
 
-    def commit(self, oid, serial, staged):
+    def commit(self, oid: bytes, serial: bytes, staged: str) -> None:
         """It is committed: keep it, or not.  The commit cannot fail now."""
         try:
             if self._fill == 'commit':
@@ -202,11 +211,11 @@ class BlobCache:
                            self._directory.path, error)
         self.discard(staged)
 
-    def discard(self, staged):
+    def discard(self, staged: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(staged)
 
-    def _keep(self, name, staged):
+    def _keep(self, name: str, staged: str) -> None:
         """As a download that is complete, if nobody else downloads it."""
         claimed = self._directory.claim(name, wait=False)
         if claimed is None:

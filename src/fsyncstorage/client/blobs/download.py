@@ -14,11 +14,17 @@ is there, and a STEP in advance.
 import contextlib
 import errno
 import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
 from ...wire import LONGEST_BLOB
+from .books import Books
+from .cachedirectory import CacheDirectory
+from .filelocks import LockFile
 
 #: Bytes that are booked at once, where nobody says how many there will be.
 STEP = 1 << 20
@@ -45,23 +51,26 @@ class Download:
     #: If it has more bytes, no more than a begin is wanted now.
     most = LONGEST_BLOB
 
-    def __init__(self, part, name, directory, books):
+    def __init__(self, part: LockFile, name: str, directory: CacheDirectory,
+                 books: Books) -> None:
         """`part` is an open file, locked for as long as this lasts."""
         self._part = part
         self._name = name
         self._directory = directory
         self._books = books
-        self._size = self._reserved = self._edition = None
+        self._size: int | None = None
+        self._reserved: int | None = None
+        self._edition: int | None = None
         self._made_room = False
         #: Bytes that are there.
         self.offset = os.fstat(part.fd).st_size
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'the blob {self._name}'
 
     # What `fetch` calls
 
-    def expect(self, size):
+    def expect(self, size: int) -> None:
         """The peer says how many bytes the whole blob has."""
         if self._size is None and self.offset <= size:
             self._size = size
@@ -71,7 +80,7 @@ class Download:
                 f'{self} has {size} bytes on the server, and'
                 f' {self._size or self.offset} were expected')
 
-    def write(self, piece):
+    def write(self, piece: bytes | bytearray | memoryview) -> None:
         piece = memoryview(piece).cast('B')
         end = self.offset + len(piece)
         if self._size is None:
@@ -86,7 +95,7 @@ class Download:
             self.offset += written
             piece = piece[written:]
 
-    def restart(self):
+    def restart(self) -> None:
         """The peer cannot go on where it was interrupted."""
         os.truncate(self._part.fd, 0)
         self.offset = 0
@@ -94,11 +103,11 @@ class Download:
     # What the cache calls
 
     @property
-    def complete(self):
+    def complete(self) -> bool:
         return self._size in (None, self.offset)
 
     @contextlib.contextmanager
-    def finished(self):
+    def finished(self) -> Iterator[None]:
         """It is complete: give it its name.
 
         A guest does not go before the `with` has ended.
@@ -117,12 +126,12 @@ class Download:
                 self._reserve(self.offset)
             yield
 
-    def give_up(self):
+    def give_up(self) -> None:
         """Leave nothing behind."""
         self._books.give_up(self._name)
 
     @contextlib.contextmanager
-    def given_up_if_it_fails(self):
+    def given_up_if_it_fails(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -131,19 +140,19 @@ class Download:
 
     # Room
 
-    def _keep_ahead(self, end):
+    def _keep_ahead(self, end: int) -> None:
         if not self.guest and end > (self._reserved or 0):
             # What comes in one piece is complete, as a rule.
             self._reserve(end + STEP if self.offset else end, final=False)
 
-    def _reserve(self, size, final=True):
+    def _reserve(self, size: int, final: bool = True) -> None:
         booking = self._with_room(
             self._books.reserve, self._name, size, final)
         self.guest = not booking.fits
         self._edition = booking.edition
         self._reserved = size
 
-    def _with_room(self, function, *args):
+    def _with_room(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call it; once more with what is missing, if the disk is full."""
         try:
             return function(*args)
