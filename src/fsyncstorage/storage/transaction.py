@@ -103,8 +103,9 @@ class Record:
                  serial: bytes | None = None, back: int = 0,
                  origin: Undo | Restored | None = None) -> None:
         self.oid = oid
+        data = bytes(data)
         #: Bytes; or where they are in the spool of the transaction.
-        self.data: Kept = (data := bytes(data))
+        self.data: Kept = data
         #: How long these are.
         self.stored = length = len(data)
         #: Where the data are that it points back to; 0 if there are none.
