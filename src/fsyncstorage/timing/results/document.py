@@ -7,9 +7,15 @@ table now, a page later) reads nothing else.
 import datetime
 import json
 import pathlib
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 from . import estimates
 from . import wording
+
+Document = dict[str, Any]
 
 FORMAT = 'fsync-time 1'
 
@@ -17,7 +23,8 @@ FORMAT = 'fsync-time 1'
 AMOUNTS = ('transactions', 'seconds')
 
 
-def new(command, races, contestants, rounds, baseline, machine):
+def new(command: str, races: Sequence[Any], contestants: Iterable[Any],
+        rounds: int, baseline: str, machine: dict[str, Any]) -> Document:
     return {
         'format': FORMAT,
         'command': command,
@@ -39,7 +46,7 @@ def new(command, races, contestants, rounds, baseline, machine):
     }
 
 
-def summarise(document):
+def summarise(document: Document) -> None:
     """Make the results from the samples that there are."""
     document['results'] = [
         found
@@ -50,7 +57,8 @@ def summarise(document):
     ]
 
 
-def result(document, race, contestant, figure):
+def result(document: Document, race: int, contestant: str,
+           figure: str) -> dict[str, Any] | None:
     """What is made of its samples; None when it was not measured."""
     found = values(document, race, contestant, figure)
     if not found:
@@ -66,19 +74,22 @@ def result(document, race, contestant, figure):
     }
 
 
-def ratio(document, race, contestant, baseline, figure):
+def ratio(document: Document, race: int, contestant: str, baseline: str,
+          figure: str) -> dict[str, Any] | None:
     """How many times the baseline; None when one of them was not measured."""
     return estimates.ratio(
         values(document, race, contestant, figure),
         values(document, race, baseline, figure))
 
 
-def figures(document, race, contestant, figure):
+def figures(document: Document, race: int, contestant: str,
+            figure: str) -> list[float]:
     """Its values in the rounds that count, as a list."""
     return list(values(document, race, contestant, figure).values())
 
 
-def values(document, race, contestant, figure):
+def values(document: Document, race: int, contestant: str,
+           figure: str) -> dict[int, float]:
     """A dict of any figure, known or not, by the rounds that count."""
     return {
         sample['round']: sample['figures'][figure]
@@ -88,12 +99,13 @@ def values(document, race, contestant, figure):
         and sample['figures'].get(figure) is not None}
 
 
-def grouped(document, workload, inside):
+def grouped(document: Document, workload: str, inside: Collection[str | None]
+            ) -> list[tuple[dict[str, Any], list[int]]]:
     """Races that differ in these settings alone.
 
     Pairs: the settings that they share, and their numbers.
     """
-    found = {}
+    found: dict[Any, tuple[dict[str, Any], list[int]]] = {}
     for number, race in enumerate(document['races']):
         if race['workload'] == workload:
             shared = {name: value for name, value in race['settings'].items()
@@ -104,11 +116,11 @@ def grouped(document, workload, inside):
     return list(found.values())
 
 
-def save(document, path):
+def save(document: Document, path: str) -> None:
     write(path, _text(document))
 
 
-def write(path, text):
+def write(path: str, text: str) -> None:
     """Write a file whole or not at all."""
     unfinished = pathlib.Path(f'{path}.unfinished')
     try:
@@ -118,7 +130,7 @@ def write(path, text):
         unfinished.unlink(missing_ok=True)
 
 
-def _text(document):
+def _text(document: Document) -> str:
     """JSON with a line for each sample: short, and good to compare."""
     parts = []
     for key, value in document.items():
@@ -129,5 +141,5 @@ def _text(document):
     return '{\n' + ',\n'.join(parts) + '\n}\n'
 
 
-def load(path):
+def load(path: str) -> Document:
     return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))

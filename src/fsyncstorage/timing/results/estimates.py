@@ -7,6 +7,8 @@ and Student's t makes an interval of the logarithms.  A ratio whose interval
 includes 1 is not carried: the noise alone may have made it.
 """
 
+from collections.abc import Collection
+from collections.abc import Iterable
 from math import ceil
 from math import exp
 from math import log
@@ -15,6 +17,7 @@ from statistics import NormalDist
 from statistics import fmean
 from statistics import median
 from statistics import stdev
+from typing import Any
 
 __all__ = ['carried', 'median', 'percentile', 'ratio', 'spread']
 
@@ -28,14 +31,14 @@ _FEW = (15.8945, 4.8487, 3.4819, 2.9985, 2.7565, 2.6122, 2.5168, 2.4490,
         2.3984, 2.3593)
 
 
-def percentile(values, percent):
+def percentile(values: Iterable[float], percent: float) -> float:
     """The smallest value that so many percent of the values do not exceed."""
     ordered = sorted(values)
     rank = ceil(len(ordered) * percent / 100)
     return ordered[max(rank, 1) - 1]
 
 
-def spread(values):
+def spread(values: Collection[float]) -> dict[str, float]:
     return {
         'median': median(values),
         'min': min(values),
@@ -43,7 +46,8 @@ def spread(values):
     }
 
 
-def ratio(values, baseline):
+def ratio(values: dict[int, float],
+          baseline: dict[int, float]) -> dict[str, Any] | None:
     """How many times the baseline; both map a round to its value.
 
     None when there is nothing to compare with.
@@ -63,7 +67,7 @@ def ratio(values, baseline):
     }
 
 
-def carried(ratio):
+def carried(ratio: dict[str, Any]) -> bool:
     """Is a difference more than noise, as far as the rounds can tell?"""
     if ratio['interval'] is None:
         return False
@@ -73,7 +77,7 @@ def carried(ratio):
         high < 1 and ratio['of_medians'] < 1)
 
 
-def _interval(ratios):
+def _interval(ratios: list[float]) -> list[float] | None:
     """Where the true ratio is; None when the rounds are too few to tell."""
     if len(ratios) < 2 or min(ratios) <= 0:
         return None
@@ -82,7 +86,7 @@ def _interval(ratios):
     return [exp(fmean(logs) - reach), exp(fmean(logs) + reach)]
 
 
-def _quantile(freedom):
+def _quantile(freedom: int) -> float:
     """How many standard errors the interval reaches to each side."""
     if freedom <= len(_FEW):
         return _FEW[freedom - 1]

@@ -13,6 +13,7 @@ import os
 import pathlib
 import resource
 import time
+from typing import Any
 
 #: Of one processor: a machine where others use more is not quiet.
 MOST = 0.1
@@ -25,22 +26,23 @@ _KERNEL = '2'
 class Watch:
     """From when it is made on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._began, self._others = time.monotonic(), _others()
 
-    def seen(self):
+    def seen(self) -> dict[str, float] | None:
         """Seconds, and the processor time of others; None where unknown."""
-        if self._others is None:
+        others = _others()
+        if self._others is None or others is None:
             return None
         return {
             'seconds': time.monotonic() - self._began,
             # They were not counted all at the same moment.
-            'cpu_seconds': max(0.0, _others() - self._others)}
+            'cpu_seconds': max(0.0, others - self._others)}
 
 
-def share(document):
+def share(document: dict[str, Any]) -> float | None:
     """Of one processor, in the worst of its rounds; None where unknown."""
-    rounds = {}
+    rounds: dict[int, list[dict[str, float]]] = {}
     for sample in document['samples']:
         if seen := sample.get('others'):
             rounds.setdefault(sample['round'], []).append(seen)
@@ -50,7 +52,7 @@ def share(document):
         for number, seen in rounds.items() if number > 0), default=None)
 
 
-def warning(document):
+def warning(document: dict[str, Any]) -> str:
     """A sentence, if the machine was not quiet; or nothing."""
     found = share(document)
     if found is None or found <= MOST:
@@ -59,7 +61,7 @@ def warning(document):
             ' processor, in the worst of the rounds.')
 
 
-def _others():
+def _others() -> float | None:
     """Processor seconds of others since the machine was started."""
     try:
         # cpu user nice system idle iowait irq softirq steal ...
@@ -73,7 +75,7 @@ def _others():
     return ticks / os.sysconf('SC_CLK_TCK') - ours
 
 
-def _of_kernel():
+def _of_kernel() -> int:
     """Ticks of its threads."""
     ticks = 0
     for path in _PROC.glob('[0-9]*/stat'):

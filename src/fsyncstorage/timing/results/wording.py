@@ -1,12 +1,15 @@
 """How numbers are put for people, the same in every table and message."""
 
 
+from collections.abc import Iterable
+from typing import Any
+
 _UNITS = (
     ('ns', 1e-9), ('us', 1e-6), ('ms', 1e-3), ('s', 1), ('min', 60),
     ('h', 3600))
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     """5 ms, 120 us, 1.5 s: three digits at most."""
     for unit, size in _UNITS:
         if seconds / size < 999.5:  # from there on it has four when rounded
@@ -14,24 +17,24 @@ def duration(seconds):
     return f'{seconds / size:.3g} {unit}'
 
 
-def number(value):
+def number(value: float) -> str:
     return f'{value:,.0f}' if value >= 99.95 else f'{value:#.3g}'
 
 
-def times(ratio):
+def times(ratio: float) -> str:
     return f'{ratio:.2f}x' if ratio >= 0.1 else f'{ratio:#.2g}x'
 
 
-def count(how_many, noun, plural=None):
+def count(how_many: float, noun: str, plural: str | None = None) -> str:
     return f'{how_many:,.0f} ' + (
         noun if how_many == 1 else plural or f'{noun}s')
 
 
-def listed(settings):
+def listed(settings: dict[str, Any]) -> str:
     return ', '.join(f'{name} {value}' for name, value in settings.items())
 
 
-def size(how_many):
+def size(how_many: int) -> str:
     """Bytes, as a command line takes them: 500 bytes, 100 KB, 1.5 MB."""
     for unit, scale in (('GB', 1 << 30), ('MB', 1 << 20), ('KB', 1 << 10)):
         if how_many >= scale:
@@ -39,13 +42,13 @@ def size(how_many):
     return count(how_many, 'byte')
 
 
-def added(sync_latency):
+def added(sync_latency: float) -> str:
     if not sync_latency:
         return 'nothing added to the syncs'
     return f'{duration(sync_latency)} added to each sync'
 
 
-def all_added(sync_latencies):
+def all_added(sync_latencies: Iterable[float]) -> str:
     """One line that no report may leave out."""
     different = dict.fromkeys(sync_latencies)
     if len(different) == 1:
