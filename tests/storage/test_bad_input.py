@@ -242,6 +242,16 @@ class Calls(TestCase):
         self.storage.tpc_finish(transaction)
         self.check_what_is_in_the_file(2)
 
+    def test_a_creation_that_was_undone_and_a_transaction_with_data(self):
+        """The record does not point to these data: it has none."""
+        transaction = begin(self.storage)
+        self.storage.restore(
+            oid(1), self.storage._tid, None, '', self.first, transaction)
+        self.storage.tpc_vote(transaction)
+        self.storage.tpc_finish(transaction)
+        with self.assertRaises(POSKeyError):
+            self.storage.load(oid(1))
+
     def test_an_id_that_no_transaction_has(self):
         """All of the file is not read for it, with the commit lock held."""
         transaction = begin(self.storage)
