@@ -1,7 +1,7 @@
 """Blocks that are allocated behind the end of a file (Linux).
 
-Python has `posix_fallocate`, which makes the file longer: then zeros would
-stand behind the data.  fallocate(2) can leave the size as it is.
+Python has `posix_fallocate`, which makes the file longer, with zeros behind
+the data.  fallocate(2) can leave the size as it is.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _LONGER_THAN_STATFS = 1024
 
 
 def _found(*names: str) -> Any:
-    """A function of the C library that takes 64 bits for a position."""
+    """A function of the C library that takes positions of 64 bits."""
     for name in names:
         try:
             return getattr(ctypes.CDLL(None, use_errno=True), name)
@@ -33,7 +33,7 @@ _fstatfs = _found('fstatfs64', 'fstatfs')
 
 
 def is_in_place(fd: int) -> bool:
-    """Does writing to allocated blocks need no others?"""
+    """Does writing to allocated blocks allocate no others?"""
     if _fallocate is None or _fstatfs is None:
         return False
     status = ctypes.create_string_buffer(_LONGER_THAN_STATFS)
@@ -43,17 +43,17 @@ def is_in_place(fd: int) -> bool:
 
 
 def free(fd: int) -> int:
-    """How many bytes can be allocated on its file system."""
+    """How many bytes can be allocated on the file's file system."""
     status = os.fstatvfs(fd)
     if not status.f_blocks:  # tmpfs without a limit
         return sys.maxsize
-    # The last ones may be for root alone.
+    # The last blocks may be for root alone.
     blocks = status.f_bavail if os.geteuid() else status.f_bfree
     return blocks * status.f_frsize
 
 
 def allocate(fd: int, position: int, length: int) -> None:
-    """Blocks for so many bytes; the file keeps its size."""
+    """Allocate blocks for `length` bytes; the file keeps its size."""
     while _fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE),
                      ctypes.c_int64(position), ctypes.c_int64(length)):
         error = ctypes.get_errno()

@@ -1,7 +1,7 @@
 """The ZConfig section <fsyncstorage>.
 
-It extends ZODB's <filestorage>.  The checks of the keys are those of the
-constructor; here they only run early, so that ZConfig names file and line.
+It extends ZODB's <filestorage>.  The keys are checked as in the constructor;
+here the checks only run early, so that ZConfig names file and line.
 """
 
 import importlib

@@ -1,11 +1,10 @@
 """Every write, sync, truncate, rename and unlink of the storage's files.
 
-`disk` is the one object that touches them, and the seam for crash tests: put
-another Disk in its place, and every operation of the storage can be recorded,
-delayed or made to fail.
+Only the object `disk` touches them.  Crash tests replace it by another Disk,
+which can record every operation of the storage, delay it or make it fail.
 
 `DataFile` is an open file on it.  Readers and writers of the same file do not
-disturb each other: both name the position that they mean.
+disturb each other, because each operation names its position.
 """
 
 import errno
@@ -30,7 +29,7 @@ Opener = Callable[[str, int], int]
 
 
 def _sync_primitive() -> Callable[[int], object]:
-    """The call after which the data, and the size to find it, are kept."""
+    """The call that makes the data durable, and the size of the file."""
     full_sync = getattr(fcntl, 'F_FULLFSYNC', None)
     if full_sync is not None:  # macOS: fsync stops at the drive's cache
         return lambda fd: fcntl.fcntl(fd, full_sync)
@@ -56,16 +55,16 @@ class Disk:
         """Write all of it, or raise."""
         written = os.pwrite(fd, data, position)
         while written < len(data):
-            # A short write: the rest goes through, or says why not.
+            # After a short write, the rest succeeds, or tells why not.
             written += os.pwrite(fd, data[written:], position + written)
 
     def sync(self, fd: int) -> None:
         self._sync(fd)
 
     def drop_cache(self, fd: int, position: int) -> None:
-        """Let the next read from there on come from the disk.
+        """Let the next reads from `position` on come from the disk.
 
-        Sync before: what is not written yet is never dropped.
+        Sync first: what is not written yet is never dropped.
         """
         if hasattr(os, 'posix_fadvise'):
             # A page that begins before the position would stay.
@@ -76,11 +75,11 @@ class Disk:
         os.ftruncate(fd, size)
 
     def reserve(self, fd: int, position: int, length: int) -> None:
-        """Allocate blocks for so many bytes; the file keeps its size."""
+        """Allocate blocks for `length` bytes; the file keeps its size."""
         allocation.allocate(fd, position, length)
 
     def link(self, source: str, target: str) -> None:
-        """Of a symbolic link, the second name is another one."""
+        """Give a file a second name; a symbolic link is not followed."""
         os.link(source, target, follow_symlinks=False)
 
     def replace(self, source: str, target: str) -> None:
@@ -99,7 +98,7 @@ class Disk:
             self, path: str, opener: Opener | None = None) -> None:
         """Make the names in a directory durable.
 
-        An `opener` is called in the place of `open`.
+        An `opener` is called in place of `open`.
         """
         fd = (opener or self.open)(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -140,7 +139,7 @@ def is_same(path: str, other: str) -> bool:
 
 
 def remove_if_it_is(path: str, file: io.IOBase) -> None:
-    """Remove this name, unless it means another file by now."""
+    """Remove this name, unless another file has it by now."""
     try:
         if os.path.samestat(os.lstat(path), os.fstat(file.fileno())):
             disk.remove(path)
@@ -148,13 +147,13 @@ def remove_if_it_is(path: str, file: io.IOBase) -> None:
         pass
 
 
-# What file systems say that have no hard links, or do not allow this one.
+# Errors of file systems that have no hard links, or do not allow this one.
 _NO_LINK = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS,
             errno.EMLINK, errno.EXDEV)
 
 
 def link_if_possible(source: str, target: str) -> bool:
-    """Give a file a second name; false where that is not possible."""
+    """Give a file a second name; false if that is not possible."""
     try:
         disk.link(source, target)
     except OSError as error:
@@ -171,10 +170,10 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 class Descriptor:
-    """A file descriptor that is closed when nobody can use it any more.
+    """A file descriptor that is closed when no object refers to it.
 
-    A reader keeps this object, never the bare number, for as long as it
-    reads: a number that is closed meanwhile may already mean another file.
+    A reader keeps this object, never the bare number, as long as it reads: a
+    number that is closed meanwhile may already belong to another file.
     """
 
     __slots__ = ('number',)
@@ -187,7 +186,7 @@ class Descriptor:
 
 
 class _Closed:
-    """In the place of the descriptor of a closed file."""
+    """Replaces the descriptor of a closed file."""
 
     def __init__(self, name: str, because: str = 'is closed') -> None:
         self._name = name
@@ -211,8 +210,8 @@ class DataFile(io.RawIOBase):
         self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
 
-    # By position: needs no lock.  Each call keeps the descriptor in a local
-    # variable: another thread may close the file meanwhile.
+    # By position, which needs no lock.  Each call keeps the descriptor in a
+    # local variable: another thread may close the file meanwhile.
 
     def write_at(self, data: bytes | bytearray | memoryview,
                  position: int) -> None:
@@ -286,17 +285,17 @@ class DataFile(io.RawIOBase):
         super().close()
 
     def abandon(self, because: str) -> None:
-        """As `close`, and say why to whoever uses it later."""
+        """As `close`, but later uses raise this reason."""
         self.close()
         self.descriptor = _Closed(self.name, because)
 
     def reader(self) -> io.BufferedReader:
-        """A buffered reader of its own on the same open file."""
+        """A new buffered reader of the same open file."""
         return io.BufferedReader(_Reader(self), 1 << 16)
 
 
 class _Reader(DataFile):
-    """Shares a descriptor; ends by itself."""
+    """Shares the descriptor of another DataFile, and is closed apart."""
 
     def __init__(self, source: DataFile) -> None:
         self._cursor = 0
@@ -309,10 +308,10 @@ def open_existing(path: str, read_only: bool = False) -> DataFile:
 
 
 def open_new(path: str) -> DataFile:
-    """A new file; another one that has the name loses it.
+    """A new file; an existing one loses the name.
 
-    It is not emptied: the name could be a second one, or a symbolic link, of
-    a file that is needed.
+    The existing one is not truncated: the name could be a hard link or a
+    symbolic link to a file that is needed.
     """
     remove_if_there(path)
     return DataFile(

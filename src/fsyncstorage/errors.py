@@ -1,7 +1,7 @@
-"""The errors of this package, apart by whose fault they are.
+"""The errors of this package.
 
 A caller's mistake raises what stock FileStorage raises for it (or ValueError
-for a setting).  What is here is the disk's fault, or the consequence of it.
+for a setting).  A DiskError is the disk's fault, or a consequence of it.
 """
 
 from ZODB.POSException import StorageSystemError
@@ -9,14 +9,14 @@ from ZODB.POSException import StorageTransactionError
 
 
 class DiskError(StorageSystemError):
-    """The disk failed; the storage protects what it has."""
+    """The disk failed, or writing stopped because it did."""
 
 
 class OutcomeUnknown(DiskError):
     """A sync failed: this commit may be on disk, or may not.
 
-    It was not published.  Whether it is there is decided when the storage is
-    opened again.
+    It was not published.  The next opening of the storage decides whether it
+    is there.
     """
 
 
@@ -31,8 +31,8 @@ class WritingStopped(DiskError):
 class Unpublished(StorageTransactionError):
     """A conflict with a transaction that is appended, and not published yet.
 
-    Only who owns the publishing of a storage meets it.  The transaction was
-    aborted; it should be voted again when that of `tid` is published.
+    Raised only to the event loop that publishes.  The transaction was aborted;
+    it should be voted again when that of `tid` is published.
     """
 
     def __init__(self, tid: bytes) -> None:
@@ -41,4 +41,4 @@ class Unpublished(StorageTransactionError):
 
 
 class Occupied(Exception):
-    """Others were voted first, and the caller did not want to wait."""
+    """The vote would have to wait for others, and the caller refused that."""

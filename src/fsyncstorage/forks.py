@@ -1,12 +1,11 @@
 """A fork must not use the storages of its parent.
 
 The child has copies of their files, positions and locks, but not the threads
-that go with them: it would write over what the parent has written, remove the
-parent's marks, free its lock, or wait for ever for who is not there.
+that serve them: it would overwrite what the parent has written, remove the
+parent's marks, free its lock, or wait for ever for a thread that is not there.
 
-So in the child each storage that was open for writing is given up as soon as
-the fork is made: before anything else can use it, and without a check in the
-ways of commits and readers.
+So the child gives up each storage that was open for writing right after the
+fork, before anything else can use it.  Commits and readers need no check.
 """
 
 import contextlib
@@ -24,10 +23,10 @@ def give_up_in_a_fork(storage: Any) -> None:
 
 
 def silence(file: IO[bytes]) -> None:
-    """Let nothing of its buffer get into the file.
+    """Keep the content of its buffer from getting into the file.
 
-    Parent and child share an open file, and the position in it: what the
-    parent has still to write, the child would write, too, when it ends.
+    Parent and child share an open file and its position: when it ends, the
+    child would also write what the parent has still to write.
     """
     with contextlib.suppress(OSError, ValueError):  # no file, or closed
         number = file.fileno()

@@ -1,15 +1,15 @@
 """The frames of a read channel: how they are made and taken apart.
 
-Both sides use it.  It touches no file, socket, thread or clock: it is given
-the bytes that came, in whatever pieces, and gives the bytes to send.
+Both sides use it.  It touches no file, socket, thread or clock: it takes the
+bytes that came, in any pieces, and returns the bytes to send.
 
 - A server has functions that make its replies, and `Requests` for what comes.
-- A client has a `Client`, which numbers its requests, and takes a reply only
-  for one that waits for it.
+- A client has a `Client`, which numbers its requests, and accepts a reply only
+  for a request that waits for it.
 
-Two errors, by whose fault it is: `PeerError` for what came, after which
-nothing on that channel can be believed, and `CallerError` for what was to be
-sent: nothing was made of it, and the channel is as it was.
+There are two errors: a `PeerError` is the peer's fault, and nothing that comes
+later on the channel can be trusted; a `CallerError` is the caller's, nothing
+was made to be sent, and the channel is as before.
 
 The format, byte by byte, is in docs/internals/wire.rst.
 """
@@ -34,16 +34,16 @@ OTHER_VERSION, OTHER_INSTANCE, UNKNOWN_STORAGE, TOO_MANY = range(1, 5)
 LONGEST_REPLY = 1 << 30
 LONGEST_NAME = 255
 LONGEST_BLOB = (1 << 64) - 1
-#: So much is sent of a blob that is too long.
+#: Bytes that are sent of a blob that is longer than wanted.
 BEGIN = 1 << 16
 
-# What a server says first, to whomever: the encoding of ZEO's own protocol.
+# A server's first message to any peer: the encoding of ZEO's own protocol.
 _ANNOUNCEMENTS = b'Z5', b'M5'
 
 _LENGTH = struct.Struct('>I')
 _HELLO = struct.Struct('>8sB16s')
 
-# A frame's beginning: the length of the rest, kind, number; and what follows.
+# A frame begins with the length of the rest, kind and number; more follows.
 _HEAD = struct.Struct('>IBI')
 _REFUSED = struct.Struct('>IBIB')
 _LOAD = struct.Struct('>IBI8s8s')
@@ -59,12 +59,12 @@ class PeerError(Exception):
 
 
 class CallerError(ValueError):
-    """This side was asked to send what cannot be sent."""
+    """The caller wants to send something that cannot be sent."""
 
 
 def _make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
           rest: bytes = b'', behind: int = 0) -> bytes:
-    """A frame, of which `behind` bytes are sent by somebody else."""
+    """A frame, but for its last `behind` bytes, which the caller sends."""
     length = shape.size - _LENGTH.size + len(rest) + behind
     if length > LONGEST_REPLY:
         raise CallerError(f'a frame of {length} bytes')
@@ -75,18 +75,18 @@ def _make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
 
 
 def _check(*identifiers: bytes) -> None:
-    """Those of 8 bytes: struct would pad or cut them in silence."""
+    """Oids and tids have 8 bytes: struct would pad or cut any other."""
     for each in identifiers:
         if each.__class__ is not bytes or len(each) != 8:
             raise CallerError(f'an oid or a tid is 8 bytes, not {each!r}')
 
 
 class _Inbox:
-    """What came, and was not taken apart yet."""
+    """Bytes that came, and were not taken apart yet."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._start = 0  # of the first frame that was not taken
+        self._start = 0  # where the first frame that was not taken begins
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
         del self._buffer[:self._start]
@@ -95,18 +95,18 @@ class _Inbox:
 
     @property
     def waiting(self) -> int:
-        """Bytes that came, of frames that were not taken."""
+        """How many bytes came of frames that were not taken."""
         return len(self._buffer) - self._start
 
     def _length(self) -> int | None:
-        """Of the next frame, without the length itself; None: not known."""
+        """Length of the next frame, without itself; None if not known."""
         if len(self._buffer) - self._start < _LENGTH.size:
             return None
         length: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
         return length
 
     def _rest(self, shape: struct.Struct, end: int) -> bytes:
-        """What a frame has behind the fields of its shape."""
+        """The bytes of a frame behind the fields of its shape."""
         return bytes(memoryview(self._buffer)[self._start + shape.size:end])
 
 
@@ -114,7 +114,7 @@ class _Inbox:
 
 class Hello(typing.NamedTuple):
     version: int
-    #: Of the server that the client wants; None in another version.
+    #: The server that the client wants; None in another version.
     instance: bytes | None
     storage: str | None
 
@@ -158,12 +158,12 @@ class Blob(typing.NamedTuple):
     oid: bytes
     serial: bytes
     offset: int
-    #: Wanted are all bytes from the offset on, if they are no more than that;
-    #: else the first of them, to begin with.
+    #: The client wants all bytes from the offset on, if they are no more than
+    #: this; else only the first of them.
     most: int
 
     def answer(self, size: int) -> int:
-        """So many bytes of a blob that has that size."""
+        """How many bytes to send of a blob of this size."""
         left = size - self.offset
         return left if left <= self.most else min(left, BEGIN)
 
@@ -178,7 +178,7 @@ class Requests(_Inbox):
     """What a server receives after the hello."""
 
     def next(self) -> Load | Blob | None:
-        """The next request, or None: it is not there, or not all of it."""
+        """The next request, or None if it has not come completely."""
         length = self._length()
         if length is None:
             return None
@@ -206,14 +206,14 @@ def refused(reason: int, text: str) -> bytes:
 
 def found(number: int, as_of: bytes, data: bytes, serial: bytes,
           end: bytes | None) -> bytes:
-    """`end` is the tid from which on it is something else, or None."""
+    """`end` is the tid of the next revision, or None."""
     end = end or z64
     _check(as_of, serial, end)
     return _make(_FOUND, FOUND, number, as_of, serial, end, rest=data)
 
 
 def nothing(number: int, as_of: bytes) -> bytes:
-    """The object is there, but was not before that tid."""
+    """The object exists, but did not before that tid."""
     _check(as_of)
     return _make(_AS_OF, NOTHING, number, as_of)
 
@@ -233,12 +233,12 @@ def failed(number: int, as_of: bytes, error_type: str, text: str) -> bytes:
 
 
 def size(number: int, size: int) -> bytes:
-    """Of the whole blob; what was asked for follows in chunks."""
+    """The size of the whole blob; the wanted bytes follow in chunks."""
     return _make(_SIZE, SIZE, number, size)
 
 
 def chunk(number: int, length: int) -> bytes:
-    """What stands before so many bytes of a blob."""
+    """The head of a chunk; `length` bytes of the blob follow."""
     return _make(_HEAD, CHUNK, number, behind=length)
 
 
@@ -284,7 +284,7 @@ class Size(typing.NamedTuple):
 
 
 class Chunk(typing.NamedTuple):
-    """What came of a chunk: all of it, or a part."""
+    """Bytes that came of a chunk: all of it, or a part."""
     number: int
     data: bytes
 
@@ -314,11 +314,11 @@ class Client(_Inbox):
         self.hello = hello(instance, storage)
         self._state = ANNOUNCING
         self._last_number = 0
-        #: What is not answered: number -> Load, Blob, or bytes still to come.
+        #: Unanswered requests: number -> Load, Blob, or bytes still to come.
         self._open: dict[int, typing.Any] = {}
         self._ended: End | None = None
-        self._coming = 0    # the number of the chunk that is coming
-        #: Bytes of it that were not given yet.
+        self._coming = 0    # number of the request whose chunk is coming
+        #: Bytes of the chunk that were not returned yet.
         self.left = 0
 
     # Requests
@@ -350,7 +350,7 @@ class Client(_Inbox):
     # Replies
 
     def next(self) -> Event | None:
-        """The next of what the server says, or None: it is not there yet."""
+        """The server's next message, or None if it has not come yet."""
         if self._ended is not None:
             ended, self._ended = self._ended, None
             return ended
@@ -372,7 +372,7 @@ class Client(_Inbox):
         return event
 
     def _is_chunk(self) -> bool:
-        """Has one begun?  What is there of it is taken."""
+        """Has a chunk begun?  It may be taken in parts."""
         return (self._state is OPEN and self.waiting >= _HEAD.size
                 and self._buffer[self._start + _LENGTH.size] == CHUNK)
 
@@ -447,7 +447,7 @@ class Client(_Inbox):
         return self.came(data)
 
     def _part(self) -> bytes:
-        """What is there of the chunk that is coming."""
+        """The bytes that are there of the current chunk."""
         end = min(self._start + self.left, len(self._buffer))
         part = bytes(memoryview(self._buffer)[self._start:end])
         self._start = end
@@ -464,11 +464,11 @@ class Client(_Inbox):
 
     @property
     def coming(self) -> int:
-        """So many of the bytes that come next are a blob's own."""
+        """How many of the next bytes to come belong to the current chunk."""
         return 0 if self.waiting else self.left
 
     def _expect(self, number: int, more: int) -> None:
-        """So many bytes of a blob are still to come."""
+        """Note that `more` bytes of a blob are still to come."""
         if more:
             self._open[number] = more
         else:
@@ -482,9 +482,9 @@ def _text(encoded: bytes) -> str:
 
 _NOBODY = type(None),
 
-# What may be said in which state, to whom (a stream that has begun is the
-# number of bytes that are missing), in which shape, with bytes behind it or
-# not, and who takes it.
+# For each kind of reply: the state in which it may come, the requests that it
+# may answer (int: a blob that has begun, with bytes missing), its shape, may
+# bytes follow it, and its method.
 _REPLIES: dict[int, tuple[
     str, tuple[type, ...], struct.Struct, bool,
     Callable[..., Event | None]]] = {

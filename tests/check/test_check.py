@@ -639,7 +639,7 @@ class BlobTests(CheckCase):
         write(self.path(), changed(data, second + 60, b'x'))
         report = self.report('--blobs', self.blobs, status=DAMAGE)
         self.assertNotIn(verify.ORPHAN, report['problem_counts'])
-        self.assertIn('no look for files',
+        self.assertIn('no search for files',
                       self.run_check('--blobs', self.blobs)[1])
 
     def test_encrypted(self):

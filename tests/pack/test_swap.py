@@ -374,8 +374,8 @@ class Halves(SwapTestCase):
             file.write(b'begun')
         os.rename(self.path(), self.path('away'))
         with self.assertRaisesRegex(
-                DamagedFile, 'older than the last commit, it is what an'
-                ' earlier pack kept'):
+                DamagedFile, 'older than the last commit, an earlier'
+                ' pack has kept it'):
             self.reopened()
 
     def test_of_the_index(self):

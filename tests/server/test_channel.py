@@ -747,7 +747,7 @@ class Strangers(ChannelTestCase):
 
     def test_another_instance(self):
         self.check_refused(
-            wire.OTHER_INSTANCE, 'not here any more', instance=bytes(16))
+            wire.OTHER_INSTANCE, 'server was restarted', instance=bytes(16))
         self.nobody_else_is_left()
 
     def test_another_storage(self):

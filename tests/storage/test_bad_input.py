@@ -98,7 +98,7 @@ class Files(TestCase):
         os.mkfifo(self.path())
         for path in self.path(), '/dev/null':
             for read_only in True, False:
-                with self.assertRaisesRegex(OSError, 'no regular file'):
+                with self.assertRaisesRegex(OSError, 'not a regular file'):
                     FsyncStorage(path, read_only=read_only)
         self.nothing_is_left('Data.fs')
 
@@ -454,7 +454,7 @@ class HighOids(TestCase):
             lambda: self.storage.restore(
                 highest, self.storage._tid, b'', '', None, transaction),
         ):
-            with self.assertRaisesRegex(StorageError, 'no new oids'):
+            with self.assertRaisesRegex(StorageError, 'too few new oids'):
                 call()
         self.storage.tpc_abort(transaction)
         self.assertEqual(self.storage.new_oid(), oid(2))

@@ -1,9 +1,9 @@
-"""`fsync-check`: reads a Data.fs, and says what is damaged.
+"""`fsync-check`: reads a Data.fs, and reports what is damaged.
 
 - commandline   options, the report in words, exit codes
 - salvage       copies what is sound into a new file
 - verify        what is checked
-- laterseals    what later seals vouch for
+- laterseals    what later seals prove to have been durable
 - findings      what was found
 """
 

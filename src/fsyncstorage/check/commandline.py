@@ -1,9 +1,9 @@
 """The command line of `fsync-check`.
 
-Exit codes: 0 no damage, 1 damage, 2 the check could not be made (or what was
-asked for beside it), 130 interrupted.  Errors are one line.
+Exit codes: 0 no damage, 1 damage, 2 the check or another thing that was asked
+for could not be done, 130 interrupted.  Errors are one line.
 
-Left to others: the checks (verify), what is saved (salvage).
+Left to others: the checks (verify), the copy of what is sound (salvage).
 """
 
 import argparse
@@ -52,11 +52,11 @@ STAGES = {
 
 
 class CannotRun(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """The request cannot be carried out; the message says why."""
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Without the usage, which is longer than the error that it hides."""
+    """Prints errors without the usage, which would hide them."""
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')
@@ -101,8 +101,8 @@ def parser():
     repairs = made.add_mutually_exclusive_group()
     repairs.add_argument(
         '--repair-index', action='store_true',
-        help='write a new index from the data; nobody may have the file open'
-             ' for writing')
+        help='write a new index from the data; no process may have the file'
+             ' open for writing')
     repairs.add_argument(
         '--salvage', metavar='OUT',
         help='copy all that is sound into this new file, and list what is'
@@ -132,7 +132,7 @@ def run(options):
 
 
 def opened(path):
-    """The file, if it is one."""
+    """Open the file, if it is one."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         kind = 'a directory' if stat.S_ISDIR(mode) else 'no regular file'
@@ -141,8 +141,8 @@ def opened(path):
 
 
 def lock_for_writing(path):
-    """The lock that whoever writes the file holds."""
-    os.stat(path)  # leave no lock beside a file that is not there
+    """Take the lock that a process needs to write the file."""
+    os.stat(path)  # leave no lock beside a missing file
     try:
         return zc.lockfile.LockFile(path + '.lock')
     except zc.lockfile.LockError:
@@ -154,7 +154,7 @@ def lock_for_writing(path):
 
 
 def refuse_taken_names(target, source):
-    """A salvage writes a new file, removes none, and is not removed itself."""
+    """A salvage writes a new file, which no opening may remove."""
     if os.path.lexists(target):
         raise CannotRun(
             f'{target} is there already; --salvage writes a new file')
@@ -171,7 +171,7 @@ def refuse_taken_names(target, source):
 
 @contextlib.contextmanager
 def progress_bar(size):
-    """A function to tell how far we are: on a terminal, it shows a bar."""
+    """A function to report progress: on a terminal, it shows a bar."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn('{task.description}'), BarColumn(bar_width=None),
@@ -195,13 +195,13 @@ def progress_bar(size):
 
 
 class Check:
-    """One run: what was asked for, and what came of it."""
+    """One run: its options and its results."""
 
     def __init__(self, options, file):
         self.options = options
         self.file = file
         self.index_path = options.path + '.index'
-        # An index never knows more than the data that was there before it.
+        # Before the data, as an index never has more than the data before it.
         if options.index:
             self.stored_index = self.load_index()
         self.window = Window.of_file(file.fileno())
@@ -213,7 +213,7 @@ class Check:
     def is_damaged(self):
         return any(map(self.counts_as_damage, self.report.counts))
 
-    # What is done
+    # Its parts
 
     def verify(self, tell):
         blob_files = stored = words = problem = None
@@ -259,8 +259,7 @@ class Check:
         return stored, None, None
 
     def refuse_if_replaced(self):
-        """A pack puts another file in the place of the one we read, and
-        removes blobs."""
+        """A pack replaces the file that we read, and removes blobs."""
         now = os.stat(self.options.path)
         then = os.fstat(self.file.fileno())
         if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
@@ -274,7 +273,7 @@ class Check:
                 self.verification, self.options.salvage, tell)
         except (DamagedFile, zc.lockfile.LockError,
                 salvage.NotWritten) as error:
-            raise CannotRun(str(error)) from None  # in its place or beside it
+            raise CannotRun(str(error)) from None  # that name, or one beside
 
     def repair_index(self):
         if self.report.damages:
@@ -284,7 +283,7 @@ class Check:
                 self.verification, self.file, self.index_path)
             self.repaired = True
 
-    # What came of it
+    # Its results
 
     def as_dict(self):
         report = self.report
@@ -369,8 +368,8 @@ class Check:
         report = self.report
         words = f'{report.walked:,} current records walked'
         if report.opaque:
-            words += (f', {report.opaque:,} not: their storage wrapper keeps'
-                      ' them unreadable')
+            words += (f', {report.opaque:,} not: only their storage wrapper'
+                      ' can read them')
         if report.wrapped:
             words += '; wrapped: ' + ', '.join(
                 f'{count:,} as {marks}'
@@ -385,7 +384,7 @@ class Check:
         words = (f'{blobs["records"]:,} records,'
                  f' {counts[verify.BLOB]:,} without a file; ')
         if self.verification.damaged:
-            return (words + 'no look for files without a record: the data is'
+            return (words + 'no search for files without a record: the data is'
                     ' damaged')
         return (words + f'{blobs["files"]:,} files,'
                 f' {counts[verify.ORPHAN]:,} without a record')
@@ -421,7 +420,7 @@ def plain(value):
 
 
 def printable(line):
-    """What comes from a file cannot tell a terminal what to do."""
+    """Without control characters: text of a file must not steer a terminal."""
     return ''.join(
         each if each.isprintable() else each.encode('unicode_escape').decode()
         for each in line)

@@ -12,7 +12,7 @@ from ..format import scan
 MAGIC = 'magic'
 TRANSACTION = 'transaction'
 POINTER = 'pointer'
-LOST = 'lost'           # what a record needs lies in a damaged transaction
+LOST = 'lost'           # a record needs data from a damaged transaction
 PICKLE = 'pickle'
 BLOB = 'blob'
 INDEX = 'index'
@@ -20,7 +20,7 @@ INDEX = 'index'
 DANGLING = 'dangling'
 ORPHAN = 'orphan'
 ODD = 'odd'
-UNREAD = 'unread'       # to walk this pickle would take too much
+UNREAD = 'unread'       # walking this pickle would exceed the budget
 WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
 
 # Problems of one kind that are listed; the others are counted.
@@ -48,7 +48,7 @@ class Report:
 
     def __init__(self, size):
         self.size = size
-        self.end = scan.FIRST           # of what is part of the database
+        self.end = scan.FIRST           # where the database ends
         self.tail = None
         self.transactions = 0
         self.records = 0
@@ -57,7 +57,7 @@ class Report:
         self.first_tid = self.last_tid = None
         self.seals = Counter()          # verdicts
         self.wrapped = Counter()        # current records, by their marks
-        self.opaque = 0                 # of them, those that nobody can read
+        self.opaque = 0                 # of them, unreadable ones
         self.walked = 0
         self.blobs = None               # Counter, if they were checked
         self.index = None               # words, if it was checked

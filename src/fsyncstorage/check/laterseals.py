@@ -1,18 +1,18 @@
 """What was durable when later transactions were sealed.
 
-A seal says how much of the file was durable when it was made.  A check asks,
-of a place that is damaged, whether one behind it vouches for that place: then
-it was on the disk, and what is there is no torn tail.
+A seal tells how much of the file was durable when it was made.  If a seal
+behind a damaged place proves that the place was on the disk, the damage is no
+torn tail.
 """
 
 from ..format import scan
 
 
 class LaterSeals:
-    """What the seals behind a place know to have been durable.
+    """What the seals behind a place prove to have been durable.
 
-    The file is read once.  Kept are those seals that no later one exceeds;
-    in a file that is sound, the last.  Places are asked for in rising order.
+    The file is read once.  Only seals are kept that no later one exceeds; in a
+    sound file, the last one.  Places are asked for in rising order.
     """
 
     def __init__(self, window, start):
@@ -24,7 +24,7 @@ class LaterSeals:
         self._seals.reverse()
 
     def durable(self, position):
-        """The most that a seal behind it says; None if there is none."""
+        """The greatest position in a seal behind this one; None: no seal."""
         while self._seals and self._seals[-1][0] <= position:
             self._seals.pop()
         return self._seals[-1][1] if self._seals else None

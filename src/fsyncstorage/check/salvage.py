@@ -1,17 +1,17 @@
 """What can be saved of a Data.fs: a new index, or a copy of all that is sound.
 
-Both go by what a `Verification` found.
+Both use the results of a `Verification`.
 
 A copy has every sound transaction, with its tid, status, user, description and
-extension.  Where a record points back to the data of an earlier one, so does
-that of the copy: else a small file that was made for it would fill the disk.
-What cannot be copied is left out and listed.  Memory does not grow with the
-file, except for what is pointed back to.
+extension.  A record that points back to the data of an earlier one does so in
+the copy, too: else a small malicious file would fill the disk.  What cannot be
+copied is left out and listed.  Memory does not grow with the file, except for
+records that others point back to.
 
-The copy is always a new file: it has its name from the begin, and if it cannot
-be finished, it is removed.
+The copy is always a new file: it has its name from the beginning, and if it
+cannot be finished, it is removed.
 
-Blob files are not copied: they belong to oids and tids, which stay.
+Blob files are not copied: they belong to oids and tids, which stay the same.
 """
 
 import contextlib
@@ -30,20 +30,20 @@ from ..format import seal
 from ..format.window import Window
 from ..storage import FsyncStorage
 
-# What is left out is listed up to this number, and counted.
+# Parts left out that are listed; all are counted.
 MOST_LISTED = 10_000
-# So many oids are listed in all.  A file can be made that looks as if it had
-# one in each ten bytes.
+# Oids that are listed in all: a malicious file can seem to have one in each
+# ten bytes.
 MOST_OIDS = 1_000_000
 
-# From the oid in the header of a record to the position of its transaction.
+# Bytes from the oid in a record's header to the position of its transaction.
 _OID_TO_POSITION = 24
 
 
 def write_index(verification, file, path):
-    """Put an index of the data in `file` in the place of the one at `path`."""
+    """Replace the index at `path` by an index of the data in `file`."""
     temporary = path + '.index_tmp'
-    file.sync()  # an index never knows more than the disk
+    file.sync()  # an index never has more than the disk
     index.save_unchanging(
         temporary, verification.report.end, verification.index, file)
     datafile.disk.replace(temporary, path)
@@ -77,18 +77,17 @@ _BESIDE = '', '.index', '.index.index_tmp', '.lock', '.unsynced'
 
 
 class NotWritten(Exception):
-    """The copy could not be written, and nothing is left of it."""
+    """The copy could not be written, and was removed."""
 
 
 def salvage(verification, path, tell=lambda *_: None):
-    """Copy what is sound into a new file at `path`: a `Salvaged`.
+    """Copy what is sound into a new file at `path`; return a `Salvaged`.
 
-    FileExistsError if something has that name.  If the copy fails, there is
-    no such file.
+    FileExistsError if the name is taken.  If the copy fails, it is removed.
     """
     new = [path + suffix for suffix in _BESIDE
            if not os.path.lexists(path + suffix)]
-    # Even if others take the name at this moment, theirs is not overwritten.
+    # Another program's file is not overwritten, even if it comes just now.
     os.close(os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
@@ -108,22 +107,22 @@ def salvage(verification, path, tell=lambda *_: None):
 
 
 class _Target(FsyncStorage):
-    """A storage whose `restore` takes for `prev_txn` where the data are.
+    """A storage whose `restore` takes the position of the data as `prev_txn`.
 
-    To look for it would read all the transactions in between, each time.
+    Searching it would read all transactions in between, each time.
     """
 
-    _refuses_last_oids = False  # what is in the file was accepted once
+    _refuses_last_oids = False  # the oids in the file were accepted once
 
     def _place_of_same(self, place, oid, data):
         return place or 0
 
     def last_record(self, transaction):
-        """The one that was restored last."""
+        """The record that was restored last."""
         return self._under_way(transaction).records[-1]
 
     def make_durable(self):
-        """Closing does that, too, and does not say when it fails."""
+        """Sync: closing does so, too, but does not report a failure."""
         self._sequencer.drain()
         self._sequencer.sync_to(self._pos)
 
@@ -137,12 +136,12 @@ class _Copy:
         self.storage = storage
         self.salvaged = Salvaged()
         self.tid = z64
-        # Where the data are in the copy that others point to.
+        # Positions in the copy of data that other records point to.
         self.places = {}
-        # In the transaction that is copied: the records that have them.
+        # The records with such data in the transaction that is copied.
         self.new_records = {}
-        # Data that others point to, and whose own record is left out.  Those
-        # of different records are different parts of the file.
+        # Bytes for data that others point to, but whose own record is left
+        # out.  Data of different records are different parts of the file.
         self.room = verification.window.end
         self.oids_to_list = MOST_OIDS
         self.doubtful = None
@@ -160,7 +159,7 @@ class _Copy:
             self.copy(self.doubtful)
 
     def copy_in_order(self, transaction):
-        """One whose tid is doubtful waits for the next one, which tells.
+        """Copy it, or keep it until the next one if its tid is doubtful.
 
         A wrong tid that is too late would keep out all that is behind it.
         """
@@ -178,7 +177,7 @@ class _Copy:
 
     @staticmethod
     def is_doubtful(transaction):
-        """Does nothing in the transaction bear its tid out?"""
+        """Does nothing in the transaction confirm its tid?"""
         return (transaction.seal != seal.SOUND and bool(transaction.records)
                 and all(record.tid != transaction.tid
                         for record in transaction.records))
@@ -191,7 +190,7 @@ class _Copy:
 
     def copy(self, transaction):
         if transaction.status == b'u':
-            return  # undone: no storage shows it
+            return  # undone by an old release: no storage shows it
         if transaction.tid <= self.tid:
             self.leave_out(
                 transaction, [record.oid for record in transaction.records],
@@ -211,7 +210,7 @@ class _Copy:
         except BaseException:
             self.storage.tpc_abort(metadata)
             raise
-        # Not earlier: a record points back to another transaction.
+        # Not earlier: a record may not point back into its own transaction.
         self.places.update((position, record.place)
                            for position, record in self.new_records.items())
         self.salvaged.transactions += 1
@@ -234,7 +233,7 @@ class _Copy:
                 self.storage.last_record(metadata))
 
     def data(self, record, holder):
-        """ValueError if it cannot be that somebody wrote so much."""
+        """The data; ValueError if it exceeds what can have been written."""
         if holder is None:
             return None
         if holder is not record:
@@ -246,9 +245,9 @@ class _Copy:
             holder.position + scan.RECORD_HEADER, holder.length)
 
     def oids_of(self, damage):
-        """Of all that still looks like a record of that transaction."""
+        """The oids of all that still looks like a record of it."""
         begin = damage.position.to_bytes(8, 'big') + b'\0\0'
-        # Not one byte further: there may be as many of these as transactions.
+        # Read no further: there may be as much damage as transactions.
         damaged = Window(self.window.pread, damage.end)
         for at, _ in damaged.matches(
                 re.compile(re.escape(begin)),
@@ -257,6 +256,6 @@ class _Copy:
             try:
                 record = scan.record_at(damaged, at - _OID_TO_POSITION)
             except EOFError:
-                break  # it ends in that record
+                break  # the window ends in that record
             if record.previous < damage.position and record.end < damage.end:
                 yield record.oid

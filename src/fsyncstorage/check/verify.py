@@ -2,31 +2,30 @@
 
 `verify` reads the file twice: transaction by transaction, with their seals and
 pointers; then the current record of each object, whose pickles are walked
-without importing a class.  Beside that it can hold blob files and an index
-against the data.
+without importing a class.  It can also compare blob files and an index with
+the data.
 
 It takes no lock and changes nothing.  The file may be written meanwhile: it is
-checked up to the size that it had in the beginning, and a transaction there
-that is not finished is no damage.
+checked up to the size that it had in the beginning, and an unfinished
+transaction at its end is no damage.
 
 Damage, or not:
 
-- *Damage* is what was written once and cannot be read any more, or contradicts
-  itself.
-- A *warning* is what some program did that it should not have done.
+- *Damage* is data that was written and cannot be read any more, or that
+  contradicts itself.
+- A *warning* is something that a program should not have written.
 - The *tail* is what a power cut leaves, or what is being written right now.
-  If something behind it shows that it was on disk already, it is damage.
+  If something behind it proves that it was on disk already, it is damage.
 
-Whatever the file says, the time is proportional to its size.  What could lead
-to the same bytes again and again is bounded: what is read of pickles has a
-budget (a record can be compressed, and many can point to the same data);
-chains of back pointers are remembered; the seals behind damage are sought
-once.  Memory: an index, one record, and what is remembered of records that are
-damaged, that have a blob or a back pointer.
+For any file, the time is proportional to its size.  Reading the same bytes
+again and again is prevented: unpacking pickles has a budget (a record can be
+compressed, and many can point to the same data); the ends of long chains of
+back pointers are remembered; seals behind damage are searched once.  Memory:
+an index, one record, and notes about records that are damaged, that have a
+blob or a back pointer.
 
-Left to others: what was found (findings), words and exit codes (commandline),
-what a pickle refers to (references) in its wrappers (wrapped), repairs
-(salvage).
+Left to others: the results (findings), words and exit codes (commandline), the
+references (references) and wrappers (wrapped) of pickles, repairs (salvage).
 """
 
 import array
@@ -63,17 +62,16 @@ from .findings import Report
 from .findings import Tail
 from .laterseals import LaterSeals
 
-# Of an error in a pickle, which may quote all of it.
+# Characters of an error in a pickle, which may quote all of the pickle.
 LONGEST_REASON = 200
-# A chain of back pointers is followed over so many steps, before what it leads
-# to is remembered.
+# The end of a chain of back pointers is remembered after this many steps.
 STEPS = 16
 # Positions that are sorted at a time, to read them in order.
 SORTED_AT_A_TIME = 1_000_000
 
 
 class NoDataFile(Exception):
-    """This is no Data.fs, and nothing can be said about it."""
+    """The file is no Data.fs, and cannot be checked."""
 
 
 class Ranges:
@@ -99,7 +97,7 @@ def verify(window, blob_files=None, stored=None, tell=lambda *_: None):
     """The `Verification` of a file: its report, its index, what is damaged.
 
     `blob_files` is a FilesystemHelper, `stored` an index with `position` and
-    `index`; `tell(stage, position)` is called all the time.
+    `index`; `tell(stage, position)` is called often.
     """
     verification = Verification(window, blob_files, stored, tell)
     verification.check_magic()
@@ -119,7 +117,7 @@ class Verification:
         self.without_data = set()
         self.later_seals = None
         self.budget = Budget(window.end)
-        self.led_to = {}                # what long chains of pointers led to
+        self.led_to = {}                # the ends of long chains of pointers
         self.shared = set()             # positions of data pointed to
         self.blob_files = blob_files
         self.blobs = set()              # oid and tid of blob records
@@ -173,14 +171,15 @@ class Verification:
         self.report.without_data = len(self.without_data)
 
     def is_tail(self, damage):
-        """Is this where the database ends, for now?"""
+        """Is this a tail, and no damage?"""
         if self.later_seals is None:
             self.later_seals = LaterSeals(self.window, damage.position + 1)
         durable = self.later_seals.durable(damage.position)
         if damage.kind == scan.UNFINISHED:
-            # Several can be unfinished at a time, and a power cut can finish
-            # a later one only.  But a seal knows what was on disk before it,
-            # and without seals, no transaction is begun behind such a one.
+            # Several can be unfinished at a time, and after a power cut a
+            # later one alone may be finished.  But a seal tells what was on
+            # disk before it, and without seals, no transaction is written
+            # behind an unfinished one.
             return ((durable is None or durable <= damage.position)
                     and not self.is_finished_without_seal(damage.end))
         if damage.kind == scan.SHORT or self.is_without_header(damage):
@@ -220,8 +219,7 @@ class Verification:
         if damage.end == self.window.end and damage.transaction is None:
             reason += (
                 '; behind it, up to the end of the file, no transaction can be'
-                ' read. If the last thing that happened was a crash, this may'
-                ' be its torn tail')
+                ' read. After a crash, this may be its torn tail')
         self.report.add(TRANSACTION, reason, damage.position, damage.tid)
         whole = damage.sound_records
         if whole is None:
@@ -267,7 +265,7 @@ class Verification:
                 f'its previous pointer leads to {record.previous}, and the'
                 f' previous record is at {self.index.get(record.oid, 0)}')
         elif transaction.status == b'p':
-            return  # a pack keeps a revision for the sake of back pointers
+            return  # a pack keeps revisions that back pointers need
         else:
             kind, reason = ODD, 'it does not point to its previous record'
         self.report.add(
@@ -308,7 +306,8 @@ class Verification:
         return found
 
     def follow(self, record):
-        """Where the pointers lead: a record, None or an error; how far."""
+        """Follow the pointers; return a record, None or an error, and the
+        number of steps."""
         steps = 0
         try:
             for target in itertools.chain(
@@ -325,7 +324,7 @@ class Verification:
         return (target if target.length else None), steps
 
     def content(self, holder):
-        """Marks and pickles, see `unwrap`."""
+        """The marks and pickles of a record (wrapped.unwrap)."""
         self.budget.spend(holder.length)
         return unwrap(self.window.read(
             holder.position + scan.RECORD_HEADER, holder.length), self.budget)
@@ -339,12 +338,12 @@ class Verification:
             try:
                 holder = self.holder(record)
             except (LookupError, ValueError):
-                continue  # that was noted with its transaction
+                continue  # noted with its transaction
             if holder is not None:
                 self.walk_pickle(record, holder)
 
     def current_positions(self):
-        """In rising order, as long as they are not too many."""
+        """Yield them in rising order, SORTED_AT_A_TIME at a time."""
         positions = self.index.itervalues()
         while some := array.array(
                 'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
@@ -390,9 +389,9 @@ class Verification:
                     record.position, record.tid, record.oid)
 
     def has_blob(self, record):
-        """If its pickles can be read.  If not, and it is a current one, that
-        is noted elsewhere."""
-        if not record.length:  # what it leads to was asked before
+        """Is it of a blob?  False if its pickles cannot be read: for a current
+        record, `walk_pickle` notes that."""
+        if not record.length:  # its back pointer was followed before
             with contextlib.suppress(LookupError, ValueError):
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
@@ -407,7 +406,7 @@ class Verification:
     def find_orphans(self):
         """Blob files without a record.
 
-        Behind damage, nobody knows which they are.
+        With damage, it is not known which these are.
         """
         if self.blob_files is None or self.damaged:
             return
@@ -436,11 +435,11 @@ class Verification:
     def may_have_record(self, oid, tid):
         if oid + tid in self.blobs:
             return True
-        # Or is it of a transaction that is not finished?
+        # Or of a transaction that is not finished?
         return self.report.last_tid is None or tid > self.report.last_tid
 
     def leave_those_with_records(self, oid, paths):
-        """Nobody knows whether a record that cannot be read has a blob."""
+        """Yield the others; a record that cannot be read may have a blob."""
         position = self.index.get(oid, 0)
         record = position and scan.record_at(self.window, position)
         while record:
@@ -451,7 +450,7 @@ class Verification:
     # The index
 
     def compare_index(self, position):
-        """We know all that is before that position: is it as stored?"""
+        """At the position of the stored index: does it agree with ours?"""
         if (self.stored is None or self.report.index is not None
                 or self.stored.position != position):
             return

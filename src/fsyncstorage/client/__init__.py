@@ -4,12 +4,12 @@
 
     FsyncClient (storage)  -- the storage that ZODB sees
       |-- Doom (doom)           transactions that saw what the server lost
-      |-- Cache (cache)         objects on disk, ZEO's format, and what is
-      |     Pending (pending)   asked for: which answers may be kept
+      |-- Cache (cache)         objects on disk, in ZEO's format
+      |     Pending (pending)   loads without an answer: which may be kept
       |-- Link (link)           the connection to the server
-      |     Outgoing (outgoing) what a transaction says, until its vote
+      |     Outgoing (outgoing) a transaction's messages, until its vote
       |     Reader (reader)     loads and prefetches on
       |       Channels (channels)   connections for reading only
-      |     PlainPrefetches (plainprefetch)   prefetches without these
+      |     PlainPrefetches (plainprefetch)   prefetches without channels
       `-- BlobCache (blobs/)    blob files, and how much they may take
 """

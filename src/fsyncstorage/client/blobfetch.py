@@ -1,11 +1,11 @@
-"""How a blob comes from the server into a download of the blob cache.
+"""Fetches a blob from the server into a download of the blob cache.
 
-On a read channel of its own, from where an earlier attempt ended, as much as
-the download wants now; or, if there is no channel, over the ZEO connection:
-its event loop then writes the pieces, all of them, from the beginning.  That
-waits for a server, if there is none at the moment.
+A read channel brings as much as the download wants now, from where an earlier
+attempt ended.  If there is no channel, the ZEO connection brings the whole
+blob, from its beginning, and its event loop writes the pieces.  Without a
+server, that waits for one.
 
-`Interrupted` is raised when the connection was lost: it may be tried again.
+`Interrupted` is raised when the connection was lost: retrying may work.
 """
 
 import contextlib
@@ -47,14 +47,12 @@ def _take(event, oid, download):
 class Transfers:
     """Blobs that come over the ZEO connection."""
 
-    # Of each, (oid, serial) is the key.
-
     def __init__(self):
-        self._downloads = {}  # _Transfer
-        self._calls = {}      # their futures, done when all was received
+        self._downloads = {}  # (oid, serial) -> _Transfer
+        self._calls = {}      # (oid, serial) -> future, done at the end
 
     def fetch(self, call, oid, serial, download):
-        """`call` asks the server; others do not ask for the same now."""
+        """`call` asks the server; no other thread fetches the same blob."""
         key = oid, serial
         self._wait_for_what_was_given_up(key)
         arrival = self._downloads[key] = _Transfer(download)
@@ -69,18 +67,18 @@ class Transfers:
         arrival.finish(oid)
 
     def _forget_what_is_over(self, key):
-        """It is not, if this thread was interrupted."""
+        """Keep the call if it is not done: this thread was interrupted."""
         if key in self._calls and self._calls[key].done():
             del self._calls[key]
 
     def _wait_for_what_was_given_up(self, key):
-        """Its pieces may still come, and would be taken for ours."""
+        """Its pieces may still come, and must not be taken for ours."""
         earlier = self._calls.pop(key, None)
         if earlier is not None:
             with contextlib.suppress(Exception):
                 earlier.result()
 
-    # What the server says, in the event loop
+    # The server's messages, in the event loop
 
     def start(self, oid, serial):
         self._tell(oid, serial, 'restart')
@@ -93,7 +91,7 @@ class Transfers:
 
     def _tell(self, oid, serial, what, *args):
         arrival = self._downloads.get((oid, serial))
-        if arrival is not None:  # not given up meanwhile
+        if arrival is not None:  # else it was given up meanwhile
             getattr(arrival, what)(*args)
 
 
@@ -115,7 +113,7 @@ class _Transfer:
             try:
                 function(*args)
             except Exception as error:
-                self._error = error  # is for the thread that waits
+                self._error = error  # for the thread that waits
 
     def complete(self):
         self._complete = True

@@ -1,9 +1,9 @@
-"""The client's cache of objects: ZEO's, which also knows what is asked for.
+"""The client's cache of objects: ZEO's, which also knows the pending loads.
 
 The file is ZEO's `.zec`, and a stock client takes it over as it is.  Added are
 the loads that wait for an answer from a read channel (`pending`), under the
-lock of the cache: an invalidation meets either the load or what was kept of
-its answer, never neither.
+lock of the cache: so an invalidation finds either the load or the answer that
+was kept.
 """
 
 import logging
@@ -22,40 +22,39 @@ from .process import Process
 
 logger = logging.getLogger(__name__)
 
-# What stands before the data of an object, and what says that the rest of a
-# room is free.  In the file, an object is: its header, data, and oid again.
+# In the file, an object is a header, its data, and its oid again.
 _header = struct.Struct('>cI8s8s8sHI')
 _free = struct.Struct('>cI')
 
 # Larger objects are written in ZEO's way, which is safe also where the system
 # writes only a part.
 ONE_WRITE = 1 << 12
-# Most objects are read with one call, and some of those behind them.
+# One call reads most objects, and some of those behind them.
 READ_AHEAD = 1 << 12
-# Small ones wait for each other up to so many bytes.
+# Small objects are written together, up to this many bytes.
 TOGETHER = 1 << 14
 
 
 class Cache(ClientCache):
 
-    # So many bytes from there on are known to be free.
+    # `_free_bytes` from `_free_from` on are known to be free.
     _free_from = _free_bytes = 0
 
-    # What was read last, and where that is in the file.
+    # The block that was read last, and its position in the file.
     _block, _block_at = b'', 0
 
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
-        self._unwritten = []  # what stands from there to _free_from
+        self._unwritten = []  # from `_unwritten_from` to `_free_from`
         self._unwritten_from = 0
         self._process = Process('cache')
         super().__init__(path, size)
-        # Each object is somewhere else: a buffer would be read and dropped.
+        # No buffer: objects are scattered, it would be read and dropped.
         self.f = self.f.detach()
 
     @property
     def f(self):
-        """The file, with all that belongs there; it may be written to."""
+        """The file, with all objects written; the caller may write, too."""
         self._write()
         self._block = b''
         return self._file
@@ -64,13 +63,12 @@ class Cache(ClientCache):
     def f(self, file):
         self._file = file
 
-    # Reading.  ZEO's way takes four calls of the system for an object, and
-    # some more to find out that it is not there.  What is unusual is left to
-    # it.
+    # Reading.  ZEO's way takes four system calls for an object, and some more
+    # to find out that it is not there.  Unusual cases are left to ZEO.
 
     def loadBefore(self, oid, tid):
         with self._lock:
-            # Most want what is current.
+            # Most callers want the current record.
             if self._tracefile is None and (found := self.load(oid, tid)):
                 return *found, None
             return super().loadBefore(oid, tid)
@@ -90,11 +88,11 @@ class Cache(ClientCache):
             status, _, found, serial, end, _, length = _header.unpack_from(
                 block, first)
             if status != b'a' or found != oid or end != z64:
-                return super().load(oid, before_tid)  # which says so
+                return super().load(oid, before_tid)  # reports the damage
             if before_tid and serial >= before_tid:
                 return None
             data = first + _header.size
-            last = data + length  # where the oid is once more
+            last = data + length  # where the oid is repeated
             if len(block) < last + len(oid):
                 data, last = data - first, last - first
                 block = self._read_block(position, last + len(oid))
@@ -104,13 +102,13 @@ class Cache(ClientCache):
             return block[data:last], serial
 
     def _read_block(self, position, size):
-        """What is there; what comes next is often wanted next."""
+        """Read ahead: what follows is often wanted next."""
         self._block = os.pread(self._file.fileno(), size, position)
         self._block_at = position
         return self._block
 
     def _is_far_back(self, position):
-        """What is read there would be moved forward, before it is evicted."""
+        """Would ZEO move what is read there forward, to save it?"""
         return (self.currentofs - position) % self.maxsize > self.rearrange
 
     # What ZEO's client calls when something changes
@@ -118,30 +116,30 @@ class Cache(ClientCache):
     def invalidate(self, oid, tid):
         with self._lock:
             self.pending.overtake(oid)
-            self._write()  # before it is looked up where the object is
+            self._write()  # before ZEO looks for the object in the file
             super().invalidate(oid, tid)
 
     def new_generation(self):
-        """What is asked for now was asked of another server."""
+        """The pending loads were sent to another server, perhaps."""
         with self._lock:
             self.pending.new_generation()
 
     def begin_anew(self, tid):
-        """Empty, and true as of that transaction, whatever was before."""
+        """Empty the cache, and set its last tid, which may go back."""
         with self._lock:
             self.pending.new_generation()
             self.clear()
-            self.tid = z64  # `setLastTid` may not be told of nothing at all
+            self.tid = z64  # `setLastTid` ignores a tid of zeros
             self.setLastTid(tid)
 
     # Loads on read channels
 
     def ask(self, oid, tid, generation):
-        """(load, None): do it; or (load, last tid): somebody does it.
+        """Return (load, None): do it; or (load, last tid): another does it.
 
-        In the latter case wait until it has ended (for `load.done`, if it is
-        not one of `load.prefetches`).  Its reply will do if it is true as of
-        that tid.
+        In the latter case wait until the load has ended (for `load.done`, if
+        it is not one of `load.prefetches`).  Use its reply if that is true as
+        of the last tid.
         """
         with self._lock:
             load = self.pending.find(oid, tid)
@@ -153,12 +151,12 @@ class Cache(ClientCache):
             return load, self.tid
 
     def forsake(self, load):
-        """Others wait for it no more, nor does anybody join it."""
+        """Let no other thread wait for this load."""
         with self._lock:
             load.overtaken = True
 
     def ask_for_missing(self, oids, tid, generation, prefetches, loads):
-        """Append new loads, of what is neither here nor asked for."""
+        """Append new loads, for oids that are neither cached nor pending."""
         with self._lock:
             for oid in oids:
                 if (oid not in self.current
@@ -185,12 +183,13 @@ class Cache(ClientCache):
             if (load.oid not in self.current
                     and self.pending.may_keep_as_current(load, self.tid)):
                 self._add(load.oid, reply.serial, reply.data)
-        # Before its end was heard of, it may be here as current.
+        # Not before the cache knows of the end: the object may be in it as
+        # current until then.
         elif self.pending.may_keep(load) and reply.end <= self.tid:
             self.store(load.oid, reply.serial, reply.end, reply.data)
 
     def _add(self, oid, serial, data):
-        """Store what is current, and is not here; `store` would look."""
+        """Store a current record that is not here; `store` would check."""
         size = allocated_record_overhead + len(data)
         if size > ONE_WRITE or size >= self.maxsize - ZEC_HEADER_SIZE:
             self.store(oid, serial, None, data)
@@ -203,10 +202,10 @@ class Cache(ClientCache):
         self._trace(0x52, oid, serial, dlen=len(data))
 
     # Writing objects.  ZEO looks for room in the file each time, and writes in
-    # two steps, of which the second one says that the first is done.  The room
-    # is known here, and small objects are written together, when there are
-    # enough of them, or when the file is needed: they are there or not after
-    # one write.  A process that is killed leaves what was written before.
+    # two steps, of which the second one says that the first is done.  Here the
+    # room is known, and small objects are written together, with one write,
+    # when there are enough of them, or when the file is needed.  A process
+    # that is killed leaves what was written before.
 
     def _makeroom(self, size):
         # ZEO's last free block may be longer than the file.
@@ -219,7 +218,7 @@ class Cache(ClientCache):
     def _store(self, oid, start_tid, end_tid, data, size):
         if size > ONE_WRITE:
             super()._store(oid, start_tid, end_tid, data, size)
-            self._free_bytes = 0  # known no more
+            self._free_bytes = 0  # no longer known
             return
         room = self._makeroom(size + 1)
         position = self.currentofs
@@ -260,5 +259,5 @@ class Cache(ClientCache):
 
 
 def _free_block(size):
-    """How it begins; very small ones have a number for a name."""
+    """How a free block begins; very small ones are named by a number."""
     return b'%d' % size if size < 5 else _free.pack(b'f', size)

@@ -1,12 +1,11 @@
 """The read channels to one server: a few, opened when they are needed.
 
-They last as long as the ZEO connection to that server.  Of those that are free
-the one that was used last goes first.  A thread that finds none waits for the
-next one.
+They last as long as the ZEO connection to that server.  The free channel that
+was used last is taken first.  A thread that finds none free waits for one.
 
-When the server refuses a channel, or none can be opened, there are none for
-some seconds (`Lost` at once): whoever wants something asks on the ZEO
-connection meanwhile.
+When the server refuses a channel, or none can be opened, `RETREAT` seconds
+pass before the next try: without a channel, `Lost` is raised at once, and the
+caller asks on the ZEO connection.
 """
 
 import collections
@@ -21,7 +20,7 @@ from .readchannel import ReadChannel
 
 logger = logging.getLogger(__name__)
 
-# Seconds without channels after one could not be opened.
+# Seconds without a try after a channel could not be opened.
 RETREAT = 5
 # Seconds after which a thread that waits for a channel looks by itself.
 LOOK_AGAIN = 1
@@ -34,10 +33,10 @@ class Channels:
         self._most = most
         self._server = server
         self._free = collections.deque()
-        # For what follows.  A channel is given back without it, if nobody
-        # waits: whoever does says so before a last look at what is free.
+        # For all below.  Without waiting threads, a channel is given back
+        # without it: a thread counts itself as waiting, then looks once more.
         self._changed = threading.Condition()
-        # A channel that a thread has lost is closed, and no more in here.
+        # A channel that a thread has lost leaves this set.
         self._open = weakref.WeakSet()
         self._opening = 0
         self._waiting = 0
@@ -72,7 +71,7 @@ class Channels:
     def drop(self, channel):
         with self._changed:
             self._open.discard(channel)
-            # All: while none can be opened, each of them has to give up.
+            # Wake all: while none can be opened, each thread has to give up.
             self._changed.notify_all()
         channel.close()
 
@@ -90,7 +89,7 @@ class Channels:
         return self._open_one()
 
     def _may_open(self):
-        """False: wait for one that is open."""
+        """May one be opened now?  Else wait for one that is open."""
         if self._closed:
             raise Lost('the connection was closed')
         if self._free:
@@ -127,7 +126,7 @@ class Channels:
             raise
 
     def close(self):
-        """Whoever waits for an answer, or for a channel, gets `Lost`."""
+        """Threads that wait for an answer or for a channel get `Lost`."""
         with self._changed:
             self._closed = True
             channels = list(self._open)

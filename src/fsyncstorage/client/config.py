@@ -1,8 +1,8 @@
 """The ZConfig sections <fsyncclient> and <as-fsyncclient>.
 
-The first extends ZEO's <clientstorage>, and takes what is written in a
-<zeoclient>.  The second is put around one of these two, where a recipe or
-another program writes it.
+The first extends ZEO's <clientstorage>, and takes the keys of a <zeoclient>.
+The second is put around one of these two, where a recipe or another program
+writes it.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ class FsyncClient(BaseConfig):
             **{key: value for key, value in said.items() if value is not None})
 
     def _said(self, key: str) -> Any:
-        """What the first section says that says something; else None."""
+        """The value of the first section that has this key; else None."""
         for section in self._sections:
             value = getattr(section, key, None)
             if value is not None:
@@ -61,7 +61,7 @@ class FsyncClient(BaseConfig):
 
 
 class AsFsyncClient(FsyncClient):
-    """Of a section of ZEO's client; what is said around it comes first."""
+    """A section around ZEO's; its own keys come first."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -1,41 +1,41 @@
-"""Transactions that have seen what the server lost: they come to nothing.
+"""Makes transactions fail that have seen what the server then lost.
 
 Under `none` and `interval` a server can come back without the end of its data.
-A transaction that began before has read, or will find in its cache, what is
-there no more.  What it reads from then on is of another state; what it commits
-would mix the two, and an object that it refers to may be lost, and its oid
-given to another one.  So it is *doomed*: it reads no more (ReadConflictError),
-and does not commit (ConflictError).  Both are errors after which an
-application tries again, and the next transaction of the same connection is
+A transaction that began before may have read, or may find in its cache, what
+the server no longer has.  From then on it would read another state; a commit
+would mix the two, and may refer to an object that is lost, or whose oid then
+belongs to another object.  So the transaction is *doomed*: it can neither read
+on (ReadConflictError) nor commit (ConflictError).  Both are errors after which
+an application tries again, and the next transaction of the same connection is
 like any other.
 
-A transaction is known to the storage by two things only: the tid before which
-it reads, and the MVCCAdapterInstance of ZODB by which its connection calls.
+The storage knows a transaction by two things only: the tid before which it
+reads, and the MVCCAdapterInstance of ZODB by which its connection calls.
 Both are needed:
 
-- what is *called* from now on is refused by the instance: methods of its own
-  stand before those of its class, until the connection asks for the
-  invalidations of its next transaction.  This is the only way to know whose
-  commit it is;
-- what is *under way*, a load that waits for the server, was called before
-  that.  It is refused when it returns, by the tid that it reads before.  Each
-  instance makes a bytes object of its own of that, when a transaction begins,
-  and passes this one with each load.  So it is known by what it *is*
-  (`refuses`): a historical connection, or a transaction to come, may read
-  before an equal one, and instances that lie idle stay doomed for long.
+- What is *called* from now on is refused by the instance: it gets methods of
+  its own in place of those of its class, until the connection asks for the
+  invalidations of its next transaction.  This is the only way to know which
+  transaction a commit belongs to.
+- A load that is *under way*, waiting for the server, was called before that.
+  It is refused when it returns, by the tid before which it reads.  Each
+  instance makes a new bytes object of this tid when a transaction begins, and
+  passes it with each load.  So `refuses` compares identities: a historical
+  connection, or a later transaction, may read before an equal tid, and idle
+  instances stay doomed for long.
 
-The order: first the client's cache is empty, and at the last transaction that
-the server has (`link`), and the connections shall forget the objects that they
-have in memory; then every instance is doomed (`fall`); then the new connection
-can be used.  A transaction that begins between the first two is doomed, too,
-which does no harm: it is tried again.  One that begins afterwards gets the new
-state.
+The order: first the cache is emptied and set to the last transaction that the
+server has (`link`), and the connections are told to forget the objects that
+they have in memory; then every instance is doomed (`fall`); then the new
+connection can be used.  A transaction that begins between the first two steps
+is doomed, too, which does no harm: it is tried again.  One that begins
+afterwards gets the new state.
 
-The instances are found by way of the storage's database: an MVCCAdapter, or a
+The instances are found through the storage's database: an MVCCAdapter, or a
 wrapper around this storage that has its own database as `db` (those of
 ZODB's tests and zc.zlibstorage do).
 
-Locks: `_lock` is a leaf, but for that of the adapter, which comes before it.
+Locks: the adapter's lock is taken before `_lock`, and no lock after it.
 
 The underscore names of ZODB were read from ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -61,7 +61,7 @@ BEGINS = 'poll_invalidations'
 class Doom:
 
     def __init__(self) -> None:
-        #: How often it fell.
+        #: How often `fall` was called.
         self.falls = 0
         # The tids that doomed transactions read before, by their id().
         self._starts: dict[int, bytes] = {}
@@ -76,7 +76,7 @@ class Doom:
         adapter = _adapter(db)
         if adapter is None:
             return
-        # Else an instance begins where it began before.
+        # Else the next transaction of an instance begins at its old tid.
         adapter.invalidate(last_tid, ())
         with adapter._lock, self._lock:
             for instance in adapter._instances:
@@ -85,7 +85,7 @@ class Doom:
             self._starts_changed()
 
     def refuses(self, tid: bytes) -> bool:
-        """Is it what a doomed transaction reads before?"""
+        """Is this the very tid before which a doomed transaction reads?"""
         return id(tid) in self._starts
 
     def _doom(self, instance):
@@ -99,7 +99,7 @@ class Doom:
             | {BEGINS: begin})
 
     def _lift(self, instance):
-        """Its transaction is over, and so is all that it was waiting for."""
+        """The instance's transaction is over, with all its loads."""
         with self._lock:
             for name in *READS, *WRITES, BEGINS:
                 vars(instance).pop(name, None)
@@ -107,7 +107,7 @@ class Doom:
             self._starts_changed()
 
     def _starts_changed(self):
-        # They are held: nothing else gets the id() of one.
+        # The tids are kept alive, so that no other object gets their id().
         self._starts = {id(start): start for start in self._start_of.values()}
 
 
@@ -120,7 +120,7 @@ def _refuse_to_write(transaction):
 
 
 def _adapter(db):
-    """None: the storage is used without ZODB's connections."""
+    """The MVCCAdapter; None if no ZODB connections use the storage."""
     while db is not None and not isinstance(db, MVCCAdapter):
         db = getattr(db, 'db', None)
     return db

@@ -1,17 +1,17 @@
 """The connection to the server: ZEO's, with read channels beside it.
 
-Loads go by the read channels (reader) of a server that has them, and over the
-ZEO connection otherwise.  What a transaction says is gathered until its vote
-(outgoing).
+Loads use the read channels (reader) of a server that has them, and the ZEO
+connection otherwise.  The messages of a transaction are gathered until its
+vote (outgoing).
 
-`_Connection` runs in the event loop.  It sees when another server, or the same
-one again, begins to verify the cache: then the channels to the one before are
-closed, and its answers are not kept (a new generation of the cache).
+`_Connection` runs in the event loop.  When it begins to verify the cache with
+another server, or again with the same one, the channels to the server before
+are closed, and its answers are not kept (a new generation of the cache).
 
 All of it belongs to the process that opened it; in a fork of that, loads fail.
 
-What is used of ZEO's inside was read from ZEO 6.2;
-tests/upstream/test_stock_hooks.py fails when it moves.
+The internals of ZEO that are used here were read from ZEO 6.2;
+tests/upstream/test_stock_hooks.py fails when they move.
 """
 
 import logging
@@ -31,7 +31,7 @@ from .reader import Reader
 
 logger = logging.getLogger(__name__)
 
-# What is part of a transaction, and not answered before the vote.
+# Messages of a transaction that are not answered before the vote.
 GATHERED = {
     'storea', 'restorea', 'deleteObject', 'undoa', 'storeBlobShared',
     'checkCurrentSerialInTransaction'}
@@ -41,7 +41,7 @@ class _Connection(ClientIO):
 
     link = None
     #: A server has lost what this client has seen, and the transactions that
-    #: have seen it are not doomed yet: it may be gone again before they are.
+    #: saw it are not doomed yet, as the server may go before they are.
     lost = False
 
     async def verify(self, server_tid):
@@ -51,7 +51,7 @@ class _Connection(ClientIO):
             if await self._has_lost_what_we_saw(server_tid):
                 self.lost = True
                 if self.cache.getLastTid() > server_tid:
-                    self.cache.begin_anew(server_tid)  # ZEO would refuse
+                    self.cache.begin_anew(server_tid)  # else ZEO refuses
         except Exception as error:
             # As ZEO does where it cannot verify.
             del self.protocol
@@ -62,11 +62,11 @@ class _Connection(ClientIO):
     async def _has_lost_what_we_saw(self, server_tid):
         """Has the server lost the last transaction that we know of?
 
-        One that did not end in the meantime has lost nothing.  One that is
-        behind us may be a copy that lags; it says which it is.  One that is
-        ahead, but does not know that transaction, has lost it or forgotten
-        it: in doubt it is lost.  If there is no database yet, no transaction
-        has begun, and it is enough that ZEO drops the cache.
+        The same run of the server has lost nothing.  Another one that is
+        behind us may be a copy that lags: its announcement names it.  One that
+        is ahead, without that transaction, has lost or forgotten it: in doubt
+        it is lost.  If there is no database yet, no transaction has begun, and
+        it is enough that ZEO drops the cache.
         """
         seen = self.cache.getLastTid()
         if seen in (z64, server_tid) or server_tid is None:
@@ -83,8 +83,8 @@ class _Connection(ClientIO):
         if lost:
             logger.warning(
                 '%s: the server lost %s, the last transaction that this client'
-                ' has seen, or does not know it any more; it is at %s. The'
-                ' cache is dropped, and transactions that are under way fail',
+                ' has seen, or has forgotten it; it is at %s. The cache is'
+                ' dropped, and transactions that are under way fail',
                 self.client.__name__, seen.hex(), server_tid.hex())
         return lost
 
@@ -101,7 +101,7 @@ class _Connection(ClientIO):
 
 class Link(ClientThread):
 
-    #: The server that was met last; None: it does not say, or there was none.
+    #: The server that was met last; None: it has no name, or there was none.
     instance = None
 
     _reader = _outgoing = None
@@ -123,7 +123,7 @@ class Link(ClientThread):
 
     def setup_delegation(self, loop):
         super().setup_delegation(loop)
-        # ZEO has no hook for another class.  Nothing of it has run yet.
+        # ZEO has no hook for another class.  Its object has not run yet.
         self.client.link = self
         self.client.__class__ = _Connection
 
@@ -152,7 +152,7 @@ class Link(ClientThread):
             for most in (self._read_channels, self._read_channels, 1)))
 
     def _peer(self):
-        """The very machine that we are connected to, and its name for TLS."""
+        """The address that we are connected to, and its host name for TLS."""
         protocol = self.client.protocol
         if isinstance(protocol.addr, str):
             return protocol.addr, None
@@ -162,7 +162,7 @@ class Link(ClientThread):
     # Reading
 
     def _reader_here(self):
-        """None: the server has no channels, or there is no server."""
+        """The Reader; None if there is no server, or it has no channels."""
         self._process.check()
         return self._reader
 
@@ -176,7 +176,7 @@ class Link(ClientThread):
         return super().load_before(oid, tid)
 
     def prefetch(self, oids, tid):
-        """Without a server, nothing: nobody waits for it."""
+        """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
         if reader is not None:
             reader.prefetch(oids, tid)
@@ -185,11 +185,11 @@ class Link(ClientThread):
 
     @property
     def blob_channels(self):
-        """None: the server has none."""
+        """The channels for blobs; None if the server has none."""
         reader = self._reader_here()
         return None if reader is None else reader.blob_channels
 
-    # A transaction.  There is one at a time: the storage's commit lock.
+    # A transaction: one at a time, under the storage's commit lock.
 
     def async_(self, method, *args):
         if method == 'tpc_begin':
@@ -212,7 +212,7 @@ class Link(ClientThread):
             self._let_leave(self._outgoing.send(self.client))
 
     def _let_leave(self, coroutine, wait=True):
-        # Said first: even if this thread is interrupted, it will leave.
+        # Noted first: even if this thread is interrupted, it will leave.
         self._outgoing.begun = True
         return self.io_call(coroutine, wait)
 
@@ -225,11 +225,12 @@ class Link(ClientThread):
         return super().call(method, *args, wait=wait, **options)
 
     def _forget(self, transaction):
-        """Is that all of its abort?  If the server has not heard of it.
+        """Forget it, and return whether the server need not be told.
 
-        Others than that of `_outgoing` are aborted, too, some twice.  Without
-        a connection, the abort waits for the next: so whoever tries again
-        then finds one.
+        Transactions other than that of `_outgoing` are aborted, too, some
+        twice.  Without a connection ZEO's abort is called also for a
+        transaction that the server has not heard of: it waits for the next
+        connection, so that the next try finds one.
         """
         outgoing = self._outgoing
         if outgoing is None or outgoing.transaction != transaction:

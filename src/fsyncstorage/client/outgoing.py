@@ -1,11 +1,11 @@
-"""What a transaction has to say to the server, until its vote.
+"""The messages of a transaction to the server, until its vote.
 
-Stores, checks, undos and blobs are gathered, and leave in one piece with the
-vote.  Of a large transaction the first pieces leave before, and no more is
-taken before they have left: memory stays bounded.
+Stores, checks, undos and blobs are gathered, and leave together with the
+vote.  The first pieces of a large transaction leave earlier, and no more is
+taken until they have left: memory stays bounded.
 
-All of it goes over the connection that was there when the transaction began,
-or fails: another one may lead to a server that does not know the beginning.
+All messages go over the connection on which the transaction began, or fail:
+another one may lead to a server that has not received the beginning.
 """
 
 import struct
@@ -15,7 +15,7 @@ from ZEO.Exceptions import ClientDisconnected
 
 # Bytes of objects that are gathered before they leave.
 GATHERED = 1 << 20
-# What a message is taken to have beside its object.
+# Bytes that are counted for a message in addition to its object.
 OVERHEAD = 100
 
 _LENGTH = struct.Struct('>I')
@@ -25,9 +25,8 @@ class Outgoing:
 
     def __init__(self, protocol, transaction, *description):
         self._protocol = protocol
-        #: Its id.
-        self.transaction = transaction
-        #: The server knows of it, or will: set by whoever lets it leave.
+        self.transaction = transaction  # its id
+        #: The server knows of it, or will: set before anything is sent.
         self.begun = False
         self._messages = []  # (method, arguments), or iterators of such
         self._size = 0
@@ -39,7 +38,7 @@ class Outgoing:
             len(each) for each in args if each.__class__ is bytes)
 
     def add_iterator(self, messages):
-        """What is too large to be held in memory."""
+        """Add messages that are too large to be held in memory."""
         self._messages.append(messages)
         self._size += GATHERED
 
@@ -48,7 +47,7 @@ class Outgoing:
         return self._size >= GATHERED
 
     def _taken(self):
-        """What was gathered, as encoded messages, one at a time."""
+        """Yield what was gathered, as encoded messages."""
         messages, self._messages = self._messages, []
         self._size = 0
         for message in messages:
@@ -63,12 +62,12 @@ class Outgoing:
             raise ClientDisconnected('on a disconnected transaction')
 
     async def send(self, client):
-        """Let what was gathered leave; done when it has."""
+        """Send what was gathered, and wait until it has left."""
         self._check(client)
         await self._flow()
 
     async def vote(self, client, *args):
-        """Let it leave with the vote, and wait for the answer."""
+        """Send it with the vote, and wait for the answer."""
         self._check(client)
         protocol = self._protocol
         transport = protocol.sm_protocol.transport
@@ -84,7 +83,7 @@ class Outgoing:
         return await future
 
     def _expect(self):
-        """The number of a call, and a future that the connection knows."""
+        """The number of a call, and a future for its answer."""
         protocol = self._protocol
         protocol.message_id += 1
         future = Future(loop=protocol.loop)
@@ -92,7 +91,7 @@ class Outgoing:
         return protocol.message_id, future
 
     async def _flow(self):
-        """Write as the connection takes it."""
+        """Write as fast as the connection takes it."""
         number, future = self._expect()
 
         def messages():
@@ -100,9 +99,9 @@ class Outgoing:
             try:
                 yield from self._taken()
             except Exception as reason:
-                # Not for the connection, which may be asking for more now.
+                # Not raised into the connection that iterates here.
                 error = reason
-            # The connection forgets what it waits for when it is lost.
+            # A connection that is lost forgets its futures.
             if self._protocol.futures.pop(number, None) is None:
                 return
             if error is None:

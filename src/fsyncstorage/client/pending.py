@@ -1,30 +1,32 @@
 """Loads that wait for their answers, and which answers may be kept.
 
-Answers come on read channels, invalidations on the ZEO connection, and
-nothing orders the one and the other.  What is kept in the cache as current
-must be current for the cache's last tid, and must be found there by every
-invalidation of a later one.  So:
+Answers come on read channels, invalidations on the ZEO connection, and there
+is no order between the two.  What is kept in the cache as current must be
+current for the cache's last tid, and every invalidation of a later tid must
+find it there.  So:
 
-- a load is here from before it is asked until its answer was kept or not;
+- a load is here from before its request is sent until its answer is kept or
+  dropped;
 - an invalidation overtakes the loads of its object that are here, whether the
   object is in the cache or not;
-- a verification of the cache begins a new generation: what was asked before it
-  was perhaps asked of another server.
+- a verification of the cache begins a new generation: requests from before it
+  may have gone to another server.
 
-An answer is kept as current if nothing overtook it, in its own generation, if
-it knows all that the cache knew when it was asked (`since`), and nothing that
-the cache has not yet heard of (`serial`).
+An answer is kept as current if it comes in the generation of its load, if no
+invalidation overtook the load, if it is true as of the cache's last tid at the
+time of the request (`since`), and if its object is not newer than the cache's
+last tid now (`serial`).
 
 A second load of the same object waits for the first one's answer, and takes it
-if that knows all that the cache knew when the *second* was asked.
+if it is true as of the cache's last tid when the *second* load began.
 
-Touches no file, socket, thread or clock.  Whoever calls holds the lock of the
+Touches no file, socket, thread or clock.  The caller holds the lock of the
 cache.
 """
 
 
 class Load:
-    """One object that is asked for."""
+    """A request for one object."""
 
     __slots__ = ('oid', 'tid', 'since', 'generation', 'overtaken', 'ended',
                  'done', 'prefetches', 'reply')
@@ -36,11 +38,11 @@ class Load:
         self.generation = generation
         self.overtaken = False
         self.ended = False
-        #: Who reads the reply, if it is nobody's own load.
+        #: The Prefetches that read the reply, if no thread does.
         self.prefetches = None
-        #: An event that others wait for; None as long as nobody does.
+        #: An event for threads that wait; None as long as there are none.
         self.done = None
-        #: What the server said; None if it was not heard.
+        #: The server's reply; None if there was none.
         self.reply = None
 
 
@@ -60,7 +62,7 @@ class Pending:
         return load
 
     def find(self, oid, tid):
-        """A load of the same that may still be joined, or None."""
+        """A load of the same that others may still wait for, or None."""
         for load in self._loads.get(oid, ()):
             if load.tid == tid and not load.overtaken:
                 return load
@@ -82,7 +84,7 @@ class Pending:
         self._loads.clear()
 
     def may_keep(self, load):
-        """Anything of its answer at all."""
+        """May anything of its answer be kept?"""
         return load.generation == self.generation
 
     def may_keep_as_current(self, load, last_tid):

@@ -1,10 +1,10 @@
 """Prefetches over the ZEO connection, from a server without read channels.
 
-ZEO asks for all of the objects at once, and keeps a task and a call for each
-until it is answered; it does not wait for anything.  A program that asks
-faster than its server answers would fill the memory.  So no more than `WINDOW`
-objects are asked for at a time: a thread that asks for more, or for others
-meanwhile, waits until those before have come, or their connection has ended.
+ZEO asks for all objects at once, without waiting, and keeps a task and a call
+for each until it is answered.  A program that asks faster than its server
+answers would fill the memory.  So no more than `WINDOW` objects are requested
+at a time: a thread that asks for more, or for others meanwhile, waits until
+those before have come, or their connection has ended.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ class PlainPrefetches:
     def __init__(self, ask):
         """`ask` is called with oids and a tid, and returns a future."""
         self._ask = ask
-        # By the same thread again: a finalizer may prefetch, too.
+        # Reentrant: a finalizer in the same thread may prefetch, too.
         self._turn = threading.RLock()
         self._under_way = None  # a future
 
     def add(self, oids, tid):
-        # Finding out the oids may load objects: it is done before.  A new
-        # object has none.
+        # A list, before anything else: iterating may load objects.  A new
+        # object has no oid.
         oids = [oid for oid in oids if oid is not None]
         for first in range(0, len(oids), WINDOW):
             with self._turn:
@@ -35,4 +35,4 @@ class PlainPrefetches:
         before, self._under_way = self._under_way, None
         if before is not None:
             with contextlib.suppress(Exception):
-                before.result()  # whoever wants an object asks for it again
+                before.result()  # a load will ask again for what is missing

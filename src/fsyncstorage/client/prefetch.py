@@ -1,16 +1,16 @@
-"""Prefetches: asked for in one write, read by whoever wants the first of them.
+"""Prefetches: requests in one write, replies read when an object is wanted.
 
-A prefetch only sends.  The server answers while its caller does something
-else, and the answers wait in the socket.  A thread that wants one of the
-objects reads them, keeping all that come before its own; so it costs no
-thread, and no switch between threads.  Nobody may want them: then some answers
-stay where they are until the next prefetch or the end of the connection, at
-most `WINDOW`; who asks for more reads some first.
+A prefetch only sends.  The server answers while the caller does something
+else, and the answers wait in the socket.  The first thread that wants one of
+the objects reads the answers up to its own, and keeps them all; so a prefetch
+needs no thread, and no switch between threads.  If no thread wants them, up to
+`WINDOW` answers stay in the socket until the next prefetch or the end of the
+connection; a thread that asks for more reads some first.
 
-There is one channel for it, opened by the first prefetch.  `_turn` is held by
-the thread that reads or writes there, and by one that registers loads for it;
-it is taken before the lock of the cache.  A finaliser can call in the middle
-of that, in the same thread: the channel is `_in_use` then, and left alone.
+There is one channel for it, opened by the first prefetch.  The thread that
+reads or writes there, or registers loads for it, holds `_turn`, which is taken
+before the lock of the cache.  A finaliser can call in the middle of that, in
+the same thread: then it finds the channel `_in_use`, and leaves it alone.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from .readchannel import Lost
 
 logger = logging.getLogger(__name__)
 
-# Requests that may be without an answer: in the buffers of the connection
-# there is room for so many, whether the server reads them or not.
+# Requests that may be unanswered: the buffers of the connection have room for
+# this many, even if the server does not read them.
 WINDOW = 1000
 
 
@@ -56,9 +56,10 @@ class Prefetches:
                 del loads[:room]
 
     def wait_for(self, load):
-        """Read up to the reply to this load, or until there will be none.
+        """Read up to the reply to this load, or until there can be none.
 
-        Return False if this thread cannot: it is reading there, further up.
+        Return False if this thread is already reading there, further up its
+        stack.
         """
         with self._turn:
             if self._in_use:
@@ -70,7 +71,7 @@ class Prefetches:
 
     @contextlib.contextmanager
     def _used_for(self, loads):
-        """If it ends badly, these are given up, with all that wait."""
+        """If the block raises, give up these loads, and all that wait."""
         try:
             self._in_use = True
             yield
@@ -90,7 +91,7 @@ class Prefetches:
 
     def _take_reply(self):
         if not self._waiting:
-            raise Lost('nothing is on its way')
+            raise Lost('no prefetch is unanswered')
         reply = self._channel.next()
         load = self._waiting[reply.number]
         load.reply = reply
@@ -98,7 +99,7 @@ class Prefetches:
         del self._waiting[reply.number]
 
     def _give_up(self, loads):
-        """Whoever wants one of them has to ask for it."""
+        """End these loads, and all that wait, without a reply."""
         waiting, self._waiting = self._waiting, {}
         for load in [*waiting.values(), *loads]:
             if not load.ended:

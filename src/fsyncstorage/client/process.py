@@ -1,7 +1,7 @@
-"""The process that opened a client; a fork of it must not use it.
+"""The process that opened a client: a fork of it must not use the client.
 
-The child has the sockets and files of its parent, but not the threads that go
-with them: it would wait for ever, or write over what the parent has written.
+The child has the sockets and files of its parent, but not the threads that
+serve them: it would wait for ever, or overwrite what the parent has written.
 """
 
 import os

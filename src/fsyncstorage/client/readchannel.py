@@ -1,8 +1,8 @@
-"""One read channel: requests and replies, by the thread that wants them.
+"""One read channel: the thread that wants an object sends and receives itself.
 
-It belongs to one thread at a time.  Whatever goes wrong between a request and
-its reply ends it: what comes later could be taken for the answer to something
-else.  Then it raises `Lost`, and the caller closes it.
+A channel belongs to one thread at a time.  Any error between a request and its
+reply ends the channel, because later replies could be taken for the answer to
+something else: it raises `Lost`, and the caller closes it.
 """
 
 import os
@@ -17,29 +17,29 @@ from .. import wire
 # Seconds for connecting and for the server's welcome.
 CONNECT_WITHIN = 10
 
-# Bytes that are received at once; of a blob, there is more.
+# Bytes that are received at once, and bytes of a blob.
 RECEIVED_AT_ONCE, BLOB_RECEIVED_AT_ONCE = 1 << 16, 1 << 18
 
-# Seconds for which a thread looks out for a reply before it sleeps: a server
-# on the same machine answers sooner than a thread falls asleep and is woken.
+# Seconds for which a thread polls the socket before blocking: a server on the
+# same machine answers sooner than a thread falls asleep and is woken.
 LOOK = 300e-6
-# After it has looked in vain, it sleeps at once the next few times; each time
-# that this happens again, twice as many, up to these.
+# After polling in vain, it blocks at once for the next few replies; each time
+# in a row for twice as many, up to the maximum.
 FEWEST_SLEEPS, MOST_SLEEPS = 4, 256
 
 CLOSED = 'the server has closed a read channel'
 
 
 class Lost(Exception):
-    """There is no answer, and this channel will not give one."""
+    """There is no answer, and this channel will not give any more."""
 
 
 class ChannelRefused(Lost):
-    """The server does not open a channel; the arguments: reason and text."""
+    """The server does not open a channel.  Arguments: reason and text."""
 
 
 def failure(reply, oid):
-    """The exception that a reply stands for, if it is not what was asked."""
+    """The exception for a reply that is not what was asked for."""
     if reply.__class__ is wire.Missing:
         return POSKeyError(oid)
     return ServerException(reply.type, reply.text)
@@ -47,13 +47,13 @@ def failure(reply, oid):
 
 class ReadChannel:
 
-    # For pieces of blobs: made once, and by no channel that needs none.
+    # For pieces of blobs; made when it is first needed.
     _buffer = None
 
     def __init__(self, address, instance, storage, ssl, hostname):
         self._frames = wire.Client(instance, storage)
         self._socket = _connect(address, ssl, hostname)
-        self._looks = ssl is None  # with TLS, a socket cannot be asked so
+        self._looks = ssl is None  # a TLS socket cannot be polled so
         self._sleeps = 0
         self._next_sleeps = FEWEST_SLEEPS
         self._send = self._socket.sendall
@@ -68,7 +68,7 @@ class ReadChannel:
             raise
 
     def next(self):
-        """What the server says next."""
+        """The next message of the server."""
         frames = self._frames
         try:
             while (event := frames.next()) is None:
@@ -93,13 +93,13 @@ class ReadChannel:
         return self._socket.recv(RECEIVED_AT_ONCE)
 
     def _look(self):
-        """What has come while we looked; None: nothing."""
+        """Poll for a while; return what has come, or None."""
         end = time.perf_counter() + LOOK
         while time.perf_counter() < end:
             try:
                 return self._socket.recv(RECEIVED_AT_ONCE, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                os.sched_yield()  # to whoever has something to do
+                os.sched_yield()  # let others run
 
     def _say(self, data):
         try:
@@ -114,7 +114,7 @@ class ReadChannel:
         return self.next()
 
     def ask(self, loads):
-        """Ask for all of these at once; the numbers of the requests."""
+        """Ask for all of these at once; return {request number: load}."""
         numbers, requests = {}, []
         for load in loads:
             number, request = self._frames.load(load.oid, load.tid)
@@ -124,10 +124,10 @@ class ReadChannel:
         return numbers
 
     def blob(self, oid, serial, offset, most=wire.LONGEST_BLOB):
-        """Yield what the server says about this blob, from `offset` on; if
-        that is more than `most` bytes, no more than a begin.
+        """Yield the server's replies about this blob, from `offset` on; if
+        that is more than `most` bytes, the server sends only a beginning.
 
-        The data of a Chunk is good until the next one is asked for.
+        The data of a Chunk is valid until the next one is asked for.
         """
         _, request = self._frames.blob(oid, serial, offset, most)
         self._say(request)
@@ -138,7 +138,7 @@ class ReadChannel:
                 return
 
     def _piece_of_blob(self):
-        """What comes of a chunk; None: something else is to come."""
+        """A piece of the current chunk; None if no chunk is under way."""
         coming = self._frames.coming
         if not coming:
             return None
@@ -156,10 +156,10 @@ class ReadChannel:
     def interrupt(self):
         """Wake a thread that waits for a reply.  Any thread may call it."""
         try:
-            # Not that of an SSL socket, which is for its own thread.
+            # Not SSLSocket.shutdown, which only its own thread may call.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
-            pass  # it is closed already
+            pass  # the socket is closed already
 
     def close(self):
         self._socket.close()
@@ -189,7 +189,7 @@ def _connect_tcp(host, port, ssl, hostname):
     connection = socket.create_connection((host, port), CONNECT_WITHIN)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A machine that is gone does not say so.
+        # A server machine may go away without a word.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if ssl is not None:
             connection = ssl.wrap_socket(

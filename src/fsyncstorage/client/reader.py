@@ -1,8 +1,8 @@
 """Loads and prefetches on the read channels of one server.
 
 The thread that wants an object writes the request and reads the reply itself.
-Whoever wants an object that another thread asks for waits for that answer.
-`Lost` is raised when there is none; the ZEO connection may know better then.
+A thread that wants an object that another has requested waits for that answer.
+`Lost` is raised when there is none: then the ZEO connection may have one.
 """
 
 from .. import wire
@@ -19,7 +19,7 @@ class Reader:
     def __init__(self, cache, channels, blob_channels, prefetch_channels):
         self._cache = cache
         self._channels = channels
-        #: A large blob does not keep a thread from its objects.
+        #: Apart, so that a large blob does not delay loads of objects.
         self.blob_channels = blob_channels
         self._generation = cache.pending.generation
         self._prefetches = Prefetches(cache, prefetch_channels)
@@ -36,13 +36,13 @@ class Reader:
                 return _content(reply, oid)
 
     def _wait_for(self, load):
-        """Until it has ended, or others do not join it any more."""
+        """Wait until the load has ended, or give up waiting for it."""
         if load.prefetches is None:
             if not load.done.wait(SHARED_LOAD_WITHIN):
-                # Its thread may have been interrupted in the wrong place.
+                # Its thread may have been interrupted before `answered`.
                 self._cache.forsake(load)
         elif not load.prefetches.wait_for(load):
-            self._cache.forsake(load)  # it would wait for itself
+            self._cache.forsake(load)  # the thread would wait for itself
 
     def _answer(self, load):
         try:
@@ -55,15 +55,15 @@ class Reader:
             self._channels.give_back(channel)
             if reply.as_of < load.since:
                 load.reply = None
-                raise Lost('the server knows less than it did')
+                raise Lost('the server is behind what this client has seen')
             return reply
         finally:
             self._cache.answered(load)
 
     def prefetch(self, oids, tid):
         """Ask for what is not in the cache; do not wait for it."""
-        # Finding out the oids may load objects: it is done before.  A new
-        # object has none.
+        # A list, before anything else: iterating may load objects.  A new
+        # object has no oid.
         oids = [oid for oid in oids if oid is not None]
         self._prefetches.add(oids, tid, self._generation)
 

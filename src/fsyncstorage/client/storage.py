@@ -1,7 +1,7 @@
 """FsyncClient: the storage that ZODB sees.
 
-It is ZEO's ClientStorage with another connection (link), another cache of
-objects (cache), and another one of blobs (blobcache).
+It is ZEO's ClientStorage with a connection (link), a cache of objects (cache)
+and a cache of blobs (blobs) of our own.
 """
 
 import logging
@@ -57,13 +57,13 @@ class FsyncClient(ClientStorage):
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
-        :param int blob_cache_size: what the files in `blob_dir` may take
-            together, in bytes; None: as much as there is.
+        :param int blob_cache_size: bytes that the files in `blob_dir` may take
+            together; None: no limit.
         :param blob_cache_size_check: is ignored: the size always holds.
         :param str blob_cache_fill: ``commit``: blobs of one's own commits go
             into the cache; ``load``: only what is loaded.
-        :param int blob_cache_mode: of the files in the blob cache: 0o400,
-            0o440 or 0o444.  Who may read them may go where they are.
+        :param int blob_cache_mode: mode of the files in the blob cache: 0o400,
+            0o440 or 0o444.  Their readers may enter their directories.
         :param int read_channels: how many connections for reading are opened
             at most; as many again for blobs, and one for prefetches.
         """
@@ -95,12 +95,12 @@ class FsyncClient(ClientStorage):
 
     @property
     def has_db(self) -> bool:
-        """Is there one whose transactions may have begun?"""
+        """Is there a database, whose transactions may have begun?"""
         return self._db is not None
 
     def notify_connected(self, connection: Any, info: dict[str, Any]) -> None:
         super().notify_connected(connection, info)
-        # A server that was started again gives the same ones to others.
+        # A restarted server may give the same oids to others.
         self._oids.clear()
         if connection.lost:
             self._doom.fall(self._db, self.lastTransaction())
@@ -119,8 +119,8 @@ class FsyncClient(ClientStorage):
 
     def loadBefore(self, oid: bytes,
                    tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-        # It may wait while the server loses what its transaction has seen,
-        # this object, for one.
+        # While the load waits, the server may lose what its transaction has
+        # seen.
         try:
             found = super().loadBefore(oid, tid)
         except POSKeyError:
@@ -146,7 +146,8 @@ class FsyncClient(ClientStorage):
 
     def leaseBlob(self, oid: bytes, serial: bytes,
                   seconds: float = 60) -> str | None:
-        """The path of a file in the cache; for so long, others leave first.
+        """The path of a file in the cache, kept there in preference to others
+        for this time.
 
         None: it is not there (`loadBlob` brings it into the cache).
         """
@@ -158,11 +159,11 @@ class FsyncClient(ClientStorage):
             return None
 
     def openArriving(self, oid: bytes, serial: bytes) -> BinaryIO:
-        """openCommittedBlobFile, without a wait for all of the blob.
+        """openCommittedBlobFile, without waiting for all of the blob.
 
-        What is in the cache is a file as any other.  Else it is one without a
-        descriptor (arriving), which reads what has come, and waits for more.
-        Either tells the size by `seek` to the end.
+        A blob in the cache is opened as a usual file.  Any other one is a file
+        without a descriptor (arriving), which reads what has come, and waits
+        for more.  Either tells the size by `seek` to the end.
         """
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial)
@@ -176,7 +177,7 @@ class FsyncClient(ClientStorage):
         except POSKeyError:
             if falls == self._doom.falls:
                 raise
-            # It was lost while we waited.
+            # The server lost it while we waited.
             raise ReadConflictError(REASON, oid=oid) from None
 
     def _fetch(self, oid: bytes, serial: bytes, download: Download) -> None:
@@ -190,8 +191,8 @@ class FsyncClient(ClientStorage):
             except Lost as error:
                 logger.debug('%s: %s', self.__name__, error)
         if not self.is_connected():
-            # It fails if no server comes: that is no connection that was
-            # lost, and would be tried again, and waited for, each time.
+            # Raises its own error if no server comes: a lost connection would
+            # be retried, with another wait each time.
             self._wait()
         self._transfers.fetch(self._call, oid, serial, download)
 
@@ -211,10 +212,10 @@ class FsyncClient(ClientStorage):
 
     def tpc_begin(self, txn: Any, tid: bytes | None = None,
                   status: str = ' ') -> None:
-        """As ZEO's, with another buffer for what is written."""
+        """As ZEO's, with another buffer for what is written (written)."""
         if self._is_read_only:
             raise ReadOnlyError()
-        if not hasattr(txn, 'data'):  # the record of one that is copied
+        if not hasattr(txn, 'data'):  # a record of a transaction being copied
             data: dict[Any, Any] = {}
             txn.data, txn.set_data = data.__getitem__, data.__setitem__
         if self._written(txn) is not None:
@@ -235,7 +236,7 @@ class FsyncClient(ClientStorage):
             raise
 
     def _written(self, txn: Any) -> Written | None:
-        """None: it was not begun here, or is over."""
+        """What it wrote; None if it was not begun here, or is over."""
         try:
             return txn.data(self)
         except KeyError:
@@ -249,7 +250,7 @@ class FsyncClient(ClientStorage):
             return super().storeBlob(
                 oid, serial, data, blobfilename, version, txn)
         transaction = self._check_trans(txn, 'storeBlob')
-        # The file is ours from now on, wherever the caller had it.
+        # From now on the file is ours, and no longer at the caller's path.
         staged = self._blobs.stage(blobfilename)
         transaction.storeBlob(oid, staged)
         self.store(oid, serial, data, version, txn)
@@ -308,7 +309,7 @@ def checked_read_channels(value: int) -> int:
 
 def _blob_messages(path: str, oid: bytes, serial: bytes, data: bytes,
                    transaction: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """What is said to the server to store a blob."""
+    """The messages to the server that store a blob."""
     yield 'storeBlobStart', ()
     with open(path, 'rb') as file:
         while piece := file.read(MESSAGE_SIZE):
@@ -318,7 +319,8 @@ def _blob_messages(path: str, oid: bytes, serial: bytes, data: bytes,
 
 def _cache(cache: Any, client: str | None, var: str | None, storage: str,
            size: int) -> Any:
-    """As ZEO finds it: a path, or a client's name and a directory, or none."""
+    """The cache that ZEO would use: a path, a client's name and a directory,
+    or a temporary file."""
     if cache is None and client:
         cache = os.path.join(var or os.getcwd(), f'{client}-{storage}.zec')
     if cache is None or isinstance(cache, str):

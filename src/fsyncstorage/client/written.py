@@ -1,8 +1,8 @@
-"""What a transaction wrote: for the cache, when it is finished.
+"""What a transaction wrote, for the cache when it is finished.
 
-In the place of ZEO's TransactionBuffer, whose file for each transaction costs
-more than most transactions.  What is written is held in memory, up to a limit;
-of what comes after that, the cache is told that it has changed, and no more.
+Replaces ZEO's TransactionBuffer, whose file for each transaction costs more
+than most transactions.  What is written is held in memory, up to a limit; for
+objects beyond that, the cache is only told that they have changed.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ KEPT = 4 << 20
 
 class Written:
 
-    #: Stock's way to tell of a failed store; it raises at once here.
+    #: Stock's way to report a failed store; here it raises at once.
     exception = None
 
     def __init__(self, connection_generation: int) -> None:
-        #: Of the connection over which the transaction was begun.
+        #: That of the connection over which the transaction was begun.
         self.connection_generation = connection_generation
         self.server_resolved: set[bytes] = set()
         self.client_resolved: set[bytes] = set()
         self.blobs: list[tuple[bytes, str]] = []  # (oid, file name)
         # oid -> data, or None: it is not kept, or deleted
-        self._data: Any = {}
+        self._data: Any = {}  # oid -> data; None if not kept, or deleted
         self._room = KEPT
 
     def store(self, oid: bytes, data: bytes | None) -> None:
@@ -40,7 +40,7 @@ class Written:
         self.client_resolved.add(oid)
 
     def server_resolve(self, oid: bytes) -> None:
-        """By the server; what became of it is not known here."""
+        """The server resolved a conflict; the new data is not known here."""
         self.server_resolved.add(oid)
         self._data.setdefault(oid)
 
@@ -48,10 +48,10 @@ class Written:
         self.blobs.append((oid, file_name))
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes | None, bool]]:
-        """(oid, data, whether that is not what was stored)"""
+        """Yield (oid, data, whether that is not what was stored)."""
         if self._data is None:
-            # Else the cache would not be told of a commit that goes on though
-            # its thread was interrupted.
+            # An empty list would hide from the cache a commit that goes on
+            # although its thread was interrupted.
             raise ValueError('the transaction is over')
         for oid, data in self._data.items():
             yield oid, data, oid in self.server_resolved

@@ -1,14 +1,14 @@
 """How a transaction is committed.
 
-- locks     which transaction holds which objects, and who is next
-- turns     waiting for them, in threads
-- reserve   room on the disk for what is voted
+- locks     which transaction holds which objects, and which one is next
+- turns     threads that wait for objects
+- reserve   room on the disk for voted transactions
 - blobs     blob files that are durable before their transaction counts
 - spare     descriptors that are kept for syncs
 - pipeline  the states of commits: appended, durable, published
 - policies  when a commit is acknowledged, and the settings
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
-- flusher   the thread for what has no thread of its own
+- flusher   a thread for work that no other thread does
 - histogram how long syncs and commits took
 """

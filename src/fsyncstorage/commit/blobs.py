@@ -1,16 +1,16 @@
 """Blob files that are durable before their transaction counts (I11).
 
 `Stored` has the blob files of one transaction, until it is appended.  Each is
-moved into the blob file system when it is stored, under a name of its own; the
+moved into the blob file system when it is stored, under a temporary name; the
 vote makes its content durable, and the directory that it will be in.  It gets
-its real name, which has the tid in it, when the transaction is about to be
-written; an abort takes back its own files, and no others.  What a process that
-was killed has left, the next opening removes: the names begin as those of
-uploads (leftovers).
+its real name, which contains the tid, just before the transaction is written;
+an abort removes the transaction's own files, and no others.  The next opening
+removes the files of a killed process: their names begin like those of uploads
+(leftovers).
 
 `Placed` has the keys of blobs that have their names.  A leader makes these
-names durable before it writes the status of the transaction.  Where nothing is
-promised (`none`), the contents are made durable there, too.
+names durable before it writes the status of the transaction.  With the policy
+`none`, which promises nothing, the contents are made durable only then, too.
 
 No file is held open: each is opened for its sync, one at a time (spare).
 """
@@ -30,15 +30,15 @@ from ZODB.utils import z64
 from .. import datafile
 from .spare import Spare
 
-# The name of a file begins so, in `blobs/tmp`, until its transaction is
-# appended: while a server receives it, and while it waits for its real name.
+# The names of files in `blobs/tmp` begin so, while a server receives them, and
+# until they get their real names.
 UPLOAD = 'upload-'
 
 # A blob file is known by its oid and its serial.
 OID = 8
 KEY = 16
-# So many files are synced before the directories that name them: what is
-# remembered of a sync is bounded, however many blobs there are.
+# Files that are synced before the directories that name them: so the memory of
+# a sync is bounded, however many blobs there are.
 AT_ONCE = 500
 
 
@@ -60,7 +60,7 @@ class Stored:
 
     def take(self, source: str, oid: bytes,
              serial: bytes | None = None) -> None:
-        """From now on the file is ours."""
+        """Take the file over: from now on it is ours."""
         earlier = self._files.pop((oid, serial), None)
         if earlier is not None:
             datafile.remove_if_there(earlier)
@@ -75,11 +75,11 @@ class Stored:
             os.remove(source)
             copied('Copied blob file %r to %r.', source, target)
         set_not_writable(target)
-        # What cannot be opened fails now, not when it is to be synced.
+        # A file that cannot be opened fails now, not at its sync.
         datafile.open_existing(target, read_only=True).close()
 
     def prepare(self, durable: bool) -> None:
-        """All that could fail for want of room; `durable`: sync them."""
+        """Do all that could fail for lack of room; `durable`: sync, too."""
         for (oid, _), path in self._files.items():
             if path not in self._prepared:
                 self._make_directory(
@@ -89,12 +89,12 @@ class Stored:
                 self._prepared.add(path)
 
     def name(self, tid: bytes) -> bytearray:
-        """Give them their names; return their keys."""
+        """Give the files their names; return their keys."""
         keys = bytearray()
         for (oid, serial), path in self._files.items():
             serial = serial or tid
             target = self._helper.getBlobFilename(oid, serial)
-            # A pack may have removed it: it was empty.
+            # A pack may have removed the empty directory.
             self._make_directory(os.path.dirname(target))
             self._named.append(target)
             datafile.disk.replace(path, target)
@@ -107,7 +107,7 @@ class Stored:
             try:
                 datafile.disk.make_directory(path)
             except FileExistsError:
-                return  # somebody else made it
+                return  # another thread made it
             self._durable_names.discard(path)  # after a pack removed it
 
     def take_back(self) -> None:
@@ -124,8 +124,8 @@ class Placed:
                  removable: bool = False) -> None:
         """`names_only`: their contents are durable.
 
-        `removable`: the transactions count already, and what is gone by the
-        time of the sync was removed, by a pack for example."""
+        `removable`: the transactions count already, so that a file which is
+        missing at the sync was removed, by a pack for example."""
         self._gone: type[OSError] | tuple[()] = (
             FileNotFoundError if removable else ())
         self._names_only = names_only
@@ -139,18 +139,18 @@ class Placed:
         return bool(self._keys)
 
     def add(self, keys: bytes | bytearray) -> None:
-        """Those of a transaction that was acknowledged without them."""
+        """Add the blobs of a transaction that was acknowledged before them."""
         self._keys += keys
 
     def add_if_there(self, oid: bytes, serial: bytes) -> None:
-        """Somebody else placed it; not every object is a blob."""
+        """Add a blob that others have placed, if this object is a blob."""
         if os.path.exists(self._path(oid, serial)):
             self._keys += oid + serial
 
     def sync(self, spare: Spare) -> None:
         """Make the files and their names durable, and forget them.
 
-        What is added meanwhile stays for another time.
+        What is added meanwhile stays for the next call.
         """
         left = len(self._keys)
         while left:
@@ -168,8 +168,8 @@ class Placed:
                 except self._gone:
                     continue
             directories.update(self._names_to_sync(path))
-        # Noted before: what is removed and made anew meanwhile, `put` takes
-        # out again.
+        # Noted before the syncs: `_make_directory` discards a directory that
+        # is removed and made anew meanwhile.
         noted = directories - {os.path.dirname(path) for path in paths}
         self._durable_names |= noted
         try:
@@ -193,8 +193,8 @@ class Placed:
     def _names_to_sync(self, path: str) -> Iterator[str]:
         """The directories that name the file, and each other.
 
-        Whether the name of an object's own directory is durable is not
-        remembered: there are as many as blobs.  Those above it are few.
+        For the directory of one object it is not remembered that its name is
+        durable: there are as many as blobs.  The directories above are few.
         """
         directory = os.path.dirname(path)
         yield directory
@@ -206,7 +206,7 @@ class Placed:
 
 
 def prepare(base: str) -> str:
-    """A blob directory whose layout a power cut cannot take away.
+    """Make a blob directory whose layout survives a power cut.
 
     Stock never syncs the marker: it could be found empty.  So write it before
     stock looks, and make it durable before there are blobs.  Return the name
@@ -217,8 +217,8 @@ def prepare(base: str) -> str:
     layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if _said_by(marker) != layout:
-        # Over a torn one: if it were removed before, and no other could be
-        # made, the next opening would take all blobs for `lawn`.
+        # A torn marker is overwritten: if it were removed first, and the new
+        # one failed, the next opening would take all blobs for `lawn`.
         with datafile.DataFile(
                 marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as file:
             file.write(layout.encode())
@@ -230,7 +230,7 @@ def prepare(base: str) -> str:
 
 
 def _make_durably(path: str) -> None:
-    """A directory, and those that it is in."""
+    """Make a directory, and those that it is in."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         _make_durably(parent)
@@ -238,15 +238,15 @@ def _make_durably(path: str) -> None:
         datafile.disk.sync_directory(parent)
 
 
-# What a blob directory without blobs may contain, beside hidden names.
+# What a blob directory without blobs may contain, except for hidden names.
 NOT_BLOBS = 'tmp'
 
 
 def layout_of(base: str) -> str:
     """The layout of a blob directory; changes nothing.
 
-    By its marker; where a power cut has taken what the marker said, or there
-    is none, by what is in the directory.
+    The marker names it; without a marker, or if a power cut has emptied it,
+    the content of the directory shows it.
     """
     marker = os.path.join(base, LAYOUT_MARKER)
     said = _said_by(marker)
@@ -270,9 +270,9 @@ def _said_by(marker: str) -> str | None:
 
 
 def _layout_by_content(base: str, torn: bool) -> str:
-    """Stock takes all that has no marker for `lawn`, and so do we.
+    """`lawn` if there is no marker, as in stock.
 
-    A marker that a power cut has torn says only that there was one.
+    A torn marker only shows that there was one.
     """
     try:
         names = [name for name in os.listdir(base)

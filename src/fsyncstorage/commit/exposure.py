@@ -1,7 +1,7 @@
 """`interval`: since when is something appended and not durable?
 
-The promise is that no more is at stake than one interval of commits.  A pure
-part of the sequencer, under its mutex; times are seconds of one clock.
+The promise is that a crash takes back no more than one interval of commits.  A
+pure part of the sequencer, under its mutex; times are seconds of one clock.
 """
 
 
@@ -11,15 +11,14 @@ class Exposure:
         self._interval = interval
         #: When the oldest commit was appended that is not durable.
         self.since: float | None = None
-        # The same, of those that the running sync does not cover.
+        # The same for commits that the running sync does not cover.
         self._uncovered_since: float | None = None
 
     def appended(self, now: float) -> bool:
-        """Is a commit of this moment too late to be promised nothing?
+        """Must a commit of this moment be acknowledged only when durable?
 
-        If something has been at stake for longer than the interval, this
-        commit, and all behind it, are acknowledged only when they are
-        durable.
+        Yes if something has not been durable for longer than the interval;
+        then this holds for all commits behind it, too.
         """
         if self._uncovered_since is None:
             self._uncovered_since = now
@@ -28,7 +27,7 @@ class Exposure:
         return now - self.since > self._interval
 
     def sync_begins(self, covers_all: bool) -> float | None:
-        """Return what `broken_off` needs."""
+        """Return what `sync_broken_off` needs."""
         uncovered_since = self._uncovered_since
         if covers_all:
             self._uncovered_since = None
@@ -46,8 +45,8 @@ class Exposure:
     def due(self) -> float | None:
         """When the background sync should begin; None if nothing needs it.
 
-        When half of the interval is over: so a sync of usual length ends in
-        time, and nobody has to wait.
+        That is after half of the interval: so a sync of usual length ends in
+        time, and no commit has to wait.
         """
         if self.since is None:
             return None

@@ -1,7 +1,7 @@
-"""A thread for the work that has no thread of its own.
+"""A thread for work that no other thread does.
 
-It works when it is woken, and when `seconds()` are over.  To wake it takes no
-lock: a finaliser or an interrupt may do it, at any line.
+It works when it is woken, and when `seconds()` are over.  Waking it takes no
+lock: a finaliser or an interrupt may wake it, at any line.
 """
 
 import logging
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def taken_lock() -> threading.Lock:
-    """For one thread to wait for, until another lets go of it."""
+    """A lock for one thread to wait for, until another releases it."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -33,7 +33,7 @@ class Flusher:
         self._name = name
         self._work = work
         self._seconds = seconds  # None: until it is woken
-        self._wake = taken_lock()  # let go of to wake the thread
+        self._wake = taken_lock()  # released to wake the thread
         self._closing = False
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'flusher of {name}')
@@ -47,7 +47,7 @@ class Flusher:
             self._wake.acquire(timeout=-1 if seconds is None else seconds)
             try:
                 self._work()
-            except BaseException:  # nobody to tell: keep serving the others
+            except BaseException:  # no caller to raise it to: go on
                 logger.exception('%s: flusher', self._name)
 
     def wake(self) -> None:

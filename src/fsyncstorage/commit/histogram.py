@@ -6,8 +6,8 @@ import bisect
 class Histogram:
     """Durations in buckets that grow by a quarter: percentiles within 12 %.
 
-    From a microsecond to about two minutes, whatever is counted; longer ones
-    land in the last bucket.
+    From a microsecond to about two minutes; longer ones are counted in the
+    last bucket.
     """
 
     BOUNDS = [1e-6 * 1.25 ** n for n in range(84)]

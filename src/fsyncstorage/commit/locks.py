@@ -7,18 +7,18 @@ holds nothing.  So within one storage owners cannot wait for each other in a
 circle; over several storages they cannot either, because all transactions vote
 in the same order of storages.
 
-For each object, the owners that wait stand in the order in which they came.
-An owner that cannot have all of its objects yet may be passed by a later one
-that can; else a slow transaction would hold up all that want an object of one
-that waits for it, and all that want an object of those, and so on.  But each
-owner lets only `MOST_PASSED` later ones pass on its objects.
+For each object, the waiting owners stand in the order in which they came.  An
+owner that cannot have all of its objects yet may be passed by a later one that
+can.  (Else one slow transaction would delay all that want an object of a
+waiting owner, and all that want an object of those, and so on.)  But each
+owner is passed at most `MOST_PASSED` times.
 
 An owner can also ask to be *alone*: it waits until those that came before it
-are done, and everybody who comes after it waits for it.
+are done, and those that come after it wait for it.
 
 No threads, no clock, no I/O here: the caller makes one call at a time, and
 wakes the owners that `let_go` returns.  Of the owners that wait for an object
-which stays taken, a call looks at the first one only.
+that stays taken, a call looks at the first one only.
 """
 
 import typing
@@ -50,11 +50,11 @@ class _Wish:
         self.passed = 0
 
     def excludes(self, other: '_Wish', oid: bytes) -> bool:
-        """Can they not both have this object?"""
+        """Does one of them need this object for itself alone?"""
         return oid in self.written or oid in other.written
 
 
-#: In the order in which they came.
+#: Wishes in the order in which they came.
 _Wishes = dict[_Wish, None]
 
 _T = typing.TypeVar('_T')
@@ -63,7 +63,7 @@ _T = typing.TypeVar('_T')
 class Locks:
 
     def __init__(self) -> None:
-        # What each writes, and what it only reads.
+        # The objects that each owner writes, and those it only reads.
         self._granted: dict[Owner, tuple[_Oids, _Oids]] = {}
         self._waiting: dict[Owner, _Wish] = {}
         # By object: the one that writes it or those that read it, and those
@@ -71,12 +71,12 @@ class Locks:
         self._writers: dict[bytes, Owner] = {}
         self._readers: dict[bytes, dict[Owner, None]] = {}
         self._queues: dict[bytes, _Wishes] = {}
-        #: Asks to be alone, or is; and all that have come since.
+        #: The one that is alone, or asks to be; and all that came after it.
         self._alone: _Wish | None = None
         self._behind: _Wishes = {}
 
     def __len__(self) -> int:
-        """How many owners hold something, or wait."""
+        """The number of owners that hold something, or wait."""
         return len(self._granted) + len(self._waiting)
 
     def holds(self, owner: Owner) -> bool:
@@ -111,7 +111,7 @@ class Locks:
         return self._join(_Wish(owner, alone=True))
 
     def _join(self, wish: _Wish) -> bool:
-        """It joins those that wait; is it served at once?"""
+        """Let it wait; return whether it is served at once."""
         self._waiting[wish.owner] = wish
         if self._alone is not None:
             self._behind[wish] = None
@@ -119,7 +119,7 @@ class Locks:
         return self._come(wish)
 
     def _come(self, wish: _Wish) -> bool:
-        """It is the last one that has come; is it served at once?"""
+        """Put it last in the queues; return whether it is served at once."""
         if wish.alone:
             self._alone = wish
             return self._serve_alone()
@@ -130,8 +130,8 @@ class Locks:
     # Letting go
 
     def let_go(self, owner: Owner) -> list[Owner]:
-        """It has nothing and waits for nothing any more, if it did; the
-        owners that are served because of that."""
+        """The owner neither holds nor waits any more; return the owners that
+        are served because of that."""
         if owner in self._granted:
             written, read = self._granted.pop(owner)
             for oid in written:
@@ -157,7 +157,7 @@ class Locks:
     def _leave(one: _T, oids: _Oids, where: dict[bytes, dict[_T, None]]
                ) -> None:
         for oid in oids:
-            # One that was behind an owner alone stands in no queue.
+            # A wish that came after an owner alone stands in no queue.
             if oid in where:
                 where[oid].pop(one, None)
                 if not where[oid]:
@@ -166,15 +166,15 @@ class Locks:
     # Serving
 
     def _serve_those_at(self, oids: Iterable[bytes]) -> list[Owner]:
-        """Somebody let go of these objects, or does not wait for them any
-        more."""
+        """Serve owners after another let go of these objects, or stopped
+        waiting for them."""
         served, in_vain = [], set()
         for oid in oids:
             for wish in list(self._queues.get(oid, ())):
                 if wish in in_vain:
-                    continue  # since then, nobody has let go of anything
+                    continue  # since then, nothing was let go
                 if self._is_taken(oid, wish):
-                    break  # when its holder lets go, this is done again
+                    break  # its holder will serve them when it lets go
                 if self._serve(wish):
                     served.append(wish.owner)
                 else:
@@ -184,7 +184,7 @@ class Locks:
         return served
 
     def _serve_those_behind(self) -> list[Owner]:
-        """They come now, up to the next one that asks to be alone."""
+        """Admit those behind, up to the next one that asks to be alone."""
         served = []
         while self._behind and self._alone is None:
             wish = next(iter(self._behind))
@@ -196,7 +196,7 @@ class Locks:
     def _serve(self, wish: _Wish) -> bool:
         for oid in wish.oids:
             if self._is_taken(oid, wish):
-                return False  # mostly; queues take longer to look at
+                return False  # the usual case, checked before the queues
         passed = set()
         for oid in wish.oids:
             for other in self._before(oid, wish):
@@ -207,16 +207,16 @@ class Locks:
             other.passed += 1
         self._leave(wish, wish.oids, self._queues)
         self._grant(wish.owner, wish.written, wish.read)
-        del self._waiting[wish.owner]  # last: it is never in neither
+        del self._waiting[wish.owner]  # last: it is always in one of the two
         return True
 
     def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
-        """Is there a holder that it cannot share the object with?"""
+        """Is there a holder that cannot share the object with it?"""
         return oid in self._writers or (
             oid in wish.written and oid in self._readers)
 
     def _before(self, oid: bytes, wish: _Wish) -> Iterator[_Wish]:
-        """Those that it would pass at this object."""
+        """The wishes that it would pass at this object."""
         for other in self._queues[oid]:
             if other is wish:
                 return
@@ -226,7 +226,7 @@ class Locks:
     def _serve_alone(self) -> bool:
         wish = self._alone
         assert wish is not None
-        if self._granted:  # and only then can others wait that came before
+        if self._granted:  # only then others that came before may wait
             return False
         self._grant(wish.owner, _NONE, _NONE)
         del self._waiting[wish.owner]
@@ -242,10 +242,10 @@ class Locks:
     # After an interrupt
 
     def repair(self) -> None:
-        """A change was broken off: all follows from who was granted what, and
-        who waits, in the order in which they came.
+        """Make all else anew from `_granted` and `_waiting`, after a change
+        was interrupted.
 
-        Some may be served now who were not told.
+        Afterwards some owners may be served that were not woken.
         """
         waiting = [wish for wish in self._waiting.values()
                    if wish.owner not in self._granted]

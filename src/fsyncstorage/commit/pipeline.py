@@ -1,11 +1,11 @@
-"""A commit's way: appended -> durable -> published.
+"""The states of a commit: appended -> durable -> published.
 
-A pure state machine: no file, no thread, no lock, no clock.  Whoever drives
-it (the sequencer) holds one mutex around every call.  It promises:
+A pure state machine: no file, no thread, no lock, no clock.  Its caller, the
+sequencer, holds one mutex around every call.  It promises:
 
 - commits become durable and are published in the order of the file, which is
   the order of their tids (I1);
-- a commit that was promised durable is never published before it is (I4);
+- a commit that is *promised* is never published before it is durable (I4);
 - after a failed sync nothing becomes durable and nothing is appended any more,
   and every commit that was not published has failed (I7).
 """
@@ -43,20 +43,20 @@ class Commit:
         self.start = start
         self.end = end
         self.point = Point(end, tid)
-        #: The byte that makes it count.
+        #: The status byte, which makes the transaction count.
         self.status = status
         #: Published only when durable.
         self.promised = promised
-        #: The status byte is written only after a sync of what it makes count.
+        #: The status byte is written only after a sync of the transaction.
         self.status_last = False
-        #: What must be durable before that, too.
+        #: The blobs that must be durable before that, too.
         self.blobs: typing.Any = None
         #: Called with the tid, in order, when it becomes visible.
         self.on_publish: Callable[[bytes], object] | None = None
-        #: Called with (tid, error or None) when all is over.
+        #: Called with (tid, error or None) when it is settled.
         self.on_done: (
             Callable[[bytes, BaseException | None], object] | None) = None
-        #: No thread of its own waits for it.
+        #: No thread waits for it.
         self.orphan = False
         self.state: str | None = None
         self.error: Exception | None = None
@@ -80,13 +80,13 @@ class Pipeline:
         self.stopped: str | None = None
         #: A sync failed.
         self.failed = False
-        # Appended, not settled; in the order of the file.
+        # Commits that are appended and not settled, in the order of the file.
         self.queue: collections.deque[Commit] = collections.deque()
-        #: A set, not a number: what an interrupt breaks off is done again.
+        #: A set, not a count: an interrupted change can be repeated.
         self.needing_sync: set[Commit] = set()
         self._newest: Commit | None = None
 
-    # What is the state?
+    # The state
 
     @property
     def unsynced(self) -> bool:
@@ -94,13 +94,13 @@ class Pipeline:
 
     @property
     def visible(self) -> Point:
-        """What a reader may see: after a failure only what is durable (I7)."""
+        """What a reader may see: after a failed sync only what is durable."""
         if self.failed:
             return min(self.published, self.durable)
         return self.published
 
     def find(self, tid: bytes) -> Commit | None:
-        """The commit of that tid, if it is not settled."""
+        """The commit of this tid, if it is not settled."""
         for commit in self.queue:
             if commit.tid == tid:
                 return commit
@@ -120,10 +120,10 @@ class Pipeline:
         if self.stopped is not None:
             raise WritingStopped(self.stopped)
 
-    # What happens?
+    # Its changes
 
     def append(self, commit: Commit) -> None:
-        """May be called again when an interrupt broke it off."""
+        """May be repeated if it was interrupted."""
         if self._newest is not commit:
             if self.stopped is not None:
                 raise WritingStopped(self.stopped)
@@ -144,9 +144,9 @@ class Pipeline:
                    ) -> tuple[Point, list[Commit]]:
         """The point to sync to, and the commits that it makes durable.
 
-        `data_first`: what is not durable yet before the first blobs is a
-        batch of its own.  It may be acknowledged already, and shall not wait
-        for them; what is behind them is not acknowledged before they are.
+        `data_first`: the commits before the first one with blobs are a batch
+        of their own.  They may be acknowledged already, so their sync should
+        not wait for blobs; those behind are acknowledged after it.
         """
         batch: list[Commit] = []
         before = self.published
@@ -186,7 +186,7 @@ class Pipeline:
                 return commit
             if not commit.settled:
                 break
-            self.queue.popleft()  # an interrupt broke off its publishing
+            self.queue.popleft()  # its publishing was interrupted
         return None
 
     def publish(self, commit: Commit) -> None:
@@ -197,7 +197,7 @@ class Pipeline:
         self.queue.popleft()
 
     def stop(self, reason: str) -> None:
-        """Nothing is appended any more; what was appended goes on."""
+        """Refuse to append; commits that were appended go on."""
         if self.stopped is None:
             self.stopped = reason
 
@@ -205,8 +205,8 @@ class Pipeline:
              make_error: Callable[[], Exception]) -> list[Commit]:
         """A sync failed.  Return the commits that fail with it.
 
-        The first that needed it, and all behind it.  (What needs no sync and
-        stands before them is acknowledged as it was promised.)
+        These are the first one that needed it, and all behind it.  (Commits
+        before them need no sync, and are acknowledged as promised.)
         """
         self.stop(reason)
         self.failed = True

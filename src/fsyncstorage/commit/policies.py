@@ -1,10 +1,10 @@
 """The policies: when a commit is acknowledged, and what a crash may take back.
 
-This module only knows rules and settings.  It reads no clock and touches no
-file: the pipeline asks it what to wait for, the sequencer how to sync.
+This module has only rules and settings.  It reads no clock and touches no
+file: the storage asks it what to wait for, the sequencer how to sync.
 
-A *crash* is a power cut or a dying kernel.  When only the process dies, the
-kernel still writes what was appended, whatever the policy.
+A *crash* is a power cut or a failure of the kernel.  When only the process
+dies, the kernel still writes what was appended, whatever the policy.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ class Policy:
     promises: bool = True
     #: Each commit has a sync of its own.
     alone: bool = False
-    #: The status byte is written only after a sync of the data before it.
+    #: The status byte is written only after a sync of the data.
     status_last: bool = False
     #: A leader may wait for others to share its sync.
     gathers: bool = False
@@ -114,7 +114,7 @@ def sync_interval(value: object) -> float:
 
 
 def group_commit_delay(value: object) -> float | None:
-    """Seconds to wait for company; None: as long as it is worth it."""
+    """Seconds to wait for company; None: as `Company` computes."""
     if value == 'auto':
         return None
     seconds = duration(value, 'group-commit-delay (or auto)')
@@ -155,7 +155,7 @@ class Durability:
 
     policy: Policy
     sync_interval: float
-    #: None: as the disk and the company ask for.
+    #: None: as `Company` computes.
     group_commit_delay: float | None
 
     @classmethod
@@ -172,17 +172,17 @@ class Company:
     """How long a leader should wait for others before it syncs.
 
     Committers that all wait for one slow sync come back one by one when it
-    ends.  A leader that does not wait for them syncs for the early half, then
-    for the late half: two cohorts take turns, each sync half empty.  So wait
-    until as many are present as were seen around the last sync, but not longer
-    than half of what a sync costs, or a millisecond.  A wrong guess is cheap,
-    and a lone committer (nobody else was seen) never waits.
+    ends.  A leader that does not wait for them syncs for the early half, and
+    the next one for the late half: from then on two groups take turns, each
+    sync half empty.  So wait until as many are present as were seen around the
+    last sync, but not longer than half the time of a sync, or a millisecond.
+    A wrong guess is cheap, and a committer that is alone never waits.
 
-    Where syncs are fast, it is the processor that a sync costs, in thread
-    switches above all: then too it pays to share one.
+    Fast syncs are worth sharing, too: they cost processor time, above all for
+    thread switches.
     """
 
-    #: To wait at least so long for those who are known to be coming.
+    #: Wait at least this many seconds for committers that should come.
     LEAST_PATIENCE = 0.001
     #: Weight of the newest sync in the mean.
     NEWEST = 0.25
@@ -193,16 +193,16 @@ class Company:
         self._mean_sync = 0.0
 
     def synced(self, served: int, arrived: int, seconds: float) -> None:
-        """A sync that served so many took so long; so many came meanwhile."""
+        """A sync for `served` commits ended; `arrived` came meanwhile."""
         self.expected = served + arrived
         if self._mean_sync:
-            seconds = min(seconds, 4 * self._mean_sync)  # one stall is no rule
+            seconds = min(seconds, 4 * self._mean_sync)  # it may be one stall
             self._mean_sync += (seconds - self._mean_sync) * self.NEWEST
         else:
             self._mean_sync = seconds
 
     def patience(self, present: int) -> float:
-        """Seconds to wait when so many are present; 0 for not at all."""
+        """Seconds to wait when `present` committers are there."""
         if self._delay is not None:
             return self._delay
         if present >= self.expected:

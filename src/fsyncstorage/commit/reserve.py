@@ -1,24 +1,23 @@
-"""Room on the disk for what was voted and is not written yet.
+"""Room on the disk for transactions that are voted and not written yet.
 
-What is voted is written at its finish, and that is too late for a full disk:
-others may have finished their part of the same transaction by then.  So a vote
-reserves the bytes that its finish will write: blocks are allocated behind the
-end of the file, which keeps its size.  They are allocated some way ahead, so
-that most votes find theirs.
+A transaction is written at its finish, which must not meet a full disk: other
+databases may have finished the same transaction by then.  So a vote reserves
+the bytes that its finish will write: blocks are allocated behind the end of
+the file, which keeps its size.  More are allocated than needed, so that most
+votes find theirs.
 
 The reserve belongs to an open file.  Any truncate frees all of it, even one
 that changes no size; after a cut-back it is made anew.  It is given back when
-the file is closed; what a process that was killed has left, the next opening
-gives back.
+the file is closed; the next opening gives back what a killed process left.
 
-Not every file system can do this, and some say that they do and do nothing.
-`is_real` is true where it was seen that blocks were allocated, on a file
-system that writes to the blocks that it allocates.  Where it is false, nothing
-is reserved here, and a vote must write.
+Not every file system can do this, and some report success but do nothing.
+`is_real` is true if the blocks were seen to be allocated, on a file system
+that writes to the blocks that it allocates.  If it is false, nothing is
+reserved here, and a vote must write.
 
 Near a full disk only what is needed is allocated.
 
-`_mutex` is held around an allocation, and while it becomes another one.
+`_mutex` is held around an allocation, and while the file is replaced.
 """
 
 import errno
@@ -43,12 +42,12 @@ _FULL = errno.ENOSPC, errno.EDQUOT
 class Reserve:
 
     def __init__(self, file: DataFile, end: Callable[[], int]) -> None:
-        """`end()`: where the file ends; it only grows while this file is
-        open, except for `renew`."""
+        """`end()` returns where the file ends, which only grows, except before
+        a `renew`."""
         self._mutex = threading.Lock()
         self._end = end
-        # Owner -> bytes.  Each line that uses it is one step: of two votes at
-        # once, the later one counts both.
+        # Owner -> bytes.  Each use is atomic: of two votes at the same time,
+        # the later one counts both.
         self._sizes: dict[Owner, int] = {}
         self._file = file
         self._kept_to = end()
@@ -62,17 +61,17 @@ class Reserve:
         before = os.fstat(descriptor.number).st_blocks
         try:
             datafile.disk.reserve(descriptor.number, self._end(), AHEAD)
-        except OSError:  # a full disk: each vote will say so
+        except OSError:  # a full disk: each vote will report it
             return False
         after = os.fstat(descriptor.number).st_blocks
-        # (The last block of the data may have room for some of it.)
+        # (The last block of the data may hold some of it.)
         if (after - before) * _BLOCK < AHEAD // 2:
             return False
         self._kept_to = self._end() + AHEAD
         return True
 
     def promise(self, owner: Owner, size: int) -> None:
-        """There will be room for so many bytes, or OSError."""
+        """Reserve this many bytes for an owner, or raise OSError."""
         self._sizes[owner] = size
         if self.is_real and (
                 self._end() + sum(self._sizes.values()) > self._kept_to):
@@ -80,16 +79,16 @@ class Reserve:
                 self._extend()
 
     def let_go(self, owner: Owner) -> None:
-        """Its bytes are written, or will not be."""
+        """The owner's bytes are written, or never will be."""
         self._sizes.pop(owner, None)
 
     @property
     def total(self) -> int:
-        """Of all owners."""
+        """The bytes of all owners."""
         return sum(self._sizes.values())
 
     def renew(self) -> None:
-        """The file was cut back, which has freed all of it, or is another."""
+        """Reserve again: the file was cut back, or replaced by another."""
         with self._mutex:
             self._kept_to = self._end()
             if self.total and self.is_real:
@@ -114,7 +113,7 @@ class Reserve:
     def _allocate_up_to(self, position: int) -> None:
         descriptor = self._file.descriptor
         end = self._end()
-        # What an allocation got before it failed would be kept.
+        # Checked first: an allocation that fails keeps the blocks it got.
         if (position - max(end, self._kept_to)
                 > allocation.free(descriptor.number)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -124,14 +123,14 @@ class Reserve:
     # Other files
 
     def prepare(self, file: DataFile, end: int) -> None:
-        """Another file will take the place of this one: is there room?"""
+        """Reserve in a file that will replace this one, or raise OSError."""
         with self._mutex:
             if self.total and self.is_real:
                 descriptor = file.descriptor
                 datafile.disk.reserve(descriptor.number, end, self.total)
 
     def move(self, file: DataFile) -> None:
-        """Another file took the place of this one."""
+        """Another file has replaced this one."""
         with self._mutex:
             self._file = file
         self.renew()

@@ -1,12 +1,13 @@
 """The sequencer: appended -> durable -> published -> told, in this order.
 
-Committers `append` and then `settle`, which has the recipe of a group commit;
-its steps follow it.  One *leader* at a time syncs, for all that wait:
+A committer calls `append` and then `settle`, which is the recipe of a group
+commit; its steps follow in this module.  One *leader* at a time syncs, for all
+that wait:
 
-- A thread that waits for its commit leads when nobody does.  A lone committer
-  therefore syncs for itself, without a hand-over (I9).
-- A leader that has synced hands on to one of those that still wait, and then
-  publishes: the next sync runs meanwhile.
+- A thread that waits for its commit leads when no other does.  A lone
+  committer therefore syncs for itself, without a hand-over (I9).
+- A leader that has synced passes the leadership to a thread that still waits,
+  and then publishes: the next sync runs meanwhile.
 - The sequencer's own thread, the flusher, leads when a commit has no thread of
   its own: an asynchronous finish, a committer that was interrupted, or the
   background sync of `interval`.
@@ -14,11 +15,11 @@ its steps follow it.  One *leader* at a time syncs, for all that wait:
 *Publishing* calls the `f(tid)` of each commit, in tid order, and after each
 lets readers see it (I5).  Meanwhile the *gate* is closed: a reader that asks
 for the current state waits until publishing is over; one that reads as of a
-tid does not ask here at all.  Whichever thread finds something to publish does
-it, also for others.  An event loop that must do it itself takes it over
-(`owned_by`): then it is only notified, and calls `publish` in its own thread.
+tid does not ask here at all.  Any thread that finds something to publish
+publishes it, also for others.  An event loop that must publish itself takes
+this over (`owned_by`): it is notified, and calls `publish` in its own thread.
 
-`f` is called once, except when an interrupt (KeyboardInterrupt) breaks it off:
+`f` is called once, except when an interrupt (KeyboardInterrupt) ends it early:
 then it is called again.  A second invalidation is harmless, a missing one is
 not.
 
@@ -26,13 +27,13 @@ State and its owner: the pipeline, the leadership and the waiters belong to
 `mutex`.  It is a leaf: nothing is called, waited for, read or written while it
 is held.  `_one_sync` is held around a sync and the note of its outcome: of two
 syncs at once, only one would be told that the disk failed.  `_gate` is held
-while `f` runs; no other lock of the storage is held by those that wait for it.
+while `f` runs; threads that wait for it hold no other lock of the storage.
 So `f` may read, and must not finish another transaction of the same storage:
 it would wait for itself.
 
-An interrupt may come between any two lines.  What it leaves is such that it
-can be done again: a waiter that is woken for nothing waits again, and the
-flusher takes over what was left undone (I10).
+An interrupt may come between any two lines.  Every step can be repeated after
+it: a waiter that is woken too early waits again, and the flusher takes over
+what was left undone (I10).
 
 Left to others: what a sync does (`sync`), how readers come to see a
 transaction (`show`).
@@ -62,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 SLOW_SYNC = 1.0
 
-# Who leads, when it is no committer.
+# The leader that is no committer.
 FLUSHER = object()
 
 
@@ -94,15 +95,15 @@ class Sequencer:
         #: Is the gate closed?
         self.publishing = False
         self._notify: Callable[[], object] | None = None
-        # Settled; `on_done` is not called.
+        # Commits that are settled, and whose `on_done` is not called yet.
         self._untold: collections.deque[Commit] = collections.deque()
 
-        self._abandoned = False    # somebody went away in the middle
+        self._abandoned = False    # a committer was interrupted
         self._flusher = Flusher(
             name, self._work_of_flusher, self._until_background_sync)
 
     def start(self) -> None:
-        """Where nothing is written, nobody needs the flusher."""
+        """Start the flusher, which a read-only storage does not need."""
         self._flusher.start()
 
     # Appended
@@ -130,10 +131,10 @@ class Sequencer:
     def settle(self, commit: Commit) -> None:
         """Return when the commit, which was appended, is settled.
 
-        1. Wait: it is settled by others, or nobody leads, and we do.
+        1. Wait until others have settled it, or we lead.
         2. Wait for company, when that is worth it.
         3. Sync what is appended by now, for all.
-        4. Note the outcome; hand the leadership on.
+        4. Note the outcome; pass the leadership on.
         5. Publish what is durable: call each `f`, and show it to readers.
         6. Wake the threads that wait for it, and tell those that asked.
 
@@ -157,15 +158,15 @@ class Sequencer:
     # 1. Wait
 
     def _wait_to_lead(self, commit: Commit, me: threading.Lock) -> bool:
-        """Wait until it is our turn to lead (true) or all is over (false).
+        """Wait until we lead (true) or the commit is settled (false).
 
-        Nobody is elected for a commit that is settled: to see that, and that
-        we were not elected before, needs no mutex.
+        A thread whose commit is settled is not elected any more, so that the
+        last check needs no mutex.
         """
         while True:
             with self.mutex:
                 if commit.settled:
-                    if self._leader is me:  # elected too late to be of use
+                    if self._leader is me:  # no longer needed: pass it on
                         self._elect()
                     return False
                 if self._leader is None and commit.needs_sync:
@@ -179,7 +180,7 @@ class Sequencer:
 
     def abandon(self, commit: Commit,
                 me: 'threading.Lock | None' = None) -> None:
-        """The committer goes away: the flusher takes over all it leaves."""
+        """The committer was interrupted: the flusher takes over its work."""
         with self.mutex:
             with contextlib.suppress(ValueError):
                 commit.waiters.remove(me)
@@ -200,13 +201,13 @@ class Sequencer:
         gathering = taken_lock()
         with self.mutex:
             self._gathering = gathering
-            self._welcome(gathering)  # if they came by now
+            self._welcome(gathering)  # all may have come by now
         gathering.acquire(timeout=patience)
         with self.mutex:
             self._gathering = None
 
     def _welcome(self, gathering: threading.Lock) -> None:
-        """Somebody joined: let a gathering leader go on if all are there."""
+        """Let a leader that waits for company go on, if all are there."""
         if self._company.complete(len(self.pipeline.needing_sync)):
             let_go(gathering)
             self._gathering = None
@@ -214,7 +215,7 @@ class Sequencer:
     # 3. Sync
 
     def _sync_a_batch(self, alone: bool, leader: object = None) -> None:
-        """Sync what is there, note the outcome, and hand on."""
+        """Sync what is there, note the outcome, pass the leadership on."""
         with self._one_sync:
             if self._broken is None:
                 point, batch, uncovered_since = self._next_batch(alone)
@@ -222,8 +223,8 @@ class Sequencer:
                 try:
                     self._sync(batch)
                 except Exception as error:
-                    # Nothing may come before this: a failed sync that nobody
-                    # noted would be tried again, and succeed (I7).
+                    # First of all: a failed sync that was not noted would be
+                    # tried again, and succeed (I7).
                     # (Its traceback would keep the file open.)
                     self._broken = error.with_traceback(None)
                 except BaseException:
@@ -244,7 +245,7 @@ class Sequencer:
             return point, batch, self._exposure.sync_begins(
                 point == self.pipeline.appended)
 
-    # 4. Note the outcome, hand on
+    # 4. Note the outcome, pass the leadership on
 
     def _note(self, point: Point, served: int, seconds: float,
               leader: object) -> None:
@@ -282,13 +283,13 @@ class Sequencer:
                 ' disk, then open the storage again')
 
     def _elect(self) -> None:
-        """Give the leadership to somebody who needs a sync.  Mutex held."""
+        """Give the leadership to a thread that needs a sync.  Mutex held."""
         self._leader = None
         if self.pipeline.needing_sync:
             self._elect_one_of(
                 [each for each in self.pipeline.queue if each.needs_sync])
         if self._leader is None and self._policy.background:
-            self._flusher.wake()  # it may have waited for its turn
+            self._flusher.wake()  # it may wait to lead
 
     def _elect_one_of(self, commits: list[Commit]) -> None:
         for commit in commits:
@@ -308,7 +309,7 @@ class Sequencer:
     # 5. Publish
 
     def owned_by(self, notify: Callable[[], object] | None) -> None:
-        """From now on `notify()` is called, and its owner publishes."""
+        """From now on only call `notify()`: its owner publishes."""
         self._notify = notify
 
     @property
@@ -316,17 +317,17 @@ class Sequencer:
         return self._notify is not None
 
     def offer(self) -> None:
-        """Something may be publishable, or a sync failed."""
+        """Publish, or notify the owner: there may be something to publish."""
         (self._notify or self.publish)()
 
     def publish(self) -> None:
-        """Publish all that may be published, and tell those that asked."""
+        """Publish all that may be published, and call each `on_done`."""
         try:
             with self._gate:
-                if not self.publishing:  # else we are called by an `f`
+                if not self.publishing:  # else an `f` calls us
                     try:
                         self._publish_all()
-                    finally:  # once more: it may have been interrupted there
+                    finally:  # again: an interrupt may have come before
                         self.publishing = False
         finally:
             if self._untold and not self.publishing:
@@ -343,7 +344,7 @@ class Sequencer:
                 self._show(commit)
                 commit = self._published(commit)
             if self.pipeline.failed:
-                # From now on, only what is durable; that stays as it is.
+                # From now on readers see only what is durable.
                 self._show(self.pipeline.visible)
         finally:
             self.publishing = False
@@ -353,7 +354,7 @@ class Sequencer:
         try:
             on_publish(commit.tid)
         except Exception as error:
-            # It is durable: too late to fail.  Its committer is told.
+            # Its commit is durable, and goes on; its committer gets the error.
             commit.error = error
         commit.on_publish = None
 
@@ -365,7 +366,7 @@ class Sequencer:
     # 6. Wake and tell
 
     def _published(self, commit: Commit) -> Commit | None:
-        """It is published; return the next one."""
+        """The commit is published; return the next one."""
         with self.mutex:
             if commit.waiters:
                 self._wake_waiters(commit)
@@ -375,13 +376,13 @@ class Sequencer:
             return self.pipeline.next_to_publish()
 
     def _wake_waiters(self, commit: Commit) -> None:
-        """Mutex held: they look at the commit when we are done with it."""
+        """Mutex held: the threads look at the commit when it is released."""
         while commit.waiters:
             let_go(commit.waiters[-1])
             commit.waiters.pop()
 
     def _tell_all(self) -> None:
-        """Call what is to be called of settled commits; no lock is held."""
+        """Call `on_done` of all settled commits; no lock is held."""
         while self._untold:
             with contextlib.suppress(IndexError):  # another thread was quicker
                 self._tell(self._untold.popleft())
@@ -394,10 +395,10 @@ class Sequencer:
             logger.exception('%s: a finished transaction could not be'
                              ' reported', self._name)
 
-    # Others that wait
+    # Waiting for others
 
     def drain(self) -> None:
-        """Return when every commit that was appended by now is settled."""
+        """Wait until every commit that was appended by now is settled."""
         with self.mutex:
             queue = self.pipeline.queue
             last = queue[-1] if queue else None
@@ -405,7 +406,7 @@ class Sequencer:
             self.settle(last)
 
     def wait_for(self, tid: bytes) -> None:
-        """Return when the transaction of that tid is settled."""
+        """Wait until the transaction of this tid is settled."""
         with self.mutex:
             commit = self.pipeline.find(tid)
         if commit is not None:
@@ -414,7 +415,7 @@ class Sequencer:
     def sync_to(self, position: int) -> None:
         """Make everything before the position durable, whatever the policy.
 
-        Others go on.  Raises WritingStopped when it cannot be.
+        Other commits go on meanwhile.  Raises WritingStopped if it fails.
         """
         position = min(position, self.appended.end)
         while True:
@@ -439,7 +440,7 @@ class Sequencer:
             self._step_down(FLUSHER)
 
     def _until_background_sync(self) -> float | None:
-        """Seconds until the background sync; None: until somebody calls."""
+        """Seconds until the background sync; None: until it is woken."""
         with self.mutex:
             if not self._policy.background or self.pipeline.failed:
                 return None
@@ -456,17 +457,17 @@ class Sequencer:
             return self._leader is FLUSHER
 
     def wake(self) -> None:
-        """Let the flusher tidy up; from anywhere, even from a finaliser."""
+        """Let the flusher tidy up; may be called even from a finaliser."""
         self._flusher.wake()
 
     def close(self) -> None:
         """Stop the flusher.  Drain first."""
         self._flusher.close()
 
-    # The state, for those that do not wait
+    # The state
 
     def stop_writing(self, reason: str) -> None:
-        """Append nothing any more; what was appended goes on."""
+        """Refuse to append; commits that were appended go on."""
         reason = self._because(reason)
         with self.mutex:
             self.pipeline.stop(reason)

@@ -1,16 +1,16 @@
 """A descriptor kept in reserve, to open what has to be synced.
 
 When the directory of a blob is opened for its sync, its transaction is in the
-data file already, and others are behind it: too late for it to fail alone.  A
-process that has no descriptor left must not stop writing for that, for nothing
-was tried that could have failed (I7).  So one descriptor is kept back, which
-is closed when an opening finds none, and opened again after the sync.
+data file already, with others behind it: it can no longer fail alone.  But a
+process that has no descriptor left must not stop writing either, because no
+sync was tried and failed (I7).  So one descriptor is kept back.  It is closed
+when an opening finds none, and opened again after the sync.
 
-Another thread can be faster, and take the one that was given up.  Then the
-opening is tried again until it succeeds: the transactions that wait for that
-sync wait, everybody else goes on.  The same goes for memory of the kernel.
+Another thread may take the descriptor that became free.  Then the opening is
+tried again until it succeeds: transactions that need this sync wait, all
+others go on.  The same is done when the kernel has no memory.
 
-Nothing here is locked: a descriptor is closed when nobody refers to it.
+Nothing here is locked: a descriptor is closed when no object refers to it.
 """
 
 import errno
@@ -22,7 +22,7 @@ from .. import datafile
 
 logger = logging.getLogger(__name__)
 
-#: Errors of an opening that pass by themselves, or when somebody acts.
+#: Errors of an opening that pass, perhaps when the operator acts.
 PASSING = errno.EMFILE, errno.ENFILE, errno.ENOMEM
 #: Seconds between two attempts.
 PAUSE = 0.02
@@ -61,7 +61,7 @@ class Spare:
         try:
             self._take()
         except OSError:
-            pass  # after the next sync, perhaps
+            pass  # try after the next sync
 
     def _open(self, path: str, flags: int) -> int:
         while True:
@@ -80,5 +80,5 @@ class Spare:
         if now >= self._silent_until:
             self._silent_until = now + SILENCE
             logger.error(
-                'a sync waits, it cannot open its file (%s): commits wait'
-                ' with it until there is room for one more', error)
+                'a sync cannot open its file (%s): it tries again until a'
+                ' descriptor is free, and commits wait for it', error)

@@ -1,12 +1,12 @@
 """Waiting for objects, in threads: the locks of `locks`, behind a mutex.
 
-Whoever asks gets its objects at once, or waits until it is woken for them.
-The mutex is a leaf: nothing is called, waited for, read or written while it is
+An owner that asks gets its objects at once, or waits until it is woken.  The
+mutex is a leaf: nothing is called, waited for, read or written while it is
 held.
 
 An interrupt (KeyboardInterrupt) may come between any two lines of a change.
-Then what was changed is put right from who holds and who waits, and everybody
-who waits looks again (I10); the one that was interrupted lets go once more.
+Then the locks are made anew from the lists of holders and waiters, and all
+waiters look again (I10); the caller that was interrupted lets go once more.
 """
 
 import threading
@@ -26,7 +26,7 @@ class Turns:
         self._ended = False
 
     def __len__(self) -> int:
-        """How many hold something, or wait."""
+        """The number of owners that hold something, or wait."""
         return len(self._locks)
 
     def ask(self, owner: Owner, written: Iterable[bytes],
@@ -49,10 +49,10 @@ class Turns:
                 raise
 
     def wait(self, owner: Owner) -> bool:
-        """Return when it is served; false if it never will be.
+        """Wait until it is served; false if it never will be.
 
-        Its objects were let go meanwhile, by an abort in another thread; or
-        the storage is closed.
+        Then an abort in another thread has let go of its objects, or the
+        storage is closed.
         """
         while True:
             with self._mutex:
@@ -61,12 +61,12 @@ class Turns:
                 if self._locks.holds(owner):
                     return True
                 waiter = threading.Lock()
-                waiter.acquire()  # before others know it: they release it
+                waiter.acquire()  # before others can release it
                 self._waiters[owner] = waiter
             waiter.acquire()
 
     def let_go(self, owner: Owner) -> None:
-        """Of what it has or waits for, if anything; may be called again."""
+        """Drop what it holds or waits for, if anything; may be repeated."""
         with self._mutex:
             try:
                 served = self._locks.let_go(owner)
@@ -79,7 +79,7 @@ class Turns:
                 raise
 
     def end(self) -> None:
-        """Nobody is served any more."""
+        """Serve no owner any more."""
         with self._mutex:
             self._ended = True
             self._wake_all()

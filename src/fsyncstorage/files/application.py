@@ -2,15 +2,14 @@
 
 A path names mapping objects (BTrees, PersistentMapping) from the root of the
 database on, and a blob at the end; its last name is the name of the file.  Two
-hooks say it otherwise:
+hooks change this:
 
 - `find(root, names)` returns the blob of a path, or a `File`, or raises
   KeyError;
-- `publish(request, names)` says whether the request may have it: it returns
+- `publish(request, names)` decides whether the request may have it: it returns
   something true, or false, or raises an error of `webob.exc`.  Shared caches,
-  which would not ask, are told to keep nothing then.  Without it, only what
-  `traverse` names is public: what another `find` finds is not, for nobody has
-  said so.
+  which would not ask, are then told to keep nothing.  Without this hook, what
+  `traverse` finds is public, and what another `find` finds is not.
 
 It only reads.  Each request is a transaction, which is over before the file is
 sent.
@@ -34,7 +33,7 @@ from .response import BlobResponse
 
 @dataclasses.dataclass
 class File:
-    """A blob, and what a browser is told of it."""
+    """A blob, and what a browser is told about it."""
 
     blob: Blob
     filename: str | None = None
@@ -42,14 +41,14 @@ class File:
 
 
 def traverse(root, names):
-    """What the names lead to, through mapping objects and nothing else."""
+    """The object that the names lead to, through mapping objects only."""
     found = root
     for name in names:
         if not isinstance(found, Mapping):
             raise KeyError(name)
         try:
             found = found[name]
-        except TypeError:  # its keys are no names
+        except TypeError:  # the keys are no texts
             raise KeyError(name) from None
     return found
 
@@ -69,7 +68,7 @@ class Application:
         except exc.HTTPException as error:
             answer = error
         except (KeyError, FileNotFoundError):
-            # Of a blob that a pack has removed meanwhile, too.
+            # Also for a blob that a pack has removed meanwhile.
             answer = exc.HTTPNotFound()
         except TransientError:
             answer = exc.HTTPServiceUnavailable()

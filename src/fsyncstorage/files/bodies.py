@@ -2,7 +2,7 @@
 
 Each closes its file when it is closed, as WSGI servers do, whether it was read
 or not.  A file that ends too early is an error: the server then cuts the
-connection, and nobody takes what came for the whole.
+connection, so that no client takes a part for the whole.
 """
 
 import secrets
@@ -14,7 +14,7 @@ PIECE = 1 << 18
 
 
 class Body:
-    """The ranges of a file, each behind what is to be said before it."""
+    """The ranges of a file, each behind its head."""
 
     def __init__(self, file, ranges, heads=None, tail=b''):
         self._file = file
@@ -30,10 +30,10 @@ class Body:
 
 
 class InPieces:
-    """A file for the server to send.  Who asks for much gets a PIECE.
+    """A file for the server to send, which returns at most a PIECE at a time.
 
     Waitress asks for as much as the system may buffer, which can be megabytes
-    for each reader, and once more for what was not sent of it.
+    for each reader, and again for what it could not send of that.
     """
 
     def __init__(self, file):
@@ -47,7 +47,7 @@ class InPieces:
 
 
 class Multipart:
-    """What there is to say of `multipart/byteranges`."""
+    """The heads and the length of a `multipart/byteranges` body."""
 
     def __init__(self, ranges, size, type_):
         boundary = secrets.token_hex(16)

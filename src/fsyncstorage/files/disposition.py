@@ -1,11 +1,11 @@
-"""What a browser is told of a file: its type, its name, what to do with it.
+"""What a browser is told about a file: its type, its name, what to do with it.
 
-Files come from people whom nobody has to trust.  What a browser could run in
-the name of the site it shall save, not show: whatever is not known to be
-harmless is an attachment.  `nosniff` goes with it: the type that was said is
-the one that counts.
+Files come from people who need not be trusted.  A browser must not run them in
+the name of the site: any file that is not known to be harmless is an
+attachment, to be saved and not shown.  With `nosniff`, the browser uses the
+type that it is told.
 
-Names are written as RFC 6266 and RFC 8187 have it: in ASCII for the old, and
+Names are written as in RFC 6266 and RFC 8187: in ASCII for old browsers, and
 in UTF-8.
 """
 
@@ -15,18 +15,18 @@ from urllib.parse import quote
 
 UNKNOWN = 'application/octet-stream'
 
-# Without a comma: of a list, browsers take the last one.
+# Without a comma: browsers take the last type of a list.
 _TYPE = re.compile(r'[\w.+-]+/[\w.+-]+( *;[ -+\--~]*)?', re.ASCII)
 _SHOWN = re.compile(
-    # What ends in +xml could be a page.
+    # A type that ends in +xml could be a page.
     r'((image|audio|video)/(?!svg)[^+]*|text/plain|application/pdf)$')
 
-# What separates directories, could end the quotes, or is not ASCII.
+# Characters that separate directories, could end the quotes, or are not ASCII.
 _UNSAFE = re.compile(r'[^ !#$&-.0-9:-\[\]-~]')
 
 
 def content_type(given, filename):
-    """What was given, if it is a type at all, or as the name has it."""
+    """The given type, if it is a valid one, or that of the file name."""
     if given is None and filename:
         guessed, encoding = mimetypes.guess_type(filename)
         given = None if encoding else guessed
@@ -34,7 +34,7 @@ def content_type(given, filename):
 
 
 def content_disposition(filename, type_, attachment=False):
-    """An attachment, whatever is asked for, if it could be run."""
+    """The header; always an attachment if the file could be run."""
     bare = type_.partition(';')[0].strip().lower()
     shown = _SHOWN.match(bare) and not attachment
     return ('inline' if shown else 'attachment') + _parameters(filename)

@@ -1,16 +1,16 @@
-"""WSGI middleware: blob files go to the front server, whoever returns them.
+"""WSGI middleware: the front server sends the blob files of any application.
 
 An application that returns a file by `wsgi.file_wrapper`, as Pyramid's
-FileResponse and Zope do, stays as it is.  If the file is one of a blob, the
-front server is told to send it: all of it, or the ranges that the request asks
-for.  The headers are the application's.
+FileResponse and Zope do, need not be changed.  If the file is that of a blob,
+the front server is told to send it: all of it, or the ranges that the request
+asks for.  The headers are the application's.
 
-Two do not show which file it is.  WebOb, and so Pyramid, cuts a range out of
-what it was given, unless that can do so itself (`app_iter_range`).  And what
-plone.namedfile returns can do no more than `read`.
+Two libraries hide the file.  WebOb, and so Pyramid, cuts a range out of an
+iterator, unless that has `app_iter_range`.  And the iterator of
+plone.namedfile only has `read`.
 
-Everything else goes through untouched.  A file that the application opened by
-its path has no lease: nobody knows which blob it is of.
+Everything else passes unchanged.  A file that the application opened by its
+path has no lease: it is not known which blob it belongs to.
 """
 
 import os
@@ -25,10 +25,10 @@ from .bodies import Body
 from .handover import configured
 from .source import Source
 
-# What the front server says of what it sends.
+# The headers that the front server makes itself.
 _ITS_OWN = 'content-length', 'content-range', 'accept-ranges'
 
-# Of plone.namedfile; the file is in its `_io` (read in 5.6.0, 6.4.0, 8.1.1).
+# A class of plone.namedfile, with the file in `_io` (5.6.0, 6.4.0, 8.1.1).
 _HIDING = 'filestream_range_iterator'
 
 
@@ -85,21 +85,21 @@ class _Wrapped(FileWrapper):
         self._arguments = arguments
 
     def app_iter_range(self, start, stop):
-        """WebOb calls it; None: all of it is sent."""
+        """Called by WebOb; None: all of it is sent."""
         if not hasattr(self.filelike, 'seek'):
             return None
         self._range = start, stop
         return self
 
     def unwrapped(self, wrapper):
-        """As if it had never been in here; the wrapper is the server's."""
+        """The file in the server's own wrapper."""
         if self._range:
             return Body(self.filelike, [self._range])
         return wrapper(*self._arguments) if wrapper else self
 
 
 class _Start:
-    """A start_response that waits until it is known what is sent."""
+    """A start_response that waits until it is known what will be sent."""
 
     def __init__(self, start_response):
         self._start_response = start_response

@@ -1,13 +1,14 @@
 """The front server sends the file: the application only says which.
 
 nginx is told by `X-Accel-Redirect`, Apache and lighttpd by `X-Sendfile`.  The
-path comes under a lease (`source`): the blob cache keeps the file until the
-front server has it open.  All who ask within a few seconds share a lease, if
-the file is there.  Should it be gone all the same, nginx asks again and says
-so (``X-Blob-Missed``), and the application sends it itself.
+path has a lease (`source`): the blob cache keeps the file until the front
+server has it open.  Requests within a few seconds share a lease, if the file
+is there.  If it is gone nevertheless, nginx asks again, with
+``X-Blob-Missed``, and the application sends the file itself.
 
-What only the application can judge it answers itself: the front server looks
-at conditions once more, and knows the file's time, not the transaction's.
+The application itself answers requests with conditions that only it can judge:
+the front server would check them again, with the time of the file in place of
+the transaction's.
 """
 
 import os
@@ -16,23 +17,23 @@ from urllib.parse import quote
 
 from .source import LEASE
 
-#: Seconds for which a lease is shared: of each, most is left.
+#: Seconds for which a lease is shared: most of it is left then.
 SHARED = LEASE / 10
 
-# Of the environ of a request.  By the first, nginx says that there was no
-# such file.
+# Headers of requests, in the environ.  With the first one, nginx reports that
+# there was no such file.
 _OURS_TO_ANSWER = (
     'HTTP_X_BLOB_MISSED', 'HTTP_IF_MATCH', 'HTTP_IF_UNMODIFIED_SINCE')
 
 
 class HandOver:
-    """Of files in some directories, by whatever links these are reached."""
+    """For files in some directories, even if reached by symbolic links."""
 
     #: The name of the header.
     name: str | None = None
 
     def __init__(self, prefixes):
-        """:param prefixes: of what the front server is told -> directories."""
+        """:param prefixes: path prefix for the front server -> directory."""
         self._prefixes = {
             os.path.join(form(directory), ''): prefix.rstrip('/')
             for prefix, directory in prefixes.items()
@@ -44,7 +45,7 @@ class HandOver:
         self._offered_until = time.monotonic() + SHARED
 
     def offer(self, environ, source):
-        """Name and value of a header; None: the application has to send."""
+        """Name and value of a header; None: the application has to send it."""
         if not self.allows(environ):
             return None
         if time.monotonic() > self._offered_until:
@@ -63,13 +64,13 @@ class HandOver:
 
     def allows(self, environ):
         """Whether the front server can do what this request asks for."""
-        # A date for If-Range it would take.
+        # The front server would accept a date in If-Range.
         tagged = '"' in environ.get('HTTP_IF_RANGE', '"')
         return tagged and environ['REQUEST_METHOD'] == 'GET' and not any(
             map(environ.get, _OURS_TO_ANSWER))
 
     def header(self, path):
-        """For a file; None: it is in none of the directories."""
+        """The value for a file; None if it is in none of the directories."""
         return self._header(path) or self._header(os.path.realpath(path))
 
     def _header(self, path):
@@ -89,15 +90,15 @@ class XSendfile(HandOver):
 
 
 class XAccelRedirect(HandOver):
-    """It takes internal locations of nginx -> directories."""
+    """Takes a mapping: internal location of nginx -> directory."""
 
     name = 'X-Accel-Redirect'
 
 
 def configured(x_accel_redirect='', x_sendfile=''):
-    """As a paste configuration says it; None: it does not.
+    """The HandOver of a paste configuration, or None.
 
-    Each is some lines: an internal location and its directory, or a directory.
+    Each has lines: an internal location and its directory, or a directory.
     """
     if x_accel_redirect:
         return XAccelRedirect(dict(map(_location, _lines(x_accel_redirect))))

@@ -3,10 +3,9 @@
 Pure functions of the environ of a request (WSGI), the entity tag of what would
 be sent (quoted, and strong), and its time in seconds.
 
-A date says less than a tag: two commits of one second have the same.  It is
-looked at only if there is no tag, and If-Range takes none: a part of the one
-file would be put to a part of the other.  What cannot be read as a date is
-ignored.
+A date says less than a tag, since two commits in one second have the same.  It
+is used only if there is no tag, and never for If-Range, which could mix two
+revisions.  An invalid date is ignored.
 """
 
 import functools
@@ -19,7 +18,7 @@ _TAG = re.compile(r'(W/)?("[^"]*")')
 
 
 def refusal(environ, tag, modified):
-    """304 or 412, as the RFC's order of precedence has it; None: answer it."""
+    """304 or 412, by the RFC's order of precedence; None: answer it."""
     reading = environ['REQUEST_METHOD'] in ('GET', 'HEAD')
     if not _holds_still(environ, tag, modified):
         return 412
@@ -35,7 +34,7 @@ def refusal(environ, tag, modified):
 
 
 def range_counts(environ, tag):
-    """Whether If-Range allows for a part: what the client has is the same."""
+    """Does If-Range allow a part, as the client has the same revision?"""
     return environ.get('HTTP_IF_RANGE', tag).strip() == tag
 
 
@@ -66,6 +65,6 @@ def _seconds(date):
         parsed = parsedate_to_datetime(date)
     except (ValueError, OverflowError):
         return None
-    # In the oldest of the three forms GMT is not said.
+    # The oldest of the three formats does not name GMT.
     return (parsed if parsed.tzinfo else parsed.replace(
         tzinfo=timezone.utc)).timestamp()

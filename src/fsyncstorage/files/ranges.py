@@ -3,10 +3,9 @@
 Pure functions.  A range is `(start, stop)`, as in a slice; what is selected is
 never empty, lies within the file, and comes in the order of the header.
 
-What does not say which bytes are meant is ignored, as the RFC has it: the
-whole file is sent.  So it is for what nobody needs and only costs: more than
-`MOST` ranges, and ranges that overlap so much that together they are larger
-than the file.
+An invalid header is ignored, as in the RFC: the whole file is sent.  The same
+is done for requests that only cost: more than `MOST` ranges, and ranges that
+overlap so much that together they are larger than the file.
 """
 
 import re
@@ -23,7 +22,7 @@ class Unsatisfiable(Exception):
 
 
 def select(header, size):
-    """The ranges of a file of this size; None: all of it, as it is."""
+    """The ranges of a file of this size; None: send all of it."""
     asked = _parse(header)
     if asked is None or len(asked) > MOST:
         return None
@@ -58,6 +57,6 @@ def _parse(header):
 
 
 def _within(first, last, size):
-    if first is None:  # so many at the end
+    if first is None:  # `last` bytes at the end
         return max(size - last, 0), size
     return first, size if last is None else min(last + 1, size)

@@ -1,10 +1,10 @@
 """A WSGI response (WebOb) that sends a committed blob.
 
-Whatever is needed of the database is asked for when the response is made; it
-can be sent when the connection is closed, or used for something else.  In
-turn: may it be answered (`preconditions`), does the front server do it
-(`handover`), which bytes (`ranges`), and who sends them: the WSGI server, if
-it has a `wsgi.file_wrapper`, or `bodies`.
+The response asks the database for all it needs when it is made; it can be sent
+when the connection is closed, or used for something else.  The steps: should
+it be answered (`preconditions`), can the front server send it (`handover`),
+which bytes (`ranges`); they are sent by the WSGI server, if it has a
+`wsgi.file_wrapper`, or by `bodies`.
 
 The entity tag is strong: it names the object and its transaction.
 """
@@ -26,8 +26,8 @@ from .ranges import select
 from .source import Source
 from .source import is_complete
 
-# Servers whose file_wrapper begins where the file stands, and ends with the
-# Content-Length, as PEP 3333 has it.  Others begin at 0, or go on to the end.
+# Servers whose file_wrapper begins at the file's position, and ends after
+# Content-Length bytes, as in PEP 3333.  Others begin at 0, or send all.
 EXACT = 'waitress', 'gunicorn'
 
 
@@ -39,9 +39,9 @@ class BlobResponse(Response):
 
         :param request: of WebOb, or of a framework that builds on it.
         :param blob: a committed ZODB.blob.Blob.
-        :param content_type: None: as the file name has it.
-        :param filename: what a browser calls the file when it saves it.
-        :param attachment: it shall be saved, even if it could be shown.
+        :param content_type: None: by the file name.
+        :param filename: the name under which a browser saves the file.
+        :param attachment: to be saved, even if it could be shown.
         :param hand_over: a `handover.HandOver`, if a front server can send.
         """
         source = Source.of(blob)
@@ -68,7 +68,7 @@ class BlobResponse(Response):
         ])
 
     def _say(self, status):
-        """Without a body."""
+        """Answer without a body."""
         self.status = status
         if status != 304:
             self._say_length(0)
@@ -116,14 +116,14 @@ class BlobResponse(Response):
             self._say_length(parts.length)
 
     def _say_length(self, length):
-        # Not by `content_length`, which is slow.
+        # The setter of `content_length` is slow.
         self.headerlist.append(('Content-Length', str(length)))
 
     def __call__(self, environ, start_response):
         try:
             return super().__call__(environ, start_response)
         except BaseException:
-            # The server has nothing yet that it could close.
+            # The server has no iterator yet that it could close.
             getattr(self.app_iter, 'close', tuple)()
             raise
 
@@ -136,7 +136,7 @@ def _ranges(environ, source, size):
 
 
 def _body(environ, file, start, stop, size):
-    """The server's own way to send a file, if it has one."""
+    """The body: the server's own file wrapper, if it has one."""
     wrapper = environ.get('wsgi.file_wrapper')
     software = environ.get('SERVER_SOFTWARE', '')
     whole = stop - start == size

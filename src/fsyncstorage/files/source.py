@@ -1,15 +1,15 @@
 """A committed blob, and where its bytes come from.
 
-`Source` is taken from a blob while its connection is open, and needs no
-connection after that.  It asks the storage for no more than what is wanted:
+A `Source` is made from a blob while its connection is open, and needs no
+connection after that.  It asks the storage only for what is needed:
 
 - `openArriving(oid, serial)`, of our client: the bytes of a blob as they come
   from the server, without waiting for the last one;
-- `leaseBlob(oid, serial, seconds)`, of ours: the path of a file that is here,
-  and stays for that long, for another program to read.
+- `leaseBlob(oid, serial, seconds)`, of our storages: the path of a local file
+  that stays for this time, for another program to read.
 
-Of a storage that has neither, it takes what every storage with blobs has:
-`openCommittedBlobFile` and `loadBlob`.
+With a storage that has neither, it uses the methods of every storage with
+blobs: `openCommittedBlobFile` and `loadBlob`.
 """
 
 import os
@@ -26,11 +26,11 @@ LEASE = 60
 class Source:
 
     def __init__(self, storage, oid, serial):
-        #: Two with the same one have the same bytes.
+        #: Two sources with the same key have the same bytes.
         self.key = storage, oid, serial
         #: The entity tag: a blob of one serial never changes.
         self.tag = f'"{oid.hex()}-{serial.hex()}"'
-        #: Seconds, as a file system or HTTP has them.
+        #: Whole seconds, as in a file system or in HTTP.
         self.modified = int(TimeStamp(serial).timeTime())
 
     @classmethod
@@ -53,7 +53,7 @@ class Source:
     def lease(self):
         """The path of the file, for another program to open.
 
-        None: it is not here yet, and `open` has the first byte sooner.
+        None: the file is not cached yet, and `open` has the first byte sooner.
         """
         storage, *revision = self.key
         lease = getattr(storage, 'leaseBlob', None)
@@ -62,7 +62,7 @@ class Source:
 
 
 def is_complete(file):
-    """It is a file with a descriptor; what arrives yet has none."""
+    """Has the file a descriptor?  One that still arrives has none."""
     try:
         file.fileno()
     except OSError:
@@ -75,23 +75,23 @@ def _serial(blob):
     connection = blob._p_jar
     is_ghost = connection is not None and blob._p_changed is None
     if is_ghost:
-        # What Connection.setstate does in ZODB 6.4 before it loads the blob.
+        # As Connection.setstate in ZODB 6.4, before it loads the blob.
         serial = connection._storage.load(blob._p_oid)[1]
     if serial == z64 or blob._p_changed or _is_in_a_savepoint(blob):
         raise BlobError('the blob is not committed, or was changed since')
     if is_ghost and connection.opened and _is_here(connection, blob, serial):
-        blob._p_activate()  # so that it knows its serial the next time
+        blob._p_activate()  # so that it has its serial the next time
     return serial
 
 
 def _is_here(connection, blob, serial):
-    """Else a ghost stays one: to activate it would fetch the whole file."""
+    """Is the file local?  Else activating a ghost would fetch all of it."""
     lease = getattr(connection.db().storage, 'leaseBlob', None)
     return (lease and not isinstance(connection._storage, TmpStore)
             and lease(blob._p_oid, serial, 0) is not None)
 
 
 def _is_in_a_savepoint(blob):
-    """Then nothing else tells that it was changed."""
+    """Was it changed in a savepoint?  Nothing else shows that."""
     storage = blob._p_jar._storage
     return isinstance(storage, TmpStore) and blob._p_oid in storage.index

@@ -1,8 +1,8 @@
 """A blob for Zope's publisher to send: a stream iterator.
 
 A method returns it; the publisher sends it when the connection is closed, or
-has gone to another request.  So it has asked for everything before, and reads
-from a file only::
+used by another request.  So it opens the file at once, and then only reads
+from it::
 
     def download(self, REQUEST):
         REQUEST.RESPONSE.setHeader('Content-Type', 'application/pdf')
@@ -30,8 +30,8 @@ class BlobIterator:
         self.read = InPieces(file).read
         self.close = file.close
         if is_complete(file):
-            # Then the server can send it without a thread of Zope, or the
-            # front server can (filter).
+            # With these, the server can send it without a thread of Zope, or
+            # the front server can (filter).
             self.seek, self.tell = file.seek, file.tell
             self.fileno, self.name = file.fileno, file.name
 

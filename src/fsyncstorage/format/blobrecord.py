@@ -1,11 +1,11 @@
-"""Is a record that of a blob?  Read off its first bytes, building nothing.
+"""Is a record that of a blob?  Its first bytes tell, without unpickling.
 
-What ZODB has for this unpickles the record, which a memo index of five bytes
-makes take 4 GB; and all of what is compressed would have to be there.  But
-what ZODB writes for a blob begins in one way: the first pickle is its class.
+ZODB's function for this unpickles the record, which can take 4 GB for a memo
+index of five bytes, and needs all of a compressed record.  But every blob
+record of ZODB begins in the same way: its first pickle is the class.
 
-Left to others: records of wrappers that only the wrapper can read; nobody
-knows whether they are of blobs (verify).
+Left to others: records that only a wrapper can read, which may be blobs or not
+(verify).
 """
 
 import binascii
@@ -18,7 +18,7 @@ _CLASS = re.compile(
 
 # More than the longest match takes in hex.
 _ENOUGH = 128
-#: So much of a record is enough when it is compressed, too; even, for hex.
+#: Bytes of a record that suffice, also if compressed; even, because of hex.
 FRONT = 1024
 
 
@@ -27,7 +27,7 @@ def is_of_blob(front: bytes) -> bool:
 
     It may be compressed (zc.zlibstorage) and hexed, as `verify.unwrap` knows.
     """
-    if front[:1] == b'.':  # so begins what is compressed, or hexed
+    if front[:1] == b'.':  # compressed, or hexed
         front = _unwrapped(front)
     return _CLASS.match(front) is not None
 

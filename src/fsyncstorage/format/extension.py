@@ -1,11 +1,11 @@
 """The extension of a transaction, shown as plain data.
 
-An extension is a pickle that a site has stored with its transaction, and what
-is in a file may have been put there by anybody.  Whoever asks for a log of
-transactions must not run code for it, least of all a server: so nothing of it
-is imported or called.  Plain data are shown as they are, which is what sites
-store.  Objects are shown by the name of their class; so a stock client can
-read it as well.  What cannot be read is shown as empty, as in a FileStorage.
+An extension is a pickle that a site has stored with its transaction, and
+anybody may have made the file.  Showing a log of transactions must not run
+code from it, least of all in a server: so nothing in the pickle is imported or
+called.  Plain data, which is what sites store, are shown as they are.  Objects
+are shown by the name of their class, so that a stock client can read the
+result.  A pickle that cannot be read is shown as empty, as in a FileStorage.
 """
 
 import struct
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct('<I')
 
 
 def shown(pickle: bytes) -> dict[Any, Any]:
-    """The dictionary that an extension is."""
+    """The dictionary in an extension."""
     try:
         value = _Reader(pickle, MOST_STEPS, MOST_CONTAINERS).load()
     except Unreadable:
@@ -31,8 +31,7 @@ def shown(pickle: bytes) -> dict[Any, Any]:
 
 
 class _Reader(plainpickle.Reader):
-    """It knows older pickles as well, and puts names in the place of objects.
-    """
+    """Also reads older pickles, and puts names in the place of objects."""
 
     def _text(self, length: int) -> None:
         """A str of Python 2."""
@@ -67,7 +66,7 @@ class _Reader(plainpickle.Reader):
         self._stack.append(self._from_mark()[0])
 
     def _drop(self) -> None:
-        """Arguments or a state: the name stays."""
+        """Drop arguments or a state: the name stays."""
         self._stack.pop()
 
     def _extend(self, items: list[Any]) -> None:
@@ -80,7 +79,7 @@ class _Reader(plainpickle.Reader):
 
     def _put(self, number: int) -> None:
         super()._put(number)
-        self._memo.setdefault(number, '...')  # what is shown elsewhere
+        self._memo.setdefault(number, '...')  # shown elsewhere
 
     opcodes = {
         **plainpickle.Reader.opcodes,

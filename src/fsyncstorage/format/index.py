@@ -8,16 +8,16 @@ reading::
     4  fingerprint   of the data file that the index belongs to
     4  crc           of all before, from the first byte of the file
 
-An index with a trailer is believed if all of it is right; one without was
-written by stock, and is left to stock's own check.
+An index with a trailer is used if all of it is sound; one without was written
+by stock, and is left to stock's own check.
 
-An index is a row of pickles, and they are never unpickled: a file that
-somebody else may have written could run code, or take any amount of memory.
-What ZODB writes is always the same few opcodes, so these are matched, byte for
-byte; everything else is damage.  Memory is bounded by what the file holds: no
-length is believed before its bytes were read.
+An index is a row of pickles, and they are never unpickled: a file that others
+may have written could run code, or take any amount of memory.  ZODB always
+writes the same few opcodes, so these are matched, byte for byte; everything
+else is damage.  Memory is bounded by the size of the file: no length is relied
+on before its bytes were read.
 
-`Snapshot` keeps what the index said at its position while commits go on: it is
+`Snapshot` keeps the index as it was at its position while commits go on: it is
 told before entries change, and keeps the old ones.
 
 Left to others: when an index is written, and that the data before its
@@ -66,7 +66,7 @@ _END = re.compile(rb'\x80\x03N\.')
 # One pickle of a dictionary, in releases of ZODB before 3.10.
 _OF_OLD_RELEASE = re.compile(rb'(?:\x80.)?[}(]', re.DOTALL)
 _LONGEST_MATCH = 32
-# Of each entry: the last 2 bytes of the oid, and the position.
+# Bytes of an entry: the last 2 of the oid; with the position, 8.
 _KEY, _ENTRY = 2, 8
 _LONGEST_BUCKET = _ENTRY << 16
 _CHUNK = 1 << 18
@@ -76,7 +76,7 @@ _Piece = tuple[bytes, bytes]
 
 
 class Damaged(Exception):
-    """The file is no index, or not all of one."""
+    """The file is not an index, or not a complete one."""
 
 
 class Loaded(typing.NamedTuple):
@@ -106,7 +106,7 @@ def save(path: str, position: int, pieces: Iterable[_Piece],
 
 def save_unchanging(path: str, position: int, index: fsIndex,
                     file: datafile.DataFile) -> None:
-    """Write an index that nobody changes meanwhile."""
+    """Write an index that does not change meanwhile."""
     pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
     save(path, position, pieces, fingerprint(file, position))
 
@@ -122,7 +122,7 @@ def _contents(position: int, pieces: Iterable[_Piece],
 
 def load(path: str) -> Loaded | None:
     """The index in a file, or Damaged; None for one of an old release."""
-    # A pipe of that name must not hold us up.
+    # O_NONBLOCK: opening a pipe must not wait.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -138,7 +138,7 @@ def load(path: str) -> Loaded | None:
 
 
 def _parse(content: '_Content') -> Loaded:
-    """What an index file says; Damaged with a reason that needs a subject."""
+    """Parse an index file; Damaged with a reason that begins with a verb."""
     found = content.match(_POSITION)
     if not found:
         raise Damaged('cannot be read: it does not begin as an index')
@@ -194,7 +194,7 @@ def _read_trailer(content: '_Content', position: int) -> int | None:
 
 
 class _Content:
-    """The bytes of a file, taken from the begin to the end."""
+    """The bytes of a file, taken from the beginning to the end."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
@@ -203,7 +203,7 @@ class _Content:
         self._crc = 0
 
     def match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """The pattern here, and step behind it; None if it is not here."""
+        """Match the pattern here, and step behind it; None: no match."""
         self._fetch(_LONGEST_MATCH)
         found = pattern.match(self._data, self._at)
         if found:
@@ -220,11 +220,11 @@ class _Content:
         return not self._fetch(1)
 
     def crc(self) -> bytes:
-        """Of all that was taken."""
+        """The crc of all that was taken."""
         return _CRC.pack(zlib.crc32(self._data[:self._at], self._crc))
 
     def _fetch(self, size: int) -> bool:
-        """Are there so many more bytes?  They are in memory then."""
+        """Read this many more bytes into memory; return whether they exist."""
         while len(self._data) - self._at < size:
             more = self._file.read(max(size, _CHUNK))
             if not more:
@@ -236,9 +236,9 @@ class _Content:
 
 
 class Positions(fsIndex):
-    """The index of an open file, which each load, store and append asks.
+    """The index of an open file, used by each load, store and append.
 
-    As fsIndex, in less time: without the checks and conversions that are
+    An fsIndex that is faster, without the checks and conversions that are
     function calls there.  It takes over the content of another one.
     """
 
@@ -261,28 +261,28 @@ class Positions(fsIndex):
 
 
 def fingerprint(file: datafile.DataFile, position: int) -> int:
-    """What tells this data file from another with the same length: its first
-    and its last transaction before the position."""
+    """A crc that tells this data file from another of the same length, of its
+    first and its last transaction before the position."""
     crc = 0
     if position > FIRST:
         with file.reader() as reader:
             for start in FIRST, _last_transaction(reader, position):
                 reader.seek(start)
-                # What is behind the position may still become another.
+                # What is behind the position may still be replaced.
                 crc = zlib.crc32(
                     reader.read(min(256, position - start)), crc)
     return crc
 
 
 def last_tid(file: datafile.DataFile, position: int) -> bytes:
-    """That of the last transaction before the position."""
+    """The tid of the last transaction before the position."""
     with file.reader() as reader:
         reader.seek(_last_transaction(reader, position))
         return reader.read(8)
 
 
 def _last_transaction(reader: io.BufferedReader, position: int) -> int:
-    """Where it begins, or 0 if that cannot be."""
+    """Where it begins; 0 if its length cannot be right."""
     reader.seek(position - 8)
     length = int.from_bytes(reader.read(8), 'big')
     return max(position - 8 - length, 0)
@@ -303,7 +303,7 @@ class Snapshot:
         self._before: dict[bytes, dict[bytes, int]] = {}
 
     def about_to_change(self, oids: Iterable[bytes]) -> None:
-        """These entries will change: keep what they are."""
+        """These entries will change: keep their old values."""
         for oid in oids:
             before = self._before.setdefault(oid[:6], {})
             if oid[6:] not in before:
@@ -311,7 +311,7 @@ class Snapshot:
 
     def pieces(self, lock: contextlib.AbstractContextManager[object]
                ) -> Iterator[_Piece]:
-        """(prefix, bucket bytes), as of the moment of the snapshot."""
+        """Yield (prefix, bucket bytes), as of the moment of the snapshot."""
         for prefix in self._prefixes:
             with lock:
                 data = self._index._data[prefix].toString()

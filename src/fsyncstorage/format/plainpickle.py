@@ -1,20 +1,20 @@
 """Pickles of plain data, read by an interpreter that can call nothing.
 
-A pickle is a program.  Python's own unpickler imports what it names, calls
-what it is told to call, and sets aside room for whatever it announces: seven
-bytes are enough to have it take 1.6 GB.  Here, a pickle makes None, numbers,
-texts, bytes, tuples, lists and dictionaries, and nothing else; there is no
-code here that imports or calls what a pickle names.
+A pickle is a program.  Python's own unpickler imports and calls what the
+pickle names, and allocates memory for any length that it announces: seven
+bytes suffice to take 1.6 GB.  Here, a pickle makes None, numbers, texts,
+bytes, tuples, lists and dictionaries, and nothing else; there is no code here
+that imports or calls what a pickle names.
 
-The bounds hold for whatever is read:
+These bounds hold for every pickle:
 
 - a pickle has at most `most_steps` opcodes, and makes at most
   `most_containers` tuples, lists and dictionaries.  So they are nested no
   deeper than that, and take no more than a constant amount of memory beside
   the bytes of the pickle itself;
-- what is announced must be there before room is made for it;
-- the memo keeps what the pickle has put there, under whatever number, and no
-  containers: nothing can be in two places, or in itself;
+- announced bytes must be there before memory is allocated for them;
+- the memo keeps what the pickle puts there, under any number, but no
+  containers: so no container is in two places, or in itself;
 - keys are hashed fast, and their hashes cannot be chosen: see `is_good_key`.
 
 Left to others: which opcodes a reader knows beyond these (a subclass), and
@@ -30,11 +30,11 @@ _SIGNED = struct.Struct('<i')
 _SHORT = struct.Struct('<H')
 _FLOAT = struct.Struct('>d')
 
-# Bytes of a text: it may take four times as many in memory.
+# Bytes of a text, which may take four times as many in memory.
 LONGEST_TEXT = 1 << 20
 # Bytes of a whole number: an id of 64 bits needs 9.
 LONGEST_NUMBER = 16
-# Whole numbers below it have a hash each; two that are larger may share one.
+# Whole numbers below this have different hashes; larger ones may share one.
 LARGEST_KEY = 1 << 60
 # Bytes of a line, which is a name or a number.
 LONGEST_LINE = 1000
@@ -43,13 +43,13 @@ _GOOD_KEYS = str, bytes, bool, type(None)
 
 
 class Unreadable(ValueError):
-    """It is damaged, or is not plain data, or is more than allowed."""
+    """The pickle is damaged, not plain data, or larger than allowed."""
 
 
 def is_good_key(value: Any) -> bool:
     """May it be hashed?
 
-    Of floats, large numbers and tuples somebody can make thousands with the
+    A peer could make thousands of floats, large numbers or tuples with the
     same hash, and then a dictionary of them takes minutes.
     """
     kind = value.__class__
@@ -58,7 +58,7 @@ def is_good_key(value: Any) -> bool:
 
 
 class Reader:
-    """What one pickle makes."""
+    """Reads one pickle."""
 
     def __init__(self, data: bytes, most_steps: int,
                  most_containers: int) -> None:
@@ -82,8 +82,8 @@ class Reader:
         """Carry out the opcodes.
 
         Those that nearly every message has are carried out here: a call for
-        each would cost more than what they do.  What is announced and does
-        not come leads behind the end, where there is no opcode.
+        each would cost more than its work.  A length beyond the data leads
+        behind the end, where there is no opcode.
         """
         data, opcodes, stack = self._data, self.opcodes, self._stack
         at = 0
@@ -262,7 +262,7 @@ class Reader:
     def _long_binget(self) -> None:
         self._stack.append(self._memo[self._take_number(_LENGTH)])
 
-    #: What a tuple of numbers, texts and bytes is made of, beside those above.
+    #: The opcodes of a tuple of numbers, texts and bytes, beside those above.
     simple_opcodes: dict[int, Callable[[Any], None]] = {
         0x80: _proto, 0x28: _mark, 0x4e: _none, 0x88: _newtrue,
         0x89: _newfalse, 0x4a: _binint, 0x4d: _binint2, 0x8a: _long1,

@@ -1,18 +1,18 @@
-"""Which objects a record refers to: read off its pickles, building nothing.
+"""Which objects a record refers to: its pickles tell, without unpickling.
 
-A record has two pickles, one for the class and one for the state.  What ZODB
-has for this hands them to an unpickler, which takes 4 GB for a memo index of
-five bytes, and ninety bytes for a byte that says "an empty dictionary".  A
-file that is checked may come from anybody.  Here the opcodes are stepped over
-one by one, with a stack that has a place for each value; in it is the oid, if
-the value may become a reference.
+A record has two pickles, one for the class and one for the state.  ZODB's
+function for this unpickles them, which takes 4 GB for a memo index of five
+bytes, and ninety bytes for a byte that stands for an empty dictionary.  A file
+that is checked may come from anybody.  Here the opcodes are stepped over one
+by one, with a stack that has a place for each value; the place holds the oid,
+if the value may become a reference.
 
-Promises: no class is looked up, nothing recurses, no length is believed that
-the record does not have.  The time is proportional to the record; memory is at
-most about 25 times its length.
+Promises: no class is looked up, nothing recurses, no length beyond the record
+is relied on.  The time is proportional to the record; memory is at most about
+25 times its length.
 
 What ZODB's unpickler (protocol 3) reads is read here, with the same result.
-It refuses more, since it knows all values and not only references.
+ZODB refuses more, since it makes all values and not only references.
 """
 
 import re
@@ -28,19 +28,19 @@ _LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
 
-# Opcodes that push a value which is no reference: bytes of their argument.
+# Opcodes that push a value that is no reference: bytes of their argument.
 _OPAQUE = {
     b'N': 0, b'\x88': 0, b'\x89': 0, b'}': 0, b')': 0,  # None, bool, {}, ()
     b'K': 1, b'M': 2, b'J': 4, b'G': 8,                 # int, float
     b'\x82': 1, b'\x83': 2, b'\x84': 4,                 # registered classes
 }
-# Opcodes with as many bytes as the argument says: bytes of that argument.
+# Opcodes followed by a length and its bytes: bytes of that length.
 _COUNTED = {
     b'C': 1, b'B': 4,           # bytes
     b'X': 4, b'U': 1, b'T': 4,  # text, old text
     b'\x8a': 1, b'\x8b': 4,     # long int
 }
-# Opcodes that take values, and push one that is no reference if `True`.
+# Opcodes that take values: how many; and do they push one, no reference?
 _TAKES = {
     b'R': (2, True), b'\x81': (2, True),    # call, new object
     b'\x85': (1, True), b'\x87': (3, True),  # tuples of 1 and 3
@@ -58,7 +58,7 @@ _takes = _table(_TAKES, None)
 
 
 def references(record: bytes) -> list[bytes]:
-    """The oids that a record refers to, in the order in which they stand.
+    """The oids that a record refers to, in their order in the record.
 
     Weak references and those into other databases are not among them.
     ValueError if these are not two pickles.
@@ -84,7 +84,8 @@ class _Reader:
         self.oids: list[bytes] = []
 
     def read_pickle(self) -> None:
-        """Up to its STOP.  IndexError, KeyError, ValueError if it is none."""
+        """Read a pickle up to its STOP.  IndexError, KeyError or ValueError if
+        there is none."""
         data, memo = self.data, self.memo
         self.stack, self.marks = [], []
         stack, marks = self.stack, self.marks
@@ -127,7 +128,7 @@ class _Reader:
                 at = self.at
 
     def content(self, code: int, at: int, end: int) -> bytes | None:
-        """The value of what counts its bytes: an oid, or None."""
+        """The value of bytes or text: an oid, or None."""
         data = self.data[at:end]
         if end > len(self.data):
             raise IndexError

@@ -1,24 +1,24 @@
-"""Walks through a Data.fs, transaction by transaction, and says what is wrong.
+"""Walks through a Data.fs, transaction by transaction, and reports damage.
 
-It reports and decides nothing: whether a transaction that is not complete is
-the tail of a crash, or one that is being written, or damage, is for those who
-call (the check, the recovery at open).
+It decides nothing: the caller (the check, the recovery at open) decides
+whether an incomplete transaction is the tail of a crash, one that is being
+written, or damage.
 
 Promises:
 
-- A transaction is what its header, its records and the length behind them
-  agree on, and its seal, if it has one that is in its place.
+- In a sound transaction the header, the records and the length behind them
+  agree, and so does the seal, if it has one in its place.
 - Everything else raises, or is yielded as, a `Damage` that names the position
   and, if the header can be read, the tid.
 - Behind damage, the walk goes on with the next transaction that can be read.
-  A Data.fs kept inside a pickle is no such transaction: its records and seals
+  A Data.fs kept inside a pickle is not taken for one: its records and seals
   name other positions.
-- Whatever the file says, the time is proportional to its size, and memory does
-  not grow with it (with the number of records of one transaction, it does).
-  A sound file is read once, in large pieces; of a transaction that does not
-  fit into one piece, headers of records are read beside that.  No length is
-  believed before the file is known to be so long, and checksums are counted
-  over what adds up: so a search behind damage cannot be led to read the same
+- For any file, the time is proportional to its size, and memory does not grow
+  with it (it does with the number of records of one transaction).  A sound
+  file is read once, in large pieces; if a transaction does not fit into one
+  piece, the headers of its records are read in addition.  No length is relied
+  on before the file is known to be that long, and checksums are computed only
+  of records that add up: so a search behind damage does not read the same
   bytes again and again.
 
 Left to others: whether previous pointers name the previous revision (that
@@ -41,18 +41,18 @@ RECORD_HEADER = 42
 SMALLEST_RECORD = RECORD_HEADER + 8
 LONGEST = 1 << 48   # the positions in an index have 48 bits
 
-# What kind of damage it is.
+# Kinds of damage.
 SHORT = 'short'             # the file ends before the transaction is complete
 UNFINISHED = 'unfinished'   # complete, with the status of one in progress
 DAMAGED = 'damaged'         # everything else
 
-# What a search goes by.  Of a transaction header: the length, which begins
-# with two zero bytes and is caught from the second one on, and the status.
+# Patterns of a search.  That of a transaction header matches the length, from
+# the second of its two leading zero bytes on, and the status.
 _MAGIC = re.compile(re.escape(seal.MAGIC))
 _LENGTH_AND_STATUS = re.compile(rb'\0(?=(\0.{6})[ puc])', re.DOTALL)
 _LENGTH_OFFSET = 8
 
-# A scan of a large file spends its time with these.
+# Bound methods, since a scan spends its time in these calls.
 unpack_header = struct.Struct('>8sQcHHH').unpack_from
 unpack_record = struct.Struct('>8s8sQQHQ').unpack_from
 unpack_number = struct.Struct('>Q').unpack_from
@@ -110,13 +110,13 @@ class Transaction(typing.NamedTuple):
 
 
 class Damage(Exception):
-    """Here is no sound transaction.
+    """There is no sound transaction here.
 
-    `transaction` is what could be read of one whose records add up all the
-    same.  If *its* seal is sound, nothing but the status byte is wrong, and
-    its status is the one that the seal says.
+    `transaction` is the transaction as it could be read, if its records add
+    up.  If *its* seal is sound, only the status byte is wrong, and
+    `transaction` has the status that the seal names.
 
-    `end` is known of a damage that `walk` yields: where it goes on.
+    A damage that `walk` yields has an `end`: where the walk goes on.
     """
 
     end: int
@@ -151,9 +151,9 @@ class Damage(Exception):
 
 def read_transaction(window: Window, position: int,
                      after: Before | None = None) -> Transaction:
-    """The transaction at that position, or Damage.
+    """Return the transaction at this position, or raise Damage.
 
-    `after` is the transaction before it, if that is known.
+    `after` is the transaction before it, if known.
     """
     tid = status = None
     try:
@@ -191,9 +191,9 @@ def _damage(position: int, tid: bytes | None, status: bytes | None,
 
 def _read_structure(window: Window, position: int,
                     header: _Header) -> tuple[seal.Seal | None, list[Record]]:
-    """The seal that was made for it in this place, or None; its records.
+    """Return the seal that was made for this place, or None, and the records.
 
-    ValueError if that is no transaction, EOFError if the file ends before.
+    ValueError if there is no transaction, EOFError if the file ends too soon.
     """
     _, length, status, user, description, extension = header
     size = HEADER + user + description + extension
@@ -226,7 +226,7 @@ def _read_structure(window: Window, position: int,
 
 def _own_seal(window: Window, position: int, size: int,
               extension: int) -> seal.Seal | None:
-    """The seal that was made for a transaction in this place, or None."""
+    """Return the seal that was made for this place, or None."""
     if extension < seal.SIZE:
         return None
     found = seal.parse(window.read(position + size - seal.SIZE, seal.SIZE))
@@ -237,7 +237,7 @@ def _read_records(window: Window, position: int, at: int, stop: int,
                   status: bytes) -> list[Record]:
     records = []
     if status == b'u':
-        # Undone, in ancient times: what is in it is of no account.
+        # Undone, by an old release: its content does not count.
         at = stop
     limit = base = 0
     while at < stop:
@@ -267,7 +267,7 @@ def _read_records(window: Window, position: int, at: int, stop: int,
 def _ask_seal(window: Window, own: seal.Seal | None, position: int,
               front: bytes, field: bytes, records: list[Record],
               after: Before | None) -> tuple[str, bytes, str | None]:
-    """What the seal says, the status it says, and what is wrong."""
+    """Return what the seal tells, the status in it, and what is wrong."""
     status = front[16:17]
     if own is None:
         verdict = seal.verify(position, front, field, 0)  # asks for no crc
@@ -292,7 +292,7 @@ def _ask_seal(window: Window, own: seal.Seal | None, position: int,
 
 
 def _was_rewritten(own: seal.Seal, front: bytes, after: Before | None) -> bool:
-    """Has a stock tool written it anew, in the same position?
+    """Has a stock tool rewritten the transaction in the same position?
 
     Stock's pack and copy keep the extension, and with it the seal.  Both may
     write other records.  The pack gives status 'p' to all transactions from
@@ -325,7 +325,7 @@ def _crc_before_copy(window: Window, at: int, end: int,
 
 
 def _ask_header(tid: bytes, status: bytes, after: Before | None) -> str | None:
-    """What is wrong with a header that no seal vouches for."""
+    """What is wrong with the header of an unsealed transaction."""
     if status not in (b' ', b'p', b'u', b'c'):
         return f'its status is {status!r}'
     if after is not None and tid <= after.tid:
@@ -338,17 +338,17 @@ def _ask_header(tid: bytes, status: bytes, after: Before | None) -> str | None:
 # One record
 
 def record_at(window: Window, position: int) -> Record:
-    """What stands at that position, read as a record."""
+    """The bytes at this position, read as a record."""
     buffer, offset = window.cover(position, SMALLEST_RECORD)
     return _as_record(buffer, offset, position)
 
 
 def backward(window: Window, record: Record) -> Iterator[Record]:
-    """The records that the back pointers lead to, up to the data.
+    """Yield the records that the back pointers lead to, up to the data.
 
-    The last one has the data, or it has none and no back pointer either: the
-    creation of the object was undone.  ValueError if a pointer leads to
-    something else than a record of the same object.
+    The last one has the data; or it has neither data nor back pointer: then
+    the creation of the object was undone.  ValueError if a pointer does not
+    lead to a record of the same object.
     """
     while record.back:
         target = earlier_record(window, record, record.back)
@@ -370,7 +370,7 @@ def earlier_record(window: Window, record: Record,
                    position: int) -> Record | None:
     """The record of the same object at an earlier position, or None.
 
-    These are far apart, and rare: they leave the window where it is.
+    Such reads are rare and far apart: they do not move the window.
     """
     data = window.read(position, SMALLEST_RECORD)
     if len(data) < SMALLEST_RECORD:
@@ -385,14 +385,14 @@ def earlier_record(window: Window, record: Record,
     return target if target.end <= end else None
 
 
-# Forward, over what cannot be read
+# Forward, over damage
 
 def walk(window: Window, position: int = FIRST,
          after: Before | None = None) -> Iterator[Transaction | Damage]:
-    """Every transaction from there on, and a Damage where there is none.
+    """Yield every transaction from `position` on, and each Damage.
 
-    What looks damaged is read a second time: when the file is being written,
-    the window may hold what was there before.
+    What looks damaged is read again: if the file is being written, the window
+    may hold older bytes.
     """
     found: Transaction | Damage
     while position < window.end:
@@ -411,7 +411,7 @@ def walk(window: Window, position: int = FIRST,
 
 def transactions(window: Window, position: int = FIRST,
                  after: Before | None = None) -> Iterator[Transaction]:
-    """Every transaction from there on; raises the first Damage."""
+    """Yield every transaction from `position` on; raise the first Damage."""
     for found in walk(window, position, after):
         if isinstance(found, Damage):
             raise found
@@ -420,7 +420,7 @@ def transactions(window: Window, position: int = FIRST,
 
 def _second_look(window: Window, damage: Damage,
                  after: Before | None) -> Transaction | Damage:
-    """The transaction there, or the Damage that two looks agree on."""
+    """The transaction there, or the Damage that two reads agree on."""
     while True:
         try:
             found = read_transaction(window.scout(), damage.position, after)
@@ -429,7 +429,7 @@ def _second_look(window: Window, damage: Damage,
                 return again
             damage = again
         else:
-            window.forget()  # what is behind it may have been written, too
+            window.forget()  # the bytes behind it may be old, too
             return found
 
 
@@ -441,16 +441,16 @@ def _end_of_damage(window: Window, damage: Damage) -> int:
 
 
 def find_transaction(window: Window, start: int) -> int | None:
-    """Where the next transaction is that can be read, or None.
+    """The position of the next transaction that can be read, or None.
 
-    It may be one that is not finished, or whose seal is damaged: what counts
-    is that its records add up, and name its position.
+    It may be unfinished, or its seal damaged: its records must add up, and
+    name its position.
     """
     scout = window.scout()
     for at, match in window.matches(_LENGTH_AND_STATUS, start, HEADER):
         position = at - _LENGTH_OFFSET
         length = int.from_bytes(match[1], 'big')
-        # Most are none: the length behind the records tells it soonest.
+        # Most matches are none: the length behind the records tells soonest.
         if (position >= start and HEADER <= length < window.end - position
                 and scout.read(position + length, 8) == b'\0' + match[1]
                 and _stands_at(scout, position)):
@@ -459,10 +459,10 @@ def find_transaction(window: Window, start: int) -> int | None:
 
 
 def _stands_at(window: Window, position: int) -> bool:
-    """Is this a transaction, going by its records, or else by its seal?
+    """Is there a transaction, judged by its records, or else by its seal?
 
-    Each record belongs to one position, and what stands is gone on behind: so
-    all of these looks together cost no more than one walk.
+    A record belongs to one position only, and the walk goes on behind a
+    transaction that is found: so all these calls cost no more than one walk.
     """
     try:
         header = unpack_header(*window.cover(position, HEADER))
@@ -474,11 +474,11 @@ def _stands_at(window: Window, position: int) -> bool:
 
 def find_sound_seals(window: Window,
                      start: int) -> Iterator[tuple[int, seal.Seal]]:
-    """(position, Seal) of each sealed transaction from there on.
+    """Yield (position, Seal) of each sealed transaction from `start` on.
 
-    The transaction may be torn, but its header is there, and the seal is at
-    its end, where it belongs.  A seal elsewhere says nothing: it was moved, or
-    it is part of a Data.fs that is kept inside a pickle.
+    The transaction may be torn, but its header is there, and the seal is in
+    its place.  A seal elsewhere proves nothing: it was moved, or it is part of
+    a Data.fs that is kept inside a pickle.
     """
     for at, _ in window.matches(_MAGIC, start, HEADER):
         found = seal.parse(window.read(at, seal.SIZE))

@@ -2,18 +2,18 @@
 
 A seal stands at the end of the transaction's extension field, behind the STOP
 of the pickle there.  Every unpickler stops at STOP, so stock code never sees
-it.  An empty extension becomes the pickle of ``{}``; a flag remembers that.
+it.  An empty extension becomes the pickle of ``{}``, which a flag notes.
 
 Layout, big-endian, 44 bytes::
 
     8  magic
     1  version
     1  flags          1: the extension was empty
-    1  status         that the transaction finally has
+    1  status         the final one of the transaction
     1  zero
     8  position       of the transaction in the file
     8  length         as in the transaction's header
-    8  durable        everything before this position was durable by then
+    8  durable        everything before this position was durable then
     4  crc            of the transaction (below)
     4  check          crc of the 40 bytes before
 
@@ -21,7 +21,7 @@ The crc covers, in this order: the data records, the length behind them, and
 the header with its final status, user, description and extension up to here.
 The records come first, so that it can be kept while they are stored.
 
-A sound seal that stands elsewhere than it says was *moved* there by a stock
+A sound seal in another position than it names was *moved* there by a stock
 tool (a pack, a copy): its transaction counts as unsealed.
 
 This module makes seals, strips them and checks them.  It reads no file.
@@ -43,7 +43,7 @@ _FRONT = struct.Struct('>8sBBcxQQQ')
 _CRC = struct.Struct('>I')
 SIZE = _FRONT.size + 2 * _CRC.size
 
-# What a seal says of its transaction.
+# What a seal tells about its transaction.
 SOUND = 'sound'
 ABSENT = 'absent'
 MOVED = 'moved'
@@ -64,7 +64,7 @@ class Seal(typing.NamedTuple):
 
 
 def room(extension: bytes) -> int:
-    """By how much a seal makes it longer; 0 if it cannot carry one."""
+    """Bytes that a seal adds to an extension; 0 if it cannot carry one."""
     length = len(extension)
     more = SIZE if length else SIZE + len(EMPTY_PICKLE)
     return more if length + more <= LONGEST_EXTENSION else 0
@@ -115,7 +115,7 @@ def strip(field: bytes) -> bytes:
 
 def verify(position: int, front: bytes, field: bytes,
            records_crc: int) -> str:
-    """What the seal says of the transaction at `position`.
+    """What the seal tells about the transaction at `position`.
 
     `front` is the header with user and description as they are in the file,
     `field` the extension field, `records_crc` as for `make`.
@@ -134,12 +134,12 @@ def verify(position: int, front: bytes, field: bytes,
 
 
 def may_have_been_sealed(field: bytes) -> bool:
-    """Is in an extension what is left of a seal?
+    """Does an extension contain the rest of a seal?
 
-    That is, its magic in any place (the sizes in the header are wrong then);
-    or at the end, with one byte changed, or as much of it as was not lost
-    (what was lost is zeros); or something of its size behind a pickle.  All
-    else is what somebody wrote: to stock, an extension may be anything.
+    That is, its magic anywhere (then the sizes in the header are wrong); or at
+    the end, with one byte changed, or with zeros for what was lost; or bytes
+    of its size behind a pickle.  Anything else was written by the application:
+    to stock, an extension may be any bytes.
     """
     found = field[-SIZE:]
     if len(found) < SIZE:
@@ -151,11 +151,11 @@ def may_have_been_sealed(field: bytes) -> bool:
 
 
 def _length_of_pickle(field: bytes) -> int | None:
-    """Up to its STOP; None if it is no pickle."""
+    """The length up to its STOP; None if it is no pickle."""
     try:
         for opcode, _, at in pickletools.genops(field):
             if opcode.name == 'STOP' and at is not None:
                 return at + 1
-    except Exception:  # what pickletools raises for rubbish is not defined
+    except Exception:  # pickletools does not define what it raises
         pass
     return None

@@ -1,10 +1,10 @@
 """What a reader sees: one file, one index, up to one transaction.
 
-A `View` does not change, except that the index it shares runs ahead: it knows
+A `View` does not change, except that the index it shares runs ahead: it has
 transactions that are appended and not yet published.  Every look-up walks back
-from there to what the view may show.  Publishing puts a new view in the place
-of the old one, a pack one of another file; a reader keeps the view it began
-with, and with it the open file.  So reading takes no lock.
+from there to what the view may show.  Publishing replaces the view by a new
+one, a pack by one of another file; a reader keeps the view it began with, and
+with it the open file.  So reading takes no lock.
 
 Left to others: which view is the current one, and the gate (the storage).
 """
@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 _data_header = struct.Struct(DATA_HDR)
 _number = struct.Struct('>Q')
 
-# One read for the header and, mostly, the data behind it.
+# One read gets the header and, mostly, the data behind it.
 READ_AHEAD = 4096
 
-# Where the system, or the file system, cannot say what is cached.
+# Errors of a system or file system that cannot tell what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
 
 # What a log of transactions, or a history, has of each; and what chooses.
@@ -56,7 +56,7 @@ Revision = tuple[bytes, bytes, bytes | None]
 
 
 def pread_cached(descriptor: int, length: int, position: int) -> bytes:
-    """Like os.pread of what is in the page cache; else BlockingIOError."""
+    """os.pread, but only from the page cache; else BlockingIOError."""
     buffer = bytearray(length)
     try:
         got = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
@@ -64,14 +64,14 @@ def pread_cached(descriptor: int, length: int, position: int) -> bytes:
         if getattr(error, 'errno', None) not in _NO_SUCH_FLAG:
             raise
         raise BlockingIOError(errno.EAGAIN, 'not known here') from None
-    # The rest may be on the disk, or there is none: that is not known here.
+    # The rest is on the disk, unless the file ends there.
     if got < length and position + got < os.fstat(descriptor).st_size:
         raise BlockingIOError(errno.EAGAIN, 'cached in part')
     return bytes(memoryview(buffer)[:got])
 
 
 def check_oid(oid: bytes) -> None:
-    """Refuse what cannot be an oid: stock would pad or cut it in silence."""
+    """Refuse anything but an oid: stock would pad or cut it in silence."""
     if not isinstance(oid, bytes):
         raise TypeError(f'an oid is 8 bytes, not {oid!r}')
     if len(oid) != 8:
@@ -81,8 +81,8 @@ def check_oid(oid: bytes) -> None:
 def read_header(
         file: DataFile, position: int,
         oid: bytes | None = None) -> tuple[bytes, bytes, int, int, int, int]:
-    """The header of the record there, as in `DATA_HDR`; if an oid is given,
-    it must be of that object."""
+    """The header of the record at a position, as in `DATA_HDR`; with an oid,
+    the record must be of that object."""
     descriptor = file.descriptor
     buffer = os.pread(descriptor.number, DATA_HDR_LEN, position)
     if len(buffer) < DATA_HDR_LEN or (
@@ -94,7 +94,7 @@ def read_header(
 def _earlier(oid: bytes, target: int, position: int) -> int:
     """The target of a pointer in the record at that position.
 
-    Pointers lead backwards: in a damaged file, readers would go in a circle.
+    It must lead backwards: in a damaged file, a reader would go in a circle.
     """
     if target >= position:
         raise CorruptedDataError(oid, _number.pack(target), position)
@@ -112,7 +112,7 @@ class View:
         self.file = file
         self.index = index
         self.end = end      # transactions from here on are not shown
-        self.tid = tid      # of the last one shown
+        self.tid = tid      # the last one shown
 
     def shows_all_before(self, tid: bytes) -> bool:
         shown: bool = u64(tid) <= u64(self.tid) + 1
@@ -139,7 +139,7 @@ class View:
         if (position + DATA_HDR_LEN + length
                 > os.fstat(descriptor.number).st_size):
             raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
-        while len(data) < length:  # one read gives 2 GB at most
+        while len(data) < length:  # one read returns 2 GB at most
             more = self.pread(descriptor.number, length - len(data),
                               position + DATA_HDR_LEN + len(data))
             if not more:
@@ -160,7 +160,7 @@ class View:
             position = previous and _earlier(oid, previous, position)
 
     def _data(self, oid: bytes, position: int, back: int) -> bytes:
-        """The data of a record that has none, through its back pointers."""
+        """The data of a record that has a back pointer in its place."""
         data = b''
         while not data:
             if not back:
@@ -181,7 +181,7 @@ class View:
         return data, tid
 
     def record(self, oid: bytes, position: int) -> tuple[bytes, bytes, int]:
-        """tid, data or b'', back pointer of the record there."""
+        """tid, data or b'', back pointer of the record at this position."""
         tid, _, data, back = self._read(position, oid)
         return tid, data, back
 
@@ -225,8 +225,8 @@ class View:
     def next_record(
             self,
             oid: bytes | None) -> tuple[bytes, bytes, bytes, bytes | None]:
-        """oid, tid, data of the first current record at or after that oid,
-        and the oid to go on with (None at the end)."""
+        """oid, tid and data of the first current record at or after this oid,
+        and the next oid (None at the end)."""
         while True:
             oid = self.index.minKey(oid)
             try:
@@ -245,7 +245,7 @@ class View:
         while True:
             try:
                 oid = self.index.minKey(p64(u64(oid) + 1))
-            except ValueError:  # the index ends here
+            except ValueError:  # the end of the index
                 return None
             if not self._later_than_view(oid):
                 return oid
@@ -292,7 +292,7 @@ class CachedView(View):
 
 
 class _Unsealing(FileStorageFormatter):
-    """Shows the extension that was written, without our seal."""
+    """Shows extensions without our seal."""
 
     def _read_txn_header(self, position: int,
                          tid: bytes | None = None) -> TxnHeader:
@@ -302,7 +302,7 @@ class _Unsealing(FileStorageFormatter):
 
 
 class _Transactions(_Unsealing):
-    """Reads transaction headers of a view, with a buffer of its own."""
+    """Reads the transaction headers of a view, with a buffer of its own."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -348,7 +348,7 @@ class _Transactions(_Unsealing):
         return entry
 
     def undoable(self) -> Iterator[Entry]:
-        """What can be undone, newest first; nothing behind a pack can."""
+        """Yield what can be undone, newest first, back to the last pack."""
         position = self._view.end
         while position > FIRST:
             position = self.start_of_the_one_before(position)
@@ -370,11 +370,10 @@ class _Transactions(_Unsealing):
 
 
 class ViewIterator(_Unsealing):
-    """The transactions of a view, and no others, as stock's FileIterator
-    gives them.
+    """The transactions of a view, as stock's FileIterator yields them.
 
-    It reads the open file of the view, not the file of that name: after a
-    pack that is another one.
+    It reads the open file of the view, not the file of that name, which is
+    another one after a pack.
     """
 
     def __init__(self, view: View, start: bytes | None = None,
@@ -408,7 +407,7 @@ class ViewIterator(_Unsealing):
                     ' before it', self._name, position)
                 break
             self._position = end + 8
-            if header.status != 'u':  # undone, by a release of long ago
+            if header.status != 'u':  # undone, by an old release
                 return TransactionRecord(
                     header.tid, header.status, header.user, header.descr,
                     header.ext, position + header.headerlen(), end,
@@ -417,20 +416,20 @@ class ViewIterator(_Unsealing):
         raise StopIteration
 
     def __len__(self) -> int:
-        """As in stock: for code that asks each sequence for its length."""
+        """As in stock, for code that wants the length of any sequence."""
         return 0
 
     def iterator(self) -> 'ViewIterator':
-        """It can be copied from, like a storage."""
+        """So that it can be copied from, like a storage."""
         return self
 
     def close(self) -> None:
         self._file.close()
 
     def _skip_to(self, start: bytes) -> None:
-        """To the first transaction that is not before that tid.
+        """Go to the first transaction that is not before this tid.
 
-        Sought from the end that is nearer to it; the tids rise.
+        The search begins at the end of the file that is nearer by its tid.
         """
         if self._position >= self._end:
             return
@@ -451,5 +450,5 @@ class ViewIterator(_Unsealing):
         return tid
 
     def _tid_before(self, end: int) -> bytes:
-        """Of the transaction that ends there."""
+        """The tid of the transaction that ends there."""
         return self._tid_at(end - 8 - self._read_num(end - 8))

@@ -1,8 +1,8 @@
 """Reads a file by positions, through one large window.
 
-For a scan: what comes next is mostly in the window already.  Each read names
-its position, so that others who use the same file do not matter, and what is
-looked at elsewhere leaves the window where it is.
+For a scan: the next bytes are mostly in the window already.  Each read names
+its position, so that other users of the file do not matter, and a read
+elsewhere does not move the window.
 """
 
 import os
@@ -17,8 +17,8 @@ Pread = Callable[[int, int], bytes]
 
 
 class Window:
-    """`pread(length, position)` reads; `end` is where the file ends for us:
-    what others append meanwhile does not exist.
+    """`pread(length, position)` reads; `end` is where the file ends for us,
+    whatever others append meanwhile.
     """
 
     SIZE = 1 << 18
@@ -31,7 +31,7 @@ class Window:
 
     @classmethod
     def of_file(cls, number: int) -> 'Window':
-        """Of an open file, by its descriptor number."""
+        """A window of an open file, by its descriptor number."""
         return cls(partial(os.pread, number), os.fstat(number).st_size)
 
     @classmethod
@@ -46,13 +46,13 @@ class Window:
         self._base = 0
 
     def scout(self) -> 'Window':
-        """A small window of its own, to look ahead, or once more."""
+        """A new small window of the same file, to look ahead or again."""
         scout = Window(self.pread, self.end)
         scout.SIZE = self.SMALL_SIZE
         return scout
 
     def cover(self, position: int, length: int) -> tuple[bytes, int]:
-        """A buffer, and where in it these bytes are (and some more).
+        """A buffer that has these bytes, and their place in it.
 
         EOFError if the file ends before.
         """
@@ -68,7 +68,7 @@ class Window:
     def read(self, position: int, length: int) -> bytes:
         """These bytes; fewer at the end of the file.
 
-        Goes through the window only if they are there: for a look elsewhere.
+        It uses the window if they are in it, and does not move it.
         """
         offset = position - self._base
         if 0 <= offset and offset + length <= len(self._buffer):
@@ -76,7 +76,7 @@ class Window:
         return self._read(position, length)
 
     def pieces(self, position: int, end: int) -> Iterator[memoryview]:
-        """The bytes up to there, in views that share the window."""
+        """Yield the bytes up to `end`, as views that share the window."""
         while position < end:
             buffer, offset = self.cover(position, 1)
             piece = memoryview(buffer)[offset:offset + end - position]
@@ -104,7 +104,7 @@ class Window:
             step = min(2 * step, self.SIZE)  # what is near costs little
 
     def _read(self, position: int, length: int) -> bytes:
-        """A read of the system may be shorter than asked for."""
+        """Repeat: a read of the system may be shorter than asked for."""
         length = min(length, self.end - position)
         data = self.pread(length, position) if length > 0 else b''
         while data and len(data) < length:

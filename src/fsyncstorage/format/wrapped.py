@@ -1,11 +1,11 @@
-"""What storage wrappers did to a record, taken off within bounds.
+"""Removes what storage wrappers added to a record, within bounds.
 
 zc.zlibstorage and hexstorage begin a record with a mark, `.z` or `.h`; other
-wrappers, like those that encrypt, have others.  A record that was made to do
-harm can have 1,000 times its size inside, and so can each of many.  So there
-are two bounds: for one record, and for all of a file.
+wrappers, like those that encrypt, have others.  A malicious record can unpack
+to 1,000 times its size, and there may be many.  So there are two bounds: for
+one record, and for all of a file.
 
-Left to others: what the pickles say (references), and what is reported.
+Left to others: what the pickles contain (references), and what is reported.
 """
 
 import binascii
@@ -14,16 +14,16 @@ import zlib
 # The longest record whose pickles are walked, as it is and unwrapped.  ZODB
 # warns of half of it when it is stored.
 LARGEST = 32 << 20
-# What is decompressed at a time, at least.
+# Bytes that are decompressed at a time, at least.
 UNPACKED_AT_ONCE = 1 << 16
 
 
 class TooMuch(Exception):
-    """To read this would take more than the check may."""
+    """Reading this would take more memory than the check may use."""
 
 
 class Budget:
-    """How many bytes of pickles may be looked at, in all.
+    """How many bytes of pickles may be unpacked, in all.
 
     In a file that ZODB wrote, the records of different objects share no data,
     and zlib makes pickles a few times smaller.
@@ -40,7 +40,7 @@ class Budget:
             raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
 
     def spend(self, size: int) -> None:
-        """So many bytes will be looked at; TooMuch if they may not."""
+        """Count bytes that will be unpacked; TooMuch if they exceed it."""
         self.refuse_large(size)
         if size > self._left:
             raise TooMuch(
@@ -49,11 +49,10 @@ class Budget:
 
 
 def unwrap(data: bytes, budget: Budget) -> tuple[str, bytes | None]:
-    """What storage wrappers did to a record: (their marks, the pickles).
+    """Unwrap a record: (marks of the wrappers, pickles).
 
-    The pickles are None if only the wrapper knows how to read them.  Each
-    wrapper is taken off once: a record can be made that is compressed for
-    ever.
+    The pickles are None if only the wrapper can read them.  Each wrapper is
+    removed once: a record can be made that decompresses to itself.
     """
     marks = ''
     while data[:1] == b'.' != data:  # no pickle begins with STOP
@@ -72,8 +71,7 @@ def unwrap(data: bytes, budget: Budget) -> tuple[str, bytes | None]:
 
 
 def decompress(data: bytes, budget: Budget) -> bytes:
-    """What zlib made of a record, piece by piece: it does not say how much
-    there is."""
+    """Decompress a record piece by piece, as its size is not known before."""
     stream = zlib.decompressobj()
     pieces = []
     size = 0

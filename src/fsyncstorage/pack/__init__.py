@@ -1,6 +1,6 @@
 """A pack that survives a power cut at any moment.
 
 - packing       copies what is needed, while others commit
-- swap          the new file takes the place of the old one
-- packedblobs   blobs that nothing needs any more
+- swap          replaces the old file by the new one
+- packedblobs   removes blobs that are not needed any more
 """

@@ -1,13 +1,13 @@
 """The blob files that a pack leaves out: removed, or moved to `blobs.old`.
 
 Stock's packer lists them in `.removed` in the blob directory, a line for each,
-in hexadecimal: an oid, where nothing is left of the object, or an oid and a
-tid.  They are taken away when the packed data file is there for good.
+in hexadecimal: an oid if nothing is left of the object, else an oid and a tid.
+They are taken away when the packed data file has its name durably.
 
 With `pack_keep_old`, `blobs.old` has the blobs of `Data.fs.old`: those that
-were taken away, and second names of those that stay.  Without hard links it
-has only the first: the others are where they were, and to copy them would need
-room for all blobs twice.  The `blobs.old` of the last pack goes now, and not
+were taken away, and hard links to those that stay.  Without hard links it has
+only the first: the others stay where they were, and copying them would need
+room for all blobs twice.  The `blobs.old` of the last pack is removed now, not
 earlier: its blobs belong to the `Data.fs.old` that was replaced just now.
 """
 
@@ -30,21 +30,21 @@ LIST = '.removed'
 
 
 def forget_list(blob_dir: str | None) -> None:
-    """The pack that it is of did not happen."""
+    """Remove the list of a pack that did not happen."""
     if blob_dir:
         datafile.remove_if_there(os.path.join(blob_dir, LIST))
 
 
 def opened_list(blob_dir: str | None) -> io.BufferedReader | None:
-    """The list, if there are blobs."""
+    """Open the list, if there are blobs."""
     return open(os.path.join(blob_dir, LIST), 'rb') if blob_dir else None
 
 
 def take_away(storage: Any, listed: io.BufferedReader) -> None:
-    """The packed file is in its place, for good.
+    """Take away the listed blobs: the packed file has its name durably.
 
-    The storage may be closed meanwhile: then `listed` is still the list of
-    this pack, and the file of its name may be that of another one.
+    The storage may be closed meanwhile: `listed` is still the list of this
+    pack, but the file of that name may belong to another pack.
     """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
@@ -65,7 +65,7 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
 
 
 def _paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
-    """Those that are there, of files and directories."""
+    """The paths of the listed files and directories that exist."""
     for line in listed:
         name = binascii.unhexlify(line.strip())
         oid, tid = name[:8], name[8:]
@@ -109,10 +109,10 @@ def _make_directories(path: str) -> None:
 
 
 def _remove_empty_directories(storage: Any, path: str) -> None:
-    """This one, and those that it is in."""
+    """Remove this one, and those that it is in, while they are empty."""
     while len(path) > len(storage.blob_dir):
         try:
-            with storage._lock:  # a commit makes directories under it
+            with storage._lock:  # a commit makes directories under this lock
                 datafile.disk.remove_directory(path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):

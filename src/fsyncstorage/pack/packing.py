@@ -1,15 +1,15 @@
 """A pack that survives a power cut at any moment.
 
-Stock's packer decides what is kept and how records are copied.  What is ours:
+Stock's packer decides what is kept and how records are copied.  We add:
 
 - each transaction's seal is checked before it is copied, and made anew;
 - everything is synced while others commit, until a small rest is left; the
   append lock is taken once, for that rest (I2);
 - the new file takes the name of the old one (swap), and until then nothing is
   changed: what the last pack kept stays, too;
-- only when that is durable, old data and blobs are removed (packedblobs);
-- a pack that fails, or whose storage is closed, leaves nothing behind.  What
-  one leaves that is killed, the next opening removes (leftovers).
+- old data and blobs are removed only when that is durable (packedblobs);
+- a pack that fails, or whose storage is closed, leaves nothing behind.  After
+  a pack that was killed, the next opening removes its files (leftovers).
 """
 
 import contextlib
@@ -43,9 +43,9 @@ from . import swap
 
 logger = logging.getLogger(__name__)
 
-# What may be left to copy and sync under the append lock.
+# Bytes that may be left to copy and sync under the append lock.
 SMALL_REST = 1 << 20
-# Committers that are faster than the copying are held up in the end.
+# Rounds of copying; then committers that are faster have to wait.
 MOST_ROUNDS = 20
 
 References = Callable[..., Any]
@@ -67,8 +67,8 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     try:
         swap.refuse_what_is_in_the_way(storage)
         _let_undos_end(storage)
-        # What a pack was asked for is durable after it, whatever the policy,
-        # and whether or not there was something to free.
+        # After a pack all is durable, under every policy, and also if there
+        # was nothing to free.
         storage._sequencer.sync_to(storage.getSize())
         with _advice_on_room(storage._file_name):
             packed = _packed(storage, referencesf, stop, gc)
@@ -86,7 +86,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
 def _packed(storage: Any, referencesf: References, stop: bytes,
             gc: bool) -> tuple[int, fsIndex] | None:
     with swap.nobody_else_has_the_file(storage):
-        # A packer of the user's own may empty a file of this name.
+        # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
     try:
         return storage.packer(storage, referencesf, stop, gc)
@@ -109,7 +109,7 @@ def _advice_on_room(path: str) -> Iterator[None]:
 
 
 def _let_undos_end(storage: Any) -> None:
-    """No undo begins any more; one that is in progress comes in time.
+    """Wait for an undo in progress; from now on none begins.
 
     It would point to data that the pack, not knowing of it, leaves out.
     """
@@ -155,7 +155,7 @@ class _NoLock:
 
 
 class _Packer(FileStoragePacker):
-    """Works with the inside of stock's packer, as it is in ZODB 6.4."""
+    """Uses the internals of stock's packer, as they are in ZODB 6.4."""
 
     _file: io.BufferedReader
     _tfile: Any  # None, or a BufferedRandom of a DataFile
@@ -165,7 +165,7 @@ class _Packer(FileStoragePacker):
         self._blob_list: str | None = None
         if storage.blob_dir:
             self._blob_list = os.path.join(storage.blob_dir, packedblobs.LIST)
-            datafile.remove_if_there(self._blob_list)  # stock would empty it
+            datafile.remove_if_there(self._blob_list)  # stock truncates it
         super().__init__(storage, referencesf, stop, gc)
         self._commit_lock = _NoLock()
         self._checked_to = FIRST    # in the old file
@@ -186,7 +186,7 @@ class _Packer(FileStoragePacker):
         try:
             self._copy_up_to(self._storage.getSize())
             if self.blob_removed is not None:
-                self.blob_removed.flush()  # its last bytes may not fit
+                self.blob_removed.flush()  # a full disk must fail here
         except BaseException:
             self._storage._commit_lock.release()
             raise
@@ -195,8 +195,8 @@ class _Packer(FileStoragePacker):
     def leave_nothing(self) -> None:
         """Remove what was written.
 
-        The storage may be closed, and somebody else be packing: by now, the
-        names may be of other files.
+        If the storage is closed, another process may be packing: then the
+        names may be those of its files.
         """
         if self._tfile is not None:
             datafile.remove_if_it_is(self._path + '.pack', self._tfile)
@@ -206,12 +206,12 @@ class _Packer(FileStoragePacker):
     def close(self) -> None:
         for file in self._file, self._tfile, self.blob_removed:
             if file is not None:
-                # What is needed was flushed before.
+                # All that is needed was flushed before.
                 with contextlib.suppress(OSError):
                     file.close()
 
     def _copy_to_pack_time(self) -> bool:
-        """False if nothing was left out so far: then nothing will be."""
+        """Return False if nothing was left out: then nothing will be."""
         self._file.seek(0)
         self._tfile.write(self._file.read(self._metadata_size))
         self._copier = PackCopier(self._tfile, self.index, self.tindex)
@@ -224,15 +224,15 @@ class _Packer(FileStoragePacker):
             self._copy_up_to(self._storage.getSize())
             self._tfile.raw.sync()
             self._synced_to = self._sealed_to
-            # The old file, too: else `none` would sync all of it in the swap.
+            # The old file, too: else, under `none`, the swap would sync it.
             self._storage._sequencer.sync_to(self._copied_to)
             if self._storage.getSize() - self._copied_to < SMALL_REST:
                 break
 
     def _copy_up_to(self, end: int) -> None:
-        self._storage._refuse_when_stopped()  # or closed: all would be in vain
+        self._storage._refuse_when_stopped()  # or closed
         self._check_up_to(end)
-        # With a fresh buffer: the old one may hold what was not committed.
+        # With a new buffer: the old one may hold uncommitted bytes.
         self._file.close()
         self._file = self._storage._file.reader()
         while self._copied_to < end:
@@ -241,7 +241,7 @@ class _Packer(FileStoragePacker):
         self._seal()
 
     def _check_up_to(self, end: int) -> None:
-        """Never copy damage: where it came from would be forgotten."""
+        """Never copy damage: the copy would hide it."""
         window = Window(self._pread(self._storage._file), end)
         try:
             while self._checked_to < end:
@@ -253,7 +253,7 @@ class _Packer(FileStoragePacker):
                 ' was changed; fsync-check shows what is damaged') from None
 
     def _seal(self) -> None:
-        """The seals were copied from other positions: make them anew."""
+        """Make the seals anew: they were copied from other positions."""
         file = self._tfile.raw
         end = file.size()
         window = Window(self._pread(file), end)
@@ -272,6 +272,6 @@ class _Packer(FileStoragePacker):
 
     @staticmethod
     def _pread(file: datafile.DataFile) -> Pread:
-        descriptor = file.descriptor  # kept open by whoever reads
+        descriptor = file.descriptor  # kept open by the function below
         return lambda length, position: os.pread(
             descriptor.number, length, position)

@@ -1,19 +1,19 @@
-"""How the file that a pack has written takes the place of the old one.
+"""How the file that a pack has written replaces the old one.
 
 The order, under the append lock, with everything drained:
 
 1. the new file is durable, and so is its index, as `.pack.index`;
 2. the old file gets a second name, `.old`;
-3. the index of the new file gets its name, for good.  From here on it says
+3. the index of the new file gets its name, durably.  From here on it proves
    that the new file is whole;
-4. the new file gets its name, for good.
+4. the new file gets its name, durably.
 
-So at no moment is there no whole Data.fs.
+So at every moment there is a whole Data.fs.
 
-Where there are no hard links, step 2 is a rename in step 4, for good, and then
-there is a moment without a Data.fs.  A process that is killed in it leaves the
-new file as `.pack`, and an index that says that it is whole: the next opening
-finishes the swap.  The same is done where a power cut left half of a rename.
+Without hard links, step 2 is a durable rename in step 4, and then there is a
+moment without a Data.fs.  A process that is killed at that moment leaves the
+new file as `.pack`, and an index that proves that it is whole: the next
+opening finishes the swap, as it does if a power cut left half of a rename.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_what_is_in_the_way(storage: Any) -> None:
-    """What could not be replaced later."""
+    """Refuse names that could not be replaced later."""
     old = storage._file_name + '.old'
     if os.path.isdir(old) and not os.path.islink(old):
         raise IsADirectoryError(
@@ -51,10 +51,10 @@ def refuse_what_is_in_the_way(storage: Any) -> None:
 
 @contextlib.contextmanager
 def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
-    """A pack goes on for a while when its storage is closed.
+    """A context in which the storage is not closed.
 
-    By then the file may be open elsewhere, and be packed there, under the
-    same names.  In here the storage is not closed.
+    A pack goes on for a while when its storage is closed.  Then the file may
+    be open elsewhere, and be packed there, under the same names.
     """
     with storage._swapping:
         storage._refuse_when_stopped()
@@ -63,10 +63,11 @@ def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
 
 def swap(storage: Any, end: int,
          new_index: fsIndex) -> io.BufferedReader | None:
-    """Put the packed file in the place of the old one.
+    """Replace the old file by the packed file.
 
-    The append lock is held, and everything is drained.  The list of blobs that
-    can be taken away now, or None: later, its name may be of another one.
+    The append lock is held, and everything is drained.  Return the open list
+    of the blobs that can be taken away, or None: later, its name may be that
+    of another list.
     """
     with nobody_else_has_the_file(storage):
         path, file = storage._file_name, None
@@ -96,17 +97,17 @@ def _clean(storage: Any, file: datafile.DataFile | None) -> None:
         datafile.remove_if_there(path + '.pack')
         storage._checkpoints.forget_packed()
         packedblobs.forget_list(storage.blob_dir)
-        if datafile.is_same(path + '.old', path):  # no backup of anything
+        if datafile.is_same(path + '.old', path):  # not a backup
             datafile.remove_if_there(path + '.old')
 
 
 def _link_old(path: str) -> bool:
-    """False: the file system has no hard links.
+    """Return False if the file system has no hard links.
 
-    The name is durable, by the sync for the name of the index, before the new
-    file gets its own.  Where the old file is not kept, it is for the swap
-    only: of a rename that is not atomic, a power cut could keep what takes a
-    name away, and lose what gives it.
+    The sync for the name of the index makes this name durable, too, before the
+    new file gets its own.  A file that is not to be kept gets it for the swap
+    only: after a rename that is not atomic, a power cut could leave the name
+    with neither file.
     """
     old = path + '.old'
     datafile.remove_if_there(old)
@@ -131,7 +132,7 @@ def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
     except BaseException as error:
         if (isinstance(error, OSError) and storage._file is not file
                 and os.path.lexists(path)):
-            raise  # it was not renamed: but for the index, all is as before
+            raise  # nothing was renamed but the index
         # Which file has the name now, and after a power cut?
         storage._sequencer.stop_writing(
             f'a pack failed while it replaced the file ({error!r})')
@@ -139,11 +140,11 @@ def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
 
 
 def _give_name(path: str, to_rename: bool) -> None:
-    """To the new file; and to the old one, if it has no second name."""
+    """Rename the new file; and first the old one, if it has one name only."""
     try:
         if to_rename:
             datafile.disk.replace(path, path + '.old')
-            # A power cut may leave half of a rename, but not of both.
+            # A power cut may leave half of one rename, not of both.
             datafile.disk.sync_directory(os.path.dirname(path))
         datafile.disk.replace(path + '.pack', path)
     except BaseException:
@@ -154,21 +155,21 @@ def _give_name(path: str, to_rename: bool) -> None:
 
 
 def _make_name_durable(path: str) -> None:
-    """Of the old file, which stays.
+    """Sync the name of the old file, which stays.
 
-    Else the opening after a power cut would finish the swap, and what is
-    committed from now on would be gone.
+    Else the opening after a power cut would finish the swap, and lose what is
+    committed from now on.
     """
     try:
         datafile.disk.sync_directory(os.path.dirname(path))
     except OSError as error:
         raise DiskError(
-            f'{path} has its name back, but perhaps not for good: {error}'
+            f'{path} has its name back, but perhaps not durably: {error}'
         ) from error
 
 
 def finish_interrupted(path: str) -> None:
-    """Whoever had the file was killed before the new one had its name."""
+    """Finish a swap that was killed before the new file had its name."""
     if os.path.lexists(path) or not os.path.exists(path + '.pack'):
         return
     with contextlib.closing(zc.lockfile.LockFile(path + '.lock')):
@@ -184,7 +185,7 @@ def finish_interrupted(path: str) -> None:
 def packed_is_whole(path: str) -> bool:
     """Does the index belong to all of the new file?
 
-    It gets its name when the new file is durable.
+    The index gets its name when the new file is durable.
     """
     try:
         loaded = index.load(path + '.index')

@@ -10,23 +10,23 @@ From the outside in:
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
 - server        the listening server: connections, all storages together
 - listening     the listening sockets, and newcomers until they say something
-- door          how many connections there are, and who has to leave
-- liveness      machines that are gone
+- door          how many connections there are, and which one is closed first
+- liveness      peers whose machine is gone
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
 - calls         the calls of the protocol, and the types of their arguments
 - outbox        one FIFO a connection, and what must not overtake what
-- accounts      what waits for peers that do not read, in bytes
-- frames        room and patience for frames that have begun
+- accounts      how many bytes wait for peers that do not read
+- frames        memory and time for frames that have begun
 - session       what one client may ask for
 - answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
 - blobsender    the blobs that it sends
 - ballot        one client's transaction until it is voted
-- service       one storage that is served: who is connected, what is announced
+- service       one storage that is served: its clients, what is announced
 - committer     votes and appends, one transaction at a time, in its thread or
                 in the loop
-- workers       threads for what may wait for the disk, and whose turn it is
+- workers       threads for what may wait for the disk, and their order
 - quiet         loggers whose lines a peer can cause
 - mailbox       how other threads reach the loop
 

@@ -1,25 +1,24 @@
-"""What is held in memory for peers that do not take it: of each, and of all.
+"""How many bytes wait in memory for peers that do not read them.
 
-A peer that reads costs little: what is sent to it is with the system at
-once.  What it does not take waits, in its transport and in its outbox, and is
-counted here in bytes.  Two bounds hold:
+What is sent to a peer that reads is with the operating system at once.  What
+a peer does not read waits in its transport and in its outbox, and is counted
+here in bytes.  Two bounds hold:
 
-- When one peer leaves more than `MOST_OF_ONE` lying, and more comes, it is
-  cut off.  (An answer of any size can be taken: what gathers behind it is
-  limited.)
-- When all together leave more than `MOST_OF_ALL` lying, the one that holds
-  most is cut off, and so on until it is less.  One that is alone may hold
-  more.
+- When more than `MOST_OF_ONE` bytes wait for one peer, and more is to be sent,
+  the peer is cut off.  (One answer may have any size: only what gathers behind
+  it is limited.)
+- When more than `MOST_OF_ALL` bytes wait for all peers together, the one that
+  holds most is cut off, then the next one, until it is less.  A peer that is
+  alone may hold more.
 
-Whoever makes what is sent asks before that whether there is room (workers,
-connection, channel); so a peer that reads, however slowly, comes to neither
-bound by its own requests.  What is made without being asked for,
-announcements, comes to them at last.
+The code that makes an answer asks first whether there is room (workers,
+connection, channel); so the requests of a peer that reads, however slowly,
+never bring it to a bound.  Announcements, which no peer asks for, can.
 
 All of it belongs to the event loop.
 """
 
-# While so many bytes wait for a peer, no more than one thing is made for it.
+# While this many bytes wait for a peer, one answer at a time is made for it.
 ENOUGH = 16 << 20
 # Bytes behind which nothing more may gather, for one peer and for all.
 MOST_OF_ONE = 256 << 20
@@ -27,7 +26,7 @@ MOST_OF_ALL = 512 << 20
 
 
 class Accounts:
-    """Of all peers of a server."""
+    """The accounts of all peers of a server."""
 
     def __init__(self):
         self.held = 0
@@ -50,12 +49,15 @@ class Accounts:
 
 
 class Account:
-    """Of one peer, which has `unsent` to ask how many bytes its transport
-    holds, and `cut_off`."""
+    """The account of one peer.
 
-    #: The transport does not want more at the moment.
+    The peer has two methods: `unsent` returns how many bytes its transport
+    holds, `cut_off` ends the connection.
+    """
+
+    #: The transport does not take more at the moment.
     full = False
-    #: All bytes that wait for the peer; and those that are not even sent.
+    #: All bytes that wait for the peer; and those still in its outbox.
     held = 0
     _kept_back = 0
     _closed = False
@@ -73,12 +75,12 @@ class Account:
         self.look()
 
     def look(self):
-        """See what is there: the peer may have taken some of it."""
+        """Count again: the peer may have read some of it."""
         unsent = self._peer.unsent() if self.full else 0
         self._change(unsent + self._kept_back - self.held)
 
     def sent(self, size):
-        """So much went to the transport, while that was full."""
+        """This many more bytes wait for the peer."""
         if self.held > MOST_OF_ONE:
             self.look()
             if self.held > MOST_OF_ONE:
@@ -87,7 +89,7 @@ class Account:
         self._change(size)
 
     def keep_back(self, message):
-        """It has to wait for something else before it is sent."""
+        """The message waits in the outbox."""
         self._kept_back += len(message)
         self.sent(len(message))
 
@@ -105,6 +107,6 @@ class Account:
         self._peer.cut_off()
 
     def close(self):
-        """The peer has gone, and what waited for it."""
+        """The peer is gone, and nothing waits for it any more."""
         self._change(-self.held)
         self._closed = True

@@ -1,15 +1,15 @@
-"""Answers that come later than their calls, and where they leave.
+"""Answers that come later than their calls, and their place in the outbox.
 
-ZEO calls `set_sender` when it is known which message is answered; from then on
-an answer may have a place in the outbox, which keeps the order of what leaves
-a connection.
+The connection calls `set_sender` (as ZEO does) when it is known which message
+is answered.  From then on an answer may have a place in the outbox, which
+keeps the order of what leaves a connection.
 """
 
 from ZEO.asyncio.server import Delay
 
 
 class Later(Delay):
-    """The answer to a call comes later."""
+    """An answer that is not there yet when the call returns."""
 
     def __init__(self, start=None):
         self._start = start
@@ -32,7 +32,7 @@ class Later(Delay):
 
 
 class Read(Later):
-    """Of an answer that readers or slow calls prepare."""
+    """An answer that reader threads or slow calls prepare."""
 
     def set_sender(self, message_id, connection):
         connection.unanswered += 1
@@ -44,7 +44,7 @@ class Read(Later):
 
 
 class Load(Read):
-    """It keeps its place among the invalidations."""
+    """The answer to a load: keeps its place among the invalidations."""
 
     def set_sender(self, message_id, connection):
         self._place = connection.outbox.begin_load()

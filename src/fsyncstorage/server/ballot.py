@@ -1,13 +1,13 @@
 """One client's transaction, from its begin until it is voted.
 
-What the client stores is kept in memory, and from a size on in a file; it is
-brought to the storage when the vote has its turn, and once more when the vote
-has to be repeated.  Blob files are kept until all is over: the storage gets a
-second name of them each time, or a copy where there are no hard links.
+What the client stores is kept in memory, and above a size in a file.  It is
+given to the storage when the vote has its turn, and again when the vote has to
+be repeated.  Blob files are kept until the transaction is over: each vote
+gives the storage a hard link to them, or a copy where there are no hard links.
 
-Whose it is: the event loop's until the vote is asked for, and again when the
-client has to resolve conflicts; else the committer's.  `abandoned` may always
-be set.
+A ballot belongs to the event loop until the vote is asked for, and again while
+the client resolves conflicts; else to the committer.  `abandoned` may be set
+at any time.
 """
 
 import time
@@ -21,27 +21,27 @@ from ZODB.TimeStamp import TimeStamp
 
 from .. import datafile
 
-# Bytes of a transaction that are kept in memory, and of each operation those
-# that are not data.
+# Bytes of a transaction that are kept in memory, and the bytes that are
+# counted for each operation in addition to its data.
 IN_MEMORY = 1 << 20
 OVERHEAD = 300
-# The same of all ballots together: from there on, each is kept in a file.
+# The same for all ballots together: above it, each is kept in a file.
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob, which is always kept in memory.
 MOST_OF_A_BLOB = 1 << 20
-# Up to this size it takes no time worth a thread.
+# A transaction up to this size is voted too quickly to be worth a thread.
 SMALL = 1 << 15
-# A client may give its transaction an id: so many seconds ahead of the clock.
-# Every later one must be greater: after one of the far future, clocks mean
-# nothing any more, and after the last there is none.
+# A client may choose the id of its transaction, at most this many seconds
+# ahead of the clock.  Every later id must be greater: after one from the far
+# future, ids no longer tell the time, and after the greatest there is none.
 MOST_AHEAD = 24 * 3600
 
 
 class _Kept:
-    """Bytes in memory, of all ballots whose client still has to do with them.
+    """Bytes in memory, of all ballots that still belong to a client.
 
-    (Of an object, not of a class: what changes in a class makes Python forget
-    what it knows of it, which costs microseconds.)
+    (An attribute of an object, not of a class: changing a class attribute
+    clears Python's caches for that class, which costs microseconds.)
     """
 
     bytes = 0
@@ -52,7 +52,7 @@ kept = _Kept()
 
 class Ballot:
 
-    #: The client is gone, or was too slow: nobody waits for the outcome.
+    #: The client is gone or was too slow: it does not wait for the outcome.
     abandoned = False
 
     def __init__(self, session, id, user, description, extension, tid, status,
@@ -61,7 +61,7 @@ class Ballot:
         self.transaction = TransactionMetaData(user, description, extension)
         self.transaction.id = id
         self._begin = () if tid is None and status == ' ' else (tid, status)
-        #: The client resolves conflicts: tell it of them, and let it go on.
+        #: The client resolves conflicts itself: it is told of them.
         self._resolves_conflicts = resolves_conflicts
         self._operations = []
         self._size = 0
@@ -77,7 +77,7 @@ class Ballot:
     # In the loop: what the client stores
 
     def add(self, operation, *arguments):
-        """Note an operation; its name is that of a method below."""
+        """Note an operation, named after one of the methods below."""
         if self._log is not None:
             getattr(self._log, operation)(*arguments)
             return
@@ -95,7 +95,7 @@ class Ballot:
             self._operations = []
 
     def forgotten(self):
-        """Its client has nothing to do with it any more."""
+        """The ballot no longer belongs to its client."""
         if self._log is None:
             kept.bytes -= self._size
 
@@ -121,11 +121,11 @@ class Ballot:
             for operation, arguments in self._operations)
 
     def vote(self, storage, wait=True):
-        """Bring all to the storage, where it holds its objects then.
+        """Give everything to the storage and vote: it holds its objects then.
 
         Return the oids whose conflicts were resolved, and the conflicts that
-        the client has to resolve; if there are any, nothing was voted.  A
-        storage of ours can be asked not to wait for its turn: `Occupied`.
+        the client has to resolve; if there are any, nothing was voted.
+        Without `wait`, a storage of ours raises `Occupied` if it had to wait.
         """
         if self._begin:
             _refuse_far_future(self._begin[0])
@@ -175,7 +175,7 @@ class Ballot:
             self._try_to_store(oid, data, storage.storeBlob,
                                oid, serial, data, given, '')
         finally:
-            datafile.remove_if_there(given)  # it was not taken
+            datafile.remove_if_there(given)  # the storage did not take it
 
     def _try_to_store(self, oid, data, store, *arguments):
         try:
@@ -185,7 +185,7 @@ class Ballot:
                 raise
             self._note_conflict(oid, error, data)
         else:
-            # Stored once more by a client that has resolved its conflict.
+            # The client has resolved the conflict and stores again.
             self._conflicts.pop(oid, None)
             self.oids.append(oid)
 
@@ -206,7 +206,7 @@ class Ballot:
         self._resolved += oids
 
     def close(self):
-        """All is over: remove what was kept, if it was not done yet."""
+        """The transaction is over: remove what was kept.  May be repeated."""
         if self._log is not None:
             self._log.close()
         while self._blobs:
@@ -220,5 +220,5 @@ def _refuse_far_future(tid):
         raise StorageTransactionError(
             f'the transaction id {tid.hex()} is more than'
             f' {MOST_AHEAD // 3600} hours ahead of the clock of this server;'
-            ' every later commit would need a greater one. (A database that'
-            ' has such ids can be copied by the process that has it open)')
+            ' every later commit would need a greater one. (To copy a database'
+            ' that has such ids, use the process that has it open)')

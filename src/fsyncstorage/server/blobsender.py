@@ -2,12 +2,12 @@
 
 The loop never waits for the disk: a reader thread opens the file and reads
 each piece; a small blob is read at once, and leaves with the answer.  Where
-the event loop and the transport can, the system then sends a piece from its
-cache (`sendfile`), else what was read is written.
+the event loop and the transport support `sendfile`, the operating system then
+sends the piece from its cache; elsewhere the bytes that were read are written.
 
-A piece is announced before it is sent, and so is the whole blob.  If the file
-ends early then, or cannot be read, nothing can be said any more: the channel
-ends.
+The lengths of the blob and of each piece are announced before their bytes.  If
+the file then ends early or cannot be read, the client cannot be told of it:
+the channel is closed.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from .workers import Dropped
 
 logger = quiet.get_logger(__name__)
 
-# Of a smaller one the turns between threads cost more than the sending.
+# With smaller pieces the switches between threads cost more than the sending.
 SENT_AT_ONCE = 1 << 20
-# What is asked for of a blob, up to this size, is sent with the answer.
+# If the client asks for at most this many bytes, they leave with the answer.
 SMALL = 1 << 16
 
 
 class BlobSender:
 
-    #: The system sends a piece: nobody else may write.
+    #: The system sends a piece: nothing else may be written.
     sending = False
 
     def __init__(self, channel, loop, service):
@@ -46,8 +46,8 @@ class BlobSender:
             isinstance(self._loop, asyncio.SelectorEventLoop)
             and transport.get_extra_info('sslcontext') is None)
         if self._system_sends:
-            # So that `full` says whether there is anything left to write:
-            # the system shall not send before that is away.
+            # With a limit of 0, `full` says whether anything is left to
+            # write: that has to leave before `sendfile` begins.
             transport.set_write_buffer_limits(0)
 
     def add(self, request):
@@ -56,15 +56,14 @@ class BlobSender:
             self._task = self._loop.create_task(self._run())
 
     def wake(self):
-        """There is room for more, or none will ever be."""
+        """There is room for more, or the channel is closed."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     def close(self):
-        """The channel is closed."""
         self._requests.clear()
         if self.sending:
-            # Before the transport is: else the loop would keep its socket.
+            # Before the transport closes: else the loop would keep its socket.
             self._task.cancel()
         self.wake()
 
@@ -148,7 +147,7 @@ class BlobSender:
         return await future
 
     async def _room(self):
-        """Return when there is room for more, end when there never will be."""
+        """Return when there is room for more; if the channel closes, end."""
         while self._channel.full and not self._channel.closed:
             self._woken = self._loop.create_future()
             await self._woken
@@ -157,15 +156,15 @@ class BlobSender:
 
 
 def _open(storage, request):
-    """The file of a blob, its size, where what is asked for ends, and all of
-    that, if it is small."""
+    """Return a blob's file and size, the end of what the client asked for, and
+    the bytes up to there if they are few."""
     file = open(storage.loadBlob(request.oid, request.serial), 'rb',
                 buffering=0)
     try:
         size = os.fstat(file.fileno()).st_size
         if size < request.offset:
             raise ValueError(
-                f'a blob of {size} bytes has no {request.offset}')
+                f'a blob of {size} bytes has no offset {request.offset}')
         wanted = request.answer(size)
         rest = _read(file, wanted, request.offset) if wanted <= SMALL else b''
     except BaseException:

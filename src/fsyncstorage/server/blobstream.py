@@ -1,8 +1,8 @@
 """Blob files on their way to a stock client.
 
-They are read by reader threads and sent in pieces, as fast as the client takes
-them; the loop waits for neither.  Others get their answers between the pieces.
-A few are open at a time, the next ones wait.
+Reader threads read the files, and the loop sends them in pieces, as fast as
+the client takes them; the loop waits for neither.  Other answers leave between
+the pieces.  `MOST_STREAMS` files of a client are open at a time, others wait.
 """
 
 import collections
@@ -13,7 +13,7 @@ READ_AT_ONCE = 1 << 18
 
 
 class BlobStreams:
-    """Those of one client."""
+    """The streams of one client."""
 
     def __init__(self, connection, readers):
         self.connection = connection

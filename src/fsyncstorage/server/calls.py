@@ -1,9 +1,8 @@
 """The calls of the ZEO protocol, and the types of their arguments.
 
-Nothing is done with what a client sends before it is known to be what it
-should be: not looked up, compared, hashed, shown in the log or stored.  A
-method of a session is called with arguments as they stand in `REGISTERED`, or
-not at all.
+Until the type of an argument has been checked, nothing is done with it: it is
+not looked up, compared, hashed, logged or stored.  A method of a session is
+called only with arguments of the types that `REGISTERED` names.
 """
 
 from ..format.plainpickle import LONGEST_TEXT
@@ -20,11 +19,11 @@ _NUMBERS = range(-1 << 63, 1 << 64)
 def parts(message):
     """Message id, flags, name and arguments of a message."""
     if message.__class__ is not tuple or len(message) != 4:
-        raise ValueError('a message that is no call')
+        raise ValueError('a message that is not a call')
     message_id, flags, name, arguments = message
     if not is_message_id(message_id) or not is_flag(flags) or not is_name(
             name):
-        raise ValueError('a message that begins like no call')
+        raise ValueError('a message that does not begin as a call does')
     if arguments.__class__ is not tuple and message_id != KEEP_ALIVE:
         raise ValueError(f'a call of {name!r:.50} without arguments')
     return message
@@ -40,7 +39,7 @@ is_tid = is_oid
 
 
 def is_serial(value):
-    """That of a new object is zeros, which may be a text, or nothing."""
+    """For a new object it is zeros, as bytes or text, or an empty value."""
     return value is None or (
         value.__class__ in (bytes, str) and len(value) == 8)
 
@@ -54,7 +53,7 @@ def is_number(value):
 
 
 def is_message_id(value):
-    """Stock clients give a load the number `(oid, tid)`."""
+    """A number; stock clients use `(oid, tid)` for a load."""
     return is_number(value) or (
         value.__class__ is tuple and len(value) == 2
         and is_oid(value[0]) and is_tid(value[1]))
@@ -69,7 +68,7 @@ def is_name(value):
 
 
 def is_text(value):
-    """Of a transaction: it must fit into the file, or its vote fails."""
+    """Text of a transaction: the vote fails if it does not fit the file."""
     return value.__class__ in (str, bytes) and len(value) <= LONGEST_TEXT
 
 
@@ -82,7 +81,7 @@ def is_time(value):
 
 
 def is_mapping(value):
-    """An extension is never bytes: those would be a pickle of the client's."""
+    """An extension is never bytes: those would be the client's own pickle."""
     return value.__class__ is dict
 
 
@@ -100,7 +99,7 @@ def or_none(is_kind):
 
 
 class Call:
-    """What a method takes: the last ones may be left out."""
+    """The arguments of a method; the last `optional` ones may be left out."""
 
     def __init__(self, *kinds, optional=0):
         self.kinds = kinds
@@ -122,7 +121,7 @@ def _shown(argument):
     return f'{type(argument).__name__} {length}'.rstrip()
 
 
-#: What may be called before a client has registered, and then.
+#: What a client may call before it has registered, and after that.
 UNREGISTERED = {
     'register': Call(is_name, is_flag),  # the storage, read-only
 }

@@ -4,16 +4,16 @@ It begins as any connection does, with the server's announcement.  A hello in
 place of the client's handshake makes it a channel: the transport gets another
 protocol (the frames of `wire`).  It promises:
 
-- A load is answered with the tid as of which that is true.  Replies may come
-  in another order than requests, and keep no order with the invalidations on
-  the client's other connection: that tid is all the client has to go by.
-- What is cached is answered at once, what is not by the reader threads, and
+- A load is answered with the tid as of which the answer is true.  Replies may
+  come in another order than requests, and keep no order with the invalidations
+  on the client's other connection: the client relies on that tid alone.
+- A cached record is answered at once, any other by the reader threads, and
   replies to requests that came together leave together.
 - Blobs are sent one after the other, in pieces, with replies between them.  A
-  blob that turns out shorter than it was said to be ends the channel.
-- Nobody waits for a channel: a client that asks without reading, or has too
-  much unanswered, is not read; one that breaks the protocol, or stops in the
-  middle of a frame, is disconnected.
+  blob that turns out shorter than announced ends the channel.
+- Nothing waits for a channel: the server stops reading from a client that does
+  not read its answers or has too many requests unanswered, and disconnects one
+  that breaks the protocol or stops in the middle of a frame.
 
 All of it runs in the event loop.  Left to others: the frames (wire), the files
 of blobs (blobsender).
@@ -33,28 +33,28 @@ from .blobsender import BlobSender
 logger = quiet.get_logger(__name__)
 
 MOST_CHANNELS = 1000
-# Requests of one channel that may wait: for reader threads, for other blobs.
+# Requests of one channel that may be unanswered; then it is not read.
 WINDOW = 256
-# Requests of one channel that are answered before others have their turn.
+# Requests of one channel that are taken before others have their turn.
 TURN = 64
 # Bytes of replies that are gathered before they are sent.
 GATHERED = 1 << 16
-# Seconds for a frame that was begun.
+# Seconds in which a frame that has begun must be complete.
 FRAME_WITHIN = 10
 
 
 class Unwelcome(Exception):
-    """The channel is not opened.  The arguments: reason and text."""
+    """The channel is not opened.  Its arguments are reason and text."""
 
 
 class Figures:
-    """Of all channels of a storage; bytes received and sent."""
+    """Counts over all channels of a storage; received and sent are bytes."""
 
     channels = requests = received = sent = 0
 
 
 def admit(server, message):
-    """The service that a hello asks for."""
+    """Return the service that a hello asks for, or raise `Unwelcome`."""
     hello = wire.read_hello(message)
     if hello.version != wire.VERSION:
         raise Unwelcome(
@@ -64,7 +64,7 @@ def admit(server, message):
     if hello.instance != server.instance:
         raise Unwelcome(
             wire.OTHER_INSTANCE,
-            'the server that was meant is not here any more')
+            'the server was restarted: reconnect')
     if hello.storage not in server.services:
         raise Unwelcome(wire.UNKNOWN_STORAGE,
                       f'no storage {short_repr(hello.storage)} is served here')
@@ -72,7 +72,7 @@ def admit(server, message):
         service.channels.channels for service in server.services.values())
     if open_channels >= MOST_CHANNELS:
         raise Unwelcome(wire.TOO_MANY,
-                      f'{open_channels} channels are open, that is the limit')
+                      f'{open_channels} channels are open, which is the limit')
     return server.services[hello.storage]
 
 
@@ -97,7 +97,7 @@ class Channel(asyncio.Protocol):
         self._unanswered = 0
         self._paused = False
         self._work_is_near = False
-        self._patience = None  # the timer of a frame that was begun
+        self._patience = None  # the timer of a frame that has begun
 
     # What asyncio calls
 
@@ -136,7 +136,7 @@ class Channel(asyncio.Protocol):
     # What waits for the peer
 
     def look(self):
-        """After any change of what can be written."""
+        """Go on, after any change of what can be written."""
         if self.full or self._blobs.sending:
             self.account.paused()
         else:
@@ -267,7 +267,7 @@ class Channel(asyncio.Protocol):
                 str(error)))
 
     def answered(self):
-        """A request that had to wait is through."""
+        """A request that had to wait is answered."""
         self._unanswered -= 1
         self.work_soon()
 
@@ -296,7 +296,7 @@ class Channel(asyncio.Protocol):
     # The end
 
     def close(self):
-        """At once: what is not answered is asked again elsewhere."""
+        """Close at once: the client repeats unanswered requests elsewhere."""
         self.abort()
 
     def abort(self):

@@ -1,27 +1,27 @@
-"""What votes and appends, one transaction at a time.
+"""Votes and appends transactions, one at a time.
 
-An actor: it carries out orders of the loop, and nobody else touches its state.
-The *holder* is the ballot that was voted: it holds its objects in the storage
-until the order to finish or to abort it comes, and until then nobody is voted.
-The others wait in the order in which they came; the next one is voted as soon
-as the lock is free, and nobody else is woken for that.
+The committer carries out orders of the loop, and nothing else touches its
+state.  The *holder* is the ballot that was voted: it holds its objects in the
+storage until the order to finish or to abort it comes, and until then no other
+ballot is voted.  The others wait in the order in which they came; when the
+holder is done, the next one is voted, and no other is woken for that.
 
-A vote that conflicts with a transaction which is appended, but not published
-yet, is put *aside* (I6), and is the next one when that is published.
+A vote that conflicts with a transaction that is appended but not yet published
+is put *aside* (I6).  It is the next one when that transaction is published.
 
-Orders are carried out by a thread, for a vote may wait: for the disk, for a
-pack, for code that resolves a conflict.  A small transaction of a storage of
-ours waits for none of these, if what it replaces is in memory and no pack is
-under way; while the thread has nothing to do, the loop carries out such an
-order itself, for the way to another thread and back would take longer than all
-the rest.  The loop gives the only orders: as long as those that it handed over
-are done, the state is its own.  (The last order, the end, may come from
-another thread: `_giving` is held while orders are given.)  A disk that cannot
-follow makes writers wait at last; after an order that took long, all go to the
-thread for some time.
+A thread carries out the orders, because a vote may wait for the disk, for a
+pack, or for code that resolves a conflict.  A small transaction of a storage
+of ours waits for none of these, if what it replaces is in memory and no pack
+is under way.  While the thread has nothing to do, the loop carries out such an
+order itself: the way to another thread and back would take longer than the
+rest.  Only the loop gives orders: once the thread has done all it was given,
+the state belongs to the loop.  (The last order, the end, may come from another
+thread: `_giving` is held while orders are given.)  A slow disk makes writers
+wait in the end; so after an order that took long, the thread gets all orders
+for some time.
 
-What comes of an order is posted to the loop: `voted`, `refused`, `finished` of
-the service.
+The outcome of an order is posted to the loop: `voted`, `refused` or `finished`
+of the service.
 """
 
 import collections
@@ -37,9 +37,9 @@ from ..errors import Unpublished
 from ..storage import AsyncFinish
 from .mailbox import attempt
 
-# Seconds: an order that took so long is not for the loop, ...
+# After an order that took this many seconds ...
 LONG = 0.02
-# ... and for so long the thread does them all then.
+# ... the thread carries out all orders for this many seconds.
 RETREAT = 2
 
 
@@ -53,7 +53,7 @@ class Committer:
         self._waiting = collections.deque()
         self._aside = []   # (tid it waits for, ballot)
         self._holder = None
-        #: Nothing is waiting, as far as is known: an order is needed.
+        #: As far as is known, nothing waits: only a new order can change that.
         self._at_rest = True
         self._ended = False
         # Orders that the thread was given, and that it has carried out.
@@ -78,7 +78,7 @@ class Committer:
         self._give(self._finish, ballot, ballot.is_small)
 
     def abort(self, ballot):
-        """Whatever state it is in; nothing is posted."""
+        """Abort it in whatever state it is; nothing is posted."""
         ballot.abandoned = True
         if self._ended:
             ballot.close()
@@ -86,16 +86,16 @@ class Committer:
             self._give(self._abort, ballot)
 
     def published(self):
-        """Something was published: those aside may go on."""
+        """Something was published: ballots put aside may go on."""
         if self._aside:
             self._give(self._take_back, None)
 
     def failed(self):
-        """What those aside wait for will never be published."""
+        """What the ballots put aside wait for will never be published."""
         self._give(self._take_back, maxtid)
 
     def close(self):
-        """Abort who holds the lock; append nothing any more."""
+        """Abort the holder, and append nothing any more."""
         with self._giving:
             self._closing = True
             self._hand_over(self._end, None)
@@ -145,7 +145,8 @@ class Committer:
     def _carry_out(self, order, argument, in_loop=False):
         attempt(order, argument)
         while self._holder is None:
-            # Whoever waits from here on finds us at rest, or is found below.
+            # A ballot that comes from here on finds us at rest, or is found
+            # below.
             self._at_rest = True
             if not self._waiting:
                 break
@@ -162,11 +163,11 @@ class Committer:
         """Somebody waits."""
 
     def _vote_at_once(self, ballot):
-        """Vote, unless that may take time."""
+        """Vote, unless that may wait; return whether it was voted."""
         try:
             if not ballot.is_light(self._storage):
                 return False
-        except Exception:  # of what a client made up: a vote says what
+        except Exception:  # a client's invalid data: the vote will report it
             return False
         try:
             self._vote(ballot, wait=False)
@@ -176,14 +177,14 @@ class Committer:
 
     def _vote(self, ballot, wait=True):
         if ballot.abandoned:
-            return  # the order to abort it comes
+            return  # the order to abort it will come
         try:
             resolved, conflicts = ballot.vote(self._storage, wait)
         except Occupied:
             raise
         except Unpublished as error:
             self._aside.append((error.tid, ballot))
-            self._take_back()  # if it was published by now
+            self._take_back()  # if that was published meanwhile
         except Exception as error:
             self._post(self._service.refused, ballot, error)
             ballot.close()
@@ -195,7 +196,7 @@ class Committer:
     def _take_back(self, up_to=None):
         if up_to is None:
             up_to = self._storage.lastTransaction()
-        # `published` looks at the list: it is empty only when it is empty.
+        # `published` looks at `_aside` meanwhile: it is replaced in one step.
         ready = [ballot for tid, ballot in self._aside if tid <= up_to]
         self._waiting.extendleft(reversed(ready))
         self._aside = [each for each in self._aside if each[0] > up_to]
@@ -214,14 +215,14 @@ class Committer:
         ballot.close()
 
     def _finish_later(self, ballot):
-        """Append it; it is published by the loop when it is durable."""
+        """Append it; the loop publishes it when the policy allows."""
         self._storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
             lambda tid: self._service.published(ballot, tid, True)))
 
     def _finish_now(self, ballot):
-        """Of a storage that is not ours: durable when that returns."""
+        """Finish in a storage that is not ours: it is durable on return."""
         tid = self._storage.tpc_finish(
             ballot.transaction,
             lambda tid: self._post(

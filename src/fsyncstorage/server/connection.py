@@ -5,18 +5,17 @@ A frame is a length of four bytes and a message.  The first message of each
 side names protocol and encoding; what follows are calls, answered by the
 session.
 
-A peer that does not keep to the protocol is disconnected, and harms nobody
-else:
+A peer that does not keep to the protocol is disconnected, and harms no other:
 
 - until it has registered, it has the time that its newcomer was given
   (listening), `MOST_BEFORE` bytes and `MOST_TRIES` calls;
-- while it does not read what it is sent, or much of what it asked for is not
-  answered, nothing of it is read, and when too much has gathered it is
-  disconnected (accounts);
-- after `TURN` frames, or `LONGEST_TURN` seconds, it is the others' turn;
-- a frame that has begun has to come to its end, and a long one needs room
+- while it does not read what it is sent, or many of its requests are
+  unanswered, the server reads nothing from it, and when too much waits for it,
+  it is disconnected (accounts);
+- after `TURN` frames, or `LONGEST_TURN` seconds, others have their turn;
+- a frame that has begun must be completed in time, and a long one needs room
   (frames);
-- what it sends that cannot be understood ends its connection.
+- a message that cannot be understood ends the connection.
 
 Left to others: decoding (decoding), the types of arguments (calls), what the
 calls mean (session), what must not overtake what (outbox), how many
@@ -52,14 +51,14 @@ logger = quiet.get_logger(__name__)
 
 VERSION = b'5'
 
-# What a frame may hold before and after the client has registered.
+# Bytes that a frame may have before and after the client has registered.
 SHORT_FRAME = 1 << 16
 LONG_FRAME = 1 << 30
 
 # Bytes that a peer may send until it has registered.
 MOST_BEFORE = 1 << 16
-# Calls of `register` that it has: stock clients try another one where they may
-# not write.
+# Calls of `register` that it may make: a stock client that may not write tries
+# again, read-only.
 MOST_TRIES = 2
 # Frames of one client that are taken before others have their turn, and
 # seconds: a frame may take a few milliseconds to decode.
@@ -87,7 +86,7 @@ def announcement(msgpack):
 
 
 class Traffic:
-    """Bytes in and out, of all connections."""
+    """Bytes received and sent, of all connections."""
 
     received = sent = 0
 
@@ -149,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._traffic.received += len(data)
         self._received += len(data)
         if self._receive != self._handshake and self._says_too_much():
-            # Not even kept: it may be one of many.
+            # Nothing is kept: there may be many such peers.
             self._disconnect(f'{self._received} bytes, and not registered')
             return
         self._buffer += data
@@ -181,8 +180,8 @@ class Connection(asyncio.Protocol):
             self._go_on_reading(taken, came, more)
 
     def _take_frames(self):
-        """Return how many were taken, and whether the turn ended before all
-        were."""
+        """Return how many were taken, and whether the turn ended before the
+        last."""
         buffer = self._buffer
         self._waits_for_room = False
         start = taken = 0
@@ -218,7 +217,7 @@ class Connection(asyncio.Protocol):
                     or self.unanswered >= WINDOW)
 
     def _go_on_reading(self, taken, came, more=False):
-        """Read, or not; and whoever is read has to go on sending."""
+        """Read on, or pause; a peer that is read must complete its frame."""
         if more and not self._work_is_near:
             self._work_is_near = True
             self.loop.call_soon(self.go_on)
@@ -237,7 +236,7 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def go_on(self):
-        """It may be that there is something to do, or room for it."""
+        """Go on with what is left to do, if there is room for it."""
         if not self.closed and self.connected:
             self._process()
 
@@ -252,7 +251,7 @@ class Connection(asyncio.Protocol):
         self.go_on()
 
     def answered(self):
-        """A read is."""
+        """A read was answered."""
         self.unanswered -= 1
         if self._paused and not self._work_is_near:
             self._work_is_near = True
@@ -274,7 +273,7 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def when_writable(self, function):
-        """Call it when there is room for more, or none will ever be."""
+        """Call it when there is room for more, or the connection is closed."""
         self._when_writable.append(function)
         self._call_the_waiting()
 
@@ -305,8 +304,8 @@ class Connection(asyncio.Protocol):
                 self._keep_nothing()
 
     def _keep_nothing(self):
-        """Of one that was not even a client: there may be thousands in a
-        second, and each is part of cycles that are collected much later."""
+        """Free what a peer held that never became a client: there may be
+        thousands a second, in cycles that are collected much later."""
         vars(self).clear()
         self.closed = True
 
@@ -342,7 +341,7 @@ class Connection(asyncio.Protocol):
             self.closed = True  # here
 
     def _hand_over(self, channel):
-        """From now on it is a read channel; so is what came with its hello."""
+        """The channel takes over, with what came behind its hello."""
         self._end_patience()
         self.account.close()
         self.transport.set_protocol(channel)
@@ -350,7 +349,7 @@ class Connection(asyncio.Protocol):
         channel.data_received(self._buffer)
 
     def registered(self):
-        """The client may call everything else now, with long frames."""
+        """The client may now call everything else, and send long frames."""
         try:
             self.session.server.door.stay(self, CLIENT)
         except Full:
@@ -391,12 +390,12 @@ class Connection(asyncio.Protocol):
             if not isinstance(error, _EXPECTED):
                 logger.exception('%s: %s', self.session.log_label, name)
             if is_async:
-                raise  # nobody would hear of it
+                raise  # the peer waits for no answer
             self.send_error(message_id, error)
         else:
             if isinstance(result, Delay):
                 if is_async:
-                    raise ValueError(f'{name} needs somebody who waits for it')
+                    raise ValueError(f'{name} needs a caller that waits')
                 result.set_sender(message_id, self)
             elif not is_async:
                 self.send_reply(message_id, result)
@@ -416,7 +415,7 @@ class Connection(asyncio.Protocol):
         try:
             message = self.encode(
                 message_id, 2, '.reply', reduce_exception(error))
-        except Exception:  # it carries what cannot be encoded
+        except Exception:  # its arguments cannot be encoded
             message = self.encode(
                 message_id, 2, '.reply',
                 reduce_exception(ValueError(short_repr(error))))
@@ -451,7 +450,7 @@ class Connection(asyncio.Protocol):
                 self.transport.write(data)
 
     def flush(self):
-        """Send what was left to leave with something else."""
+        """Send what waits to leave together with something else."""
         if self._later:
             self._write(b'')
 

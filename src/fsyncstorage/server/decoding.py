@@ -1,25 +1,25 @@
 """A client's messages, decoded: plain data, or an error.
 
-A message comes from somebody who may be anybody.  ZEO's own decoder gives its
-pickle all of `builtins`, and so lets whoever can connect run code in the
-server, before `register`, also where it is read-only or speaks msgpack.  Here
-a decoder makes plain data and calls nothing:
+A message may come from anybody.  ZEO's own decoder gives a pickle all of
+`builtins`, so that any peer that can connect runs code in the server, before
+`register`, also where the server is read-only or speaks msgpack.  The decoder
+here makes plain data and calls nothing:
 
 - before the client has registered, a message is a tuple of numbers, texts and
   bytes: that is all that `register` needs;
 - from then on it may hold lists and dictionaries, and the few classes below
   that stock clients send.
 
-Whatever a message says, it takes no more memory than the message itself and a
-constant beside it, and time in proportion:
+Whatever a message says, decoding takes no more memory than the message itself
+and a constant, and time in proportion:
 
 - MOST_STEPS opcodes of a pickle, MOST_CONTAINERS tuples, lists and
   dictionaries: less than 2 MB;
 - in msgpack MOST_CONTAINERS of at most LONGEST_ARRAY values: 20 MB; and
-  32 MB for what is announced and does not come (LONGEST_ARRAY for each of the
-  1024 levels that the msgpack library has).
+  32 MB for values that are announced but missing (LONGEST_ARRAY for each of
+  the 1024 levels that the msgpack library has).
 
-Left to others: whether it is a call, and of what (calls).
+Left to others: whether the message is a call, and of what (calls).
 """
 
 import functools
@@ -40,7 +40,7 @@ LONGEST_ARRAY = 1 << 12
 def decoder(encoding, registered):
     """The decoder of a client of this encoding, `b'Z'` or `b'M'`."""
     if encoding == b'M':
-        import msgpack  # it is not needed else
+        import msgpack  # only clients of this encoding need it
         return functools.partial(
             _decode_msgpack, msgpack.unpackb,
             MOST_CONTAINERS if registered else FEW_CONTAINERS)
@@ -65,9 +65,9 @@ class _Prefix:
 
 
 class _Reader(plainpickle.Reader):
-    """It knows sets and dictionaries that are made by a call, which may be in
-    an extension; and ZopeUndo's Prefix, by which Zope searches for what can be
-    undone: it equals any path that begins with it."""
+    """Also reads sets and dictionaries that are made by a call, as in an
+    extension; and ZopeUndo's Prefix, by which Zope searches for what can be
+    undone: a Prefix equals any path that begins with it."""
 
     _names = {
         (b'builtins', b'set'): set,
@@ -75,12 +75,12 @@ class _Reader(plainpickle.Reader):
         (b'builtins', b'dict'): dict,
         (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
     }
-    #: Of names that were read; each must become a value.
+    #: How many classes were named and have not become a value yet.
     _unfinished = 0
 
     def _result(self):
         if self._unfinished:
-            raise Unreadable('a class that is no value')
+            raise Unreadable('a class in place of a value')
         return super()._result()
 
     def _global(self):
@@ -96,13 +96,13 @@ class _Reader(plainpickle.Reader):
             raise Unreadable('a call')
         keys = items = arguments[0]
         if items.__class__ not in (list, tuple):
-            raise Unreadable('a call with what is no list')
+            raise Unreadable('a call whose argument is not a list')
         if kind is dict:
             keys = [key for key, _ in map(_as_pair, items)]
         elif kind not in (set, frozenset):
-            raise Unreadable('a call of what is no set')
+            raise Unreadable('a call of something other than a set')
         if not all(map(plainpickle.is_good_key, keys)):
-            raise Unreadable('a key that is none')
+            raise Unreadable('an invalid key')
         self._unfinished -= 1
         self._push_container(kind(items))
 
@@ -119,7 +119,7 @@ class _Reader(plainpickle.Reader):
         path = state.get('path')
         if path.__class__ is not list or not all(
                 part.__class__ is str for part in path):
-            raise Unreadable('a path that is none')
+            raise Unreadable('an invalid path')
         self._unfinished -= 1
         from ZopeUndo.Prefix import Prefix  # where Zope is, it is there
         self._stack.append(Prefix('/'.join(path)))
@@ -132,7 +132,7 @@ class _Reader(plainpickle.Reader):
 
 def _as_pair(item):
     if item.__class__ is not tuple or len(item) != 2:
-        raise Unreadable('an item that is no pair')
+        raise Unreadable('an item that is not a pair')
     return item
 
 

@@ -1,16 +1,16 @@
-"""How many connections there are, and which has to leave when it is too many.
+"""How many connections there are, and which is closed when they are too many.
 
-A peer is a *newcomer* until it has registered, or its channel is open: it is
-*silent* at first, and *speaking* from its first byte on, be it that of a TLS
-handshake.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them: when
-one more comes, the oldest of that kind has to leave, of those from the address
-that has most.  So thousands of connections that do nothing keep nobody out,
-and one that speaks has to make way only for others that speak.
+A peer is a *newcomer* until it has registered, or its channel is open.  It is
+*silent* at first, and *speaking* from its first byte on, also in a TLS
+handshake.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them.  When
+one more comes, the address that has most of that kind loses its oldest.  So
+thousands of connections that do nothing keep no client out, and a speaking
+newcomer is closed only for others that speak.
 
-A connection may need descriptors: its socket, and files for what its client
-asks for.  What all may need together leaves `RESERVE` of what the process may
-have to the storages.  A newcomer for which there is none is not let in; a
-client that wants to register then is refused.
+A connection needs descriptors: its socket, and files for what its client asks
+for.  Of the descriptors that the process may have, `RESERVE` are kept for the
+storages.  When none are left for connections, a newcomer is not let in, and a
+client that wants to register is refused.
 """
 
 import collections
@@ -20,16 +20,16 @@ from . import quiet
 
 logger = quiet.get_logger(__name__)
 
-# A silent one is a socket and costs little; and it has to stay for longer than
-# an honest client needs for its first byte, while others come.
+# A silent newcomer costs little, and must be able to stay for longer than an
+# honest client needs for its first byte, while others come.
 MOST_SILENT = 1024
 MOST_SPEAKING = 256
 # Descriptors that are the storages' own: data, packs, index, blobs, syncs.
 RESERVE = 256
 
-# Files that one client may have open: of blobs that are sent to it, ...
+# Files that one client may have open: for blobs that are sent to it ...
 MOST_STREAMS = 2
-# ... and of a transaction, for its stores and for a blob that comes.
+# ... and for its transaction: the stores, and a blob that it sends.
 _OF_A_TRANSACTION = 2
 
 # Descriptors that each kind of connection may need.
@@ -43,7 +43,7 @@ class Full(Exception):
 
 
 def descriptors():
-    """This many may be used for connections."""
+    """Return how many may be used for connections."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
@@ -58,7 +58,7 @@ class Door:
         self._silent, self._speaking = _Newcomers(), _Newcomers()
 
     def come(self, newcomer, host):
-        """Let it in; or raise Full.  Another one may have to leave."""
+        """Let it in, or raise Full.  Another newcomer may have to leave."""
         if len(self._silent) >= MOST_SILENT:
             self._send_away(self._silent)
         elif self._left < NEWCOMER:
@@ -69,7 +69,7 @@ class Door:
         self._silent.add(newcomer, host)
 
     def speaks(self, newcomer):
-        """It is not silent any more; another one may have to leave."""
+        """It is silent no more.  Another newcomer may have to leave."""
         host = self._silent.remove(newcomer)
         if len(self._speaking) >= MOST_SPEAKING:
             self._send_away(self._speaking)
@@ -79,14 +79,14 @@ class Door:
         """The connection takes the newcomer's place."""
         host = self._speaking.remove(newcomer)
         if host is None:
-            return  # it has to leave, and that is under way
+            return  # it is already being closed
         self.leave(newcomer)
         self._take(connection, NEWCOMER)
         self._speaking.add(connection, host)
 
     def stay(self, connection, needs, successor=None):
-        """It is no newcomer any more, or its successor is not: from now on it
-        may need this many descriptors; or Full."""
+        """The connection, or its successor, is no newcomer any more: from now
+        on it may need this many descriptors.  Raise Full if there are none."""
         more = needs - self._needs.get(connection, 0)
         while more > self._left and self._silent:
             self._send_away(self._silent)
@@ -96,7 +96,7 @@ class Door:
         self._take(successor or connection, needs)
 
     def leave(self, connection):
-        """However often it is said."""
+        """May be called repeatedly."""
         self._left += self._needs.pop(connection, 0)
         self._silent.remove(connection)
         self._speaking.remove(connection)
@@ -129,7 +129,7 @@ class _Newcomers:
         self._of[host][newcomer] = None
 
     def remove(self, newcomer):
-        """Return its host, or None if it is not here."""
+        """Return its host, or None if it is unknown."""
         host = self._hosts.pop(newcomer, None)
         if host is not None:
             del self._of[host][newcomer]
@@ -138,5 +138,5 @@ class _Newcomers:
         return host
 
     def oldest_of_most(self):
-        """The oldest one from the address that has most."""
+        """Return the oldest one from the address that has most."""
         return next(iter(max(self._of.values(), key=len)))

@@ -1,13 +1,13 @@
-"""Frames that have begun, and are long: room for them, and patience.
+"""Frames that have begun: memory for long ones, and time for each.
 
-A frame is kept in memory until it is whole.  A client may send long ones,
-after it has registered; but all frames above `LONG` that are under way share
-`ROOM` bytes.  One for which there is none waits, unread, for its turn; one
-alone may be longer.  Whoever has room has it for `TURN` seconds, and longer
-only while nobody waits for it.
+A frame is kept in memory until it is whole.  A client that has registered may
+send long ones, but all frames above `LONG` that are under way share `ROOM`
+bytes.  A frame that finds no room waits, unread, for its turn; a single frame
+may be longer.  A peer keeps its room for `TURN` seconds, and longer only while
+no other waits for it.
 
-For every frame there is patience for `PER_FRAME` seconds, and again as long as
-`PROGRESS` bytes have come in the time before.
+A frame must be whole in `PER_FRAME` seconds; it gets the same time again
+whenever `PROGRESS` bytes have come meanwhile.
 """
 
 import collections
@@ -21,7 +21,7 @@ PROGRESS = 1 << 16
 
 
 class Room:
-    """For the long frames of a server."""
+    """The memory for the long frames of a server."""
 
     def __init__(self, loop):
         self._loop = loop
@@ -33,7 +33,7 @@ class Room:
     def ask(self, peer, length):
         """Is there room?  Else `peer.go_on()` will be called when there is.
 
-        A peer asks again whenever it comes by; it asks for one frame.
+        A peer asks for one frame at a time, and may ask again.
         """
         if peer in self._taken:
             return True
@@ -44,7 +44,7 @@ class Room:
         return True
 
     def give_back(self, peer):
-        """However often it is said, and whether it has any or waits."""
+        """Give room back, or stop waiting.  May be called repeatedly."""
         self._waiting.pop(peer, None)
         if peer in self._taken:
             length, _ = self._taken.pop(peer)
@@ -81,7 +81,7 @@ class Room:
 
 
 class Patience:
-    """For the frames of one peer: `end` is called when it is exhausted."""
+    """The time for a frame of one peer: `end` is called when it is up."""
 
     def __init__(self, loop, end):
         self._loop = loop
@@ -90,7 +90,7 @@ class Patience:
         self._came = 0
 
     def came(self, size):
-        """So many bytes, of a frame that is not whole."""
+        """This many bytes came, of a frame that is not whole."""
         self._came += size
         if self._timer is None:
             self._timer = self._loop.call_later(PER_FRAME, self._look)
@@ -104,7 +104,7 @@ class Patience:
             self.came(0)
 
     def over(self):
-        """It is whole, or we do not read: nothing is to be waited for."""
+        """The frame is whole, or we do not read: stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

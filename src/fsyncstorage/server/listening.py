@@ -1,13 +1,13 @@
 """The listening sockets, and newcomers until they say something.
 
-A newcomer is a socket, and no more: it is sent the server's announcement, and
-becomes a connection with its first byte (with TLS, when it has shaken hands).
-So connections that come and say nothing cost the server little, and the queue
-of those to be accepted is emptied soon.  That matters to honest clients: where
-the queue is full, their system tries again a second later.
+A newcomer is only a socket: the server sends it the announcement, and makes it
+a connection at its first byte (with TLS, after the handshake).  So connections
+that say nothing cost the server little, and the queue of those to be accepted
+is emptied soon.  That matters to honest clients: where the queue is full,
+their system tries again a second later.
 
-The event loop accepts nobody by itself; so when the server closes, it knows
-of everybody who came.
+The event loop accepts no connection by itself; so when the server closes, it
+knows every connection.
 
 Left to others: how many newcomers there may be, and which of them has to leave
 (door); what a connection may say (connection).
@@ -27,24 +27,24 @@ from .door import Full
 
 logger = quiet.get_logger(__name__)
 
-# Connections that may wait to be accepted.  A flood is held back by a full
-# queue: with four times as many, honest clients waited ten times as long, and
-# were sent away by those behind them.
+# Connections that may wait to be accepted.  A full queue slows down a flood:
+# with four times as many, honest clients waited ten times as long, and then
+# had to leave for those behind them.
 BACKLOG = 1024
 # Connections that are accepted before others have their turn.
 AT_ONCE = 32
 # Seconds until the next try, when the system has no descriptor left.
 PAUSE = 0.1
-# Seconds that a peer has until it has registered.
+# Seconds in which a peer must register.
 REGISTER_WITHIN = 10
 
-# A first byte, and its protocol: a frame that is no longer than those of
-# newcomers may be, or a handshake.
+# First bytes, and their protocols: the length of a newcomer's frame, which is
+# short, or a TLS handshake.
 ZEO, TLS = (b'\0', 'ZEO'), (b'\x16', 'TLS')
 
 
 class Listener:
-    """It takes the arguments of ZEO's Acceptor, and stands in its place."""
+    """Takes the arguments of ZEO's Acceptor, and replaces it."""
 
     def __init__(self, server, addr, ssl, msgpack):
         self.server = server
@@ -75,9 +75,9 @@ class Listener:
             each.listen(BACKLOG)
 
     def _bind(self, addr):
-        """A coroutine: asyncio knows all that belongs to an address."""
+        """Return a coroutine: asyncio binds every socket of an address."""
         create, arguments = (
-            # As in stock's, it may be one of IPv6 that has two parts more.
+            # As in stock, an IPv6 address may have two more parts.
             (self.event_loop.create_server, addr[:2])
             if isinstance(addr, tuple)
             else (self.event_loop.create_unix_server, (addr,)))
@@ -104,20 +104,20 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                logger.error('nobody can be accepted: %s', error)
+                logger.error('no connection can be accepted: %s', error)
                 self._pause()
                 return
             self._let_in(own, address)
 
     def _pause(self):
-        """Else the loop would call again and again."""
+        """Accept nothing for a moment: the loop would call at once again."""
         for each in self.sockets:
             self.event_loop.remove_reader(each)
         self.event_loop.call_later(PAUSE, self._listen)
 
     def _let_in(self, own, address):
         newcomer = Newcomer(self, own)
-        # '' if it does not come over a network.
+        # '' for a unix socket.
         host = address[0] if isinstance(address, tuple) else ''
         try:
             self.server.door.come(newcomer, host)
@@ -130,13 +130,13 @@ class Listener:
     # The end
 
     def loop(self, timeout=None):
-        """Serve, until somebody stops the loop."""
+        """Serve until the loop is stopped."""
         self.event_loop.run_forever()
         if self.server.said_farewell:
             self.close_loop()
 
     def stop_listening(self):
-        """However often it is called."""
+        """May be called repeatedly."""
         listening, self.sockets = self.sockets, []
         for each in listening:
             self.event_loop.remove_reader(each)
@@ -152,13 +152,13 @@ class Listener:
 
 
 def _never_called():
-    raise AssertionError('the event loop accepts nobody')
+    raise AssertionError('the event loop accepts no connection')
 
 
 class Newcomer:
-    """A peer that has not said anything, or is shaking hands."""
+    """A peer that has not sent anything, or is in its TLS handshake."""
 
-    #: It has to; a connection that is being made closes itself.
+    #: It is to be closed; a connection that is being made closes itself.
     leaves = False
     _task = None
 
@@ -167,27 +167,26 @@ class Newcomer:
         self._loop = listener.event_loop
         #: None when it belongs to a transport.
         self._socket = own
-        #: Has it been sent the announcement?
+        #: The announcement was sent.
         self.greeted = listener.ssl_context is None
-        #: By then it has to be registered.
         self.deadline = self._loop.time() + REGISTER_WITHIN
         self._patience = self._loop.call_at(self.deadline, self.abort)
         listener.newcomers.add(self)
 
     def wait(self):
-        """For its first byte; without TLS, the server speaks first."""
+        """Wait for its first byte; without TLS, the server speaks first."""
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._speaks)
         if self.greeted:
             try:
                 self._socket.send(self._listener.announcement)
-            except OSError:  # it has gone already
+            except OSError:  # it is gone already
                 self.abort()
 
     def _speaks(self):
         try:
             first = self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:  # the system was mistaken
+        except BlockingIOError:  # a false alarm of the system
             return
         except OSError:
             first = b''
@@ -227,11 +226,11 @@ class Newcomer:
             self._forget()
         elif self._listener.ssl_context is not None:
             self._task.cancel()
-        # Without TLS, it takes no longer to become a connection.  And uvloop
-        # tells a connection nothing of its end when this task is cancelled.
+        # Without TLS, becoming a connection takes no time, so there is nothing
+        # to cancel; and uvloop would not tell the connection of its end.
 
     def _forget(self, task=None):
-        """However often it is called."""
+        """May be called repeatedly."""
         self._patience.cancel()
         if self._socket is not None:
             self._loop.remove_reader(self._socket)

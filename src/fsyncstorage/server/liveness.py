@@ -1,9 +1,9 @@
-"""A peer whose machine is gone does not say so: the system finds out.
+"""Ends the connection of a peer whose machine is gone without a word.
 
-After `SECONDS` without an answer of the other machine the connection ends: the
-system asks when nothing is sent (keepalive), and where it can (Linux), it
-does not wait longer for the receipt of what was sent.  On Linux that also goes
-for a peer that is alive and takes nothing for so long.
+The operating system ends a connection after `SECONDS` without an answer of the
+other machine.  When nothing is sent it asks (keepalive); on Linux it also
+waits no longer than that for what was sent to be received, so that there a
+peer that is alive, but takes nothing for this time, is disconnected, too.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ def watch(transport):
     connection = transport.get_extra_info('socket')
     if connection.family == socket.AF_UNIX:
         return
-    # It may be closed by now.
+    # The socket may be closed by now.
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _OPTIONS:

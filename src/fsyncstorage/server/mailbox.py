@@ -1,8 +1,7 @@
 """How other threads reach the event loop.
 
-`post` may be called from any thread, but not from a signal handler.  What was
-posted runs in the loop, in order; what came together runs in one callback of
-the loop.
+`post` may be called from any thread, but not from a signal handler.  What is
+posted runs in the loop, in order; what is there together runs in one callback.
 """
 
 import collections
@@ -30,11 +29,11 @@ class Mailbox:
                     self._loop.call_soon(self.deliver)
                 else:
                     self._loop.call_soon_threadsafe(self.deliver)
-            except RuntimeError:  # the loop is closed: nobody is left to tell
+            except RuntimeError:  # the loop is closed, and with it the server
                 logger.debug('posted to a closed loop')
 
     def deliver(self):
-        """Called by the loop, and when it has ended, for what is left."""
+        """Called by the loop; and for what is left, after the loop's end."""
         self._thread = threading.get_ident()
         while self._letters:
             while self._letters:
@@ -49,5 +48,5 @@ def attempt(function, *arguments):
     """Call it, and go on if it fails, which should never happen."""
     try:
         function(*arguments)
-    except Exception:  # the others must get theirs
+    except Exception:  # the other callbacks must run
         logger.exception('an error in the server')

@@ -1,15 +1,15 @@
-"""What leaves a connection, in which order.
+"""The order in which messages leave a connection.
 
-A stock client keeps what it loaded in a cache, and believes that it is current
-until an invalidation arrives.  So for each connection (I-C, the contract):
+A stock client keeps what it loaded in a cache, and takes it for current until
+an invalidation arrives.  So for each connection (I-C, the contract):
 
 - A load that was begun before a transaction was announced is answered before
   its invalidation leaves: else the client would keep the old state for good.
 - Nothing else overtakes anything.
 
 A load that begins while nothing is held may be answered at any time; what is
-announced meanwhile is held until it was.  A load that begins while something
-is held gets its place in the line behind it, and is answered there.
+announced meanwhile is held until the load is answered.  A load that begins
+while something is held gets the next place in the line, and is answered there.
 
 No I/O, no threads: the loop calls, and `write` takes the bytes.
 """
@@ -18,7 +18,7 @@ import collections
 
 
 class _Place:
-    """In the line, for an answer that is still to come."""
+    """A place in the line, for an answer that is still to come."""
 
     __slots__ = ('answer',)
 
@@ -28,7 +28,7 @@ class _Place:
 
 class Outbox:
 
-    #: Off in one test, which shows what it is good for.
+    #: Off in one test, which shows what goes wrong without it.
     barrier = True
 
     #: Called when nothing is held any more.
@@ -37,7 +37,7 @@ class Outbox:
     def __init__(self, write, write_later, account):
         self._write = write
         self._write_later = write_later
-        self._account = account  # of what waits
+        self._account = account
         self._line = collections.deque()
         #: Loads that were begun when nothing was held.
         self._free_loads = 0
@@ -46,7 +46,7 @@ class Outbox:
         return len(self._line)
 
     def send(self, message):
-        """Anything that changes nothing in a cache."""
+        """Send a message that changes nothing in a cache."""
         if self._line:
             self._hold(message)
         else:
@@ -57,7 +57,7 @@ class Outbox:
         self._account.keep_back(message)
 
     def announce(self, message, at_once=True):
-        """Invalidations, and the end of the client's own commits."""
+        """Send invalidations, or the outcome of the client's own commit."""
         if self._line or self._free_loads and self.barrier:
             self._hold(message)
         elif at_once:
@@ -81,7 +81,7 @@ class Outbox:
             self.fill(place, message)
 
     def reserve(self):
-        """A place in the line, whatever stands before and behind it."""
+        """Return a place in the line, behind what is held now."""
         place = _Place()
         self._line.append(place)
         return place

@@ -1,10 +1,10 @@
-"""Loggers whose lines a peer can cause: a flood of errors is not one of lines.
+"""Loggers whose lines a peer can cause: a flood of errors fills no log.
 
-Each place in the code that logs may say `BURST` lines, and one more for each
-`INTERVAL` seconds that pass.  What it does not say is counted, and the next
-line tells how many there were.
+Each place in the code that logs may write `BURST` lines, and one more for each
+`INTERVAL` seconds that pass.  The others are counted, and the next line tells
+how many were left out.
 
-What is said is one line, whatever a peer has put into it: a name, a label.
+An entry is one line, whatever name or label a peer has put into it.
 """
 
 import logging
@@ -64,5 +64,5 @@ def _in_one_line(text):
         each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-#: Of all these loggers.
+#: The filter of all these loggers.
 said = Filter()

@@ -1,12 +1,12 @@
 """Can other machines reach this server without a certificate?
 
-ZEO knows no passwords.  Whoever can connect reads and writes everything, so a
-TCP address that is not of this machine alone should be served over TLS with
-client certificates, or in a network where every machine is trusted.
-`open_to_others` names the addresses for which neither TLS nor loopback says
-so; the server warns of them when it starts.
+ZEO has no passwords: any program that can connect may read and write
+everything.  So a TCP address that other machines can reach should be served
+over TLS with client certificates, or in a network where every machine is
+trusted.  `open_to_others` names the addresses that are neither loopback nor
+protected by certificates; the server warns of them when it starts.
 
-Nothing here is a permission: docs/security.rst says what is.
+This module permits and forbids nothing: docs/security.rst says what does.
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ import ssl
 
 
 def open_to_others(addresses, context):
-    """Those of the listening addresses that need neither this machine nor a
+    """Return the listening addresses that other machines reach without a
     certificate; `context` is the server's SSLContext, or None."""
     if context is not None and context.verify_mode == ssl.CERT_REQUIRED:
         return []

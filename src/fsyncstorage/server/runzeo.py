@@ -41,10 +41,10 @@ class Options(ZEO.runzeo.ZEOOptions):
 
 
 class Runner(ZEO.runzeo.ZEOServer):
-    """Stock's, which ends between two callbacks of the loop, never in one.
+    """Stock's runner, but a signal ends it between two callbacks of the loop.
 
-    Stock's handlers raise SystemExit wherever the loop is at that moment: when
-    it has told some of the clients of a commit, for example, and not the rest.
+    Stock's handlers raise SystemExit inside a callback, for example when some
+    of the clients were told of a commit, and others were not.
     """
 
     _status = 0
@@ -69,8 +69,8 @@ class Runner(ZEO.runzeo.ZEOServer):
         if self.server is None:
             super().handle_sigusr2()
         else:
-            # Not by the mailbox: a signal comes in the loop's own thread,
-            # but the loop may be asleep.
+            # Not by the mailbox, which would not wake the loop: the handler
+            # runs in the loop's own thread, but the loop may be asleep.
             self.server.acceptor.event_loop.call_soon_threadsafe(
                 super().handle_sigusr2)
 
@@ -102,15 +102,16 @@ class Runner(ZEO.runzeo.ZEOServer):
         for host, port, *_ in reachable.open_to_others(
                 listening, self.options.ssl):
             logger.warning(
-                'listening on %s port %s without client certificates:'
-                ' whoever can connect reads and writes everything', host, port)
+                'listening on %s port %s without client certificates: any'
+                ' program that can connect can read and write everything',
+                host, port)
 
 
 def _allow_all_descriptors():
-    """As many as the system would give: the default is small, for programs
-    that use select()."""
+    """Raise the limit to what the system allows: the default is small, for
+    programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # the system has a say
+    with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -1,6 +1,6 @@
 """The listening server: connections, all storages together.
 
-It takes the arguments of ZEO's StorageServer, and stands in its place.
+It takes the arguments of ZEO's StorageServer, and replaces it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Server(StorageServer):
                  invalidation_age: float | None = None,
                  transaction_timeout: float | None = None,
                  **options: Any) -> None:
-        #: A random name of this server, as long as it lives.
+        #: A random name for this run of the server.
         self.instance = os.urandom(16)
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
@@ -71,7 +71,7 @@ class Server(StorageServer):
         return session.connection
 
     def open_channel(self, connection: Connection, hello: bytes) -> Channel:
-        """The read channel that takes the place of a connection."""
+        """Return a read channel that takes the place of a connection."""
         service = admit(self, hello)
         channel = Channel(
             connection.loop, connection.addr, service, self.accounts,
@@ -98,19 +98,19 @@ class Server(StorageServer):
         if not (self.connections or self.acceptor.newcomers):
             self.acceptor.event_loop.stop()
 
-    # What storages tell, from any thread (stock's StorageServerDB)
+    # Called by storages from any thread (stock's StorageServerDB)
 
     def _setup_invq(self, name: str, storage: Any) -> None:
         """Stock's hook; a Service keeps the queue."""
 
     def invalidate(self, session: Session | None, storage_id: str, tid: bytes,
                    oids: Iterable[bytes]) -> None:
-        if self.services:  # else it is read with the rest when we begin
+        if self.services:  # else the server reads it when it begins
             self.mailbox.post(
                 self.services[storage_id].changed_elsewhere, tid, oids)
 
     def _invalidateCache(self, storage_id: str) -> None:
-        """Clients shall verify their caches: let them connect again."""
+        """Make clients verify their caches: they have to connect again."""
         if self.services:
             self.mailbox.post(
                 self._reconnect_all, self.services[storage_id])
@@ -162,7 +162,7 @@ class Server(StorageServer):
         self.said_farewell = True
         self.mailbox.deliver()
         for service in self.services.values():
-            attempt(service.announce)  # what was published at last
+            attempt(service.announce)  # what was published last
         loop.call_later(FAREWELL, loop.stop)
         for connection in list(self.connections):
             connection.close()

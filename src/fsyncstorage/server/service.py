@@ -1,21 +1,22 @@
-"""One storage that is served: who is connected, and what they were told.
+"""One storage that is served: its clients, and what they were told.
 
 Everything here runs in the event loop.
 
-A transaction is *announced*: its committer gets the reply to `tpc_finish`, and
-all others an invalidation, in the order of the tids, each encoded once for all
-who use that encoding.  What was published together is announced together.  The
-last tid that was announced is the state of this server: who registers, asks
-for the last transaction or verifies a cache is answered from there, so that it
-never hears of a transaction twice, and misses none.
+When a transaction is *announced*, the client that committed it gets the reply
+to `tpc_finish`, and all others an invalidation.  This is done in the order of
+the tids, with one encoding for all clients that speak it.  What was published
+together is announced together.  The last tid that was announced is the state
+of this server: it answers a client that registers, asks for the last
+transaction or verifies a cache, so that the client hears of every transaction
+exactly once.
 
-(The storage itself may be ahead: a load can give what is announced a moment
-later.  Clients cope with a late invalidation.)
+(The storage itself may be ahead: a load can return a transaction that is
+announced a moment later.  Clients cope with a late invalidation.)
 
-A storage of ours gives its publishing to the loop: what may be published is
-published and announced in one callback (`publish`).  Another storage calls its
-`f`, and is through when `tpc_finish` returns: only then is the transaction
-announced, and what is behind it.
+A storage of ours gives its publishing to the loop: transactions are published
+and announced in one callback (`publish`).  Another storage calls `f`, and is
+done when `tpc_finish` returns: only then are the transaction, and those behind
+it, announced.
 """
 
 import collections
@@ -34,15 +35,15 @@ from .workers import Workers
 logger = quiet.get_logger(__name__)
 
 # Seconds between two rounds of invalidations: under load, a send for each
-# transaction and client would cost more than all else.  And what a round takes
-# for each client, five times: it shall leave time for the rest.
+# transaction and client would cost more than all else.
 QUIET = 0.01
+# At least this for each client, which is five times what a round takes.
 A_SEND = 50e-6
 
 SLOW_THREADS = 4
 
-# Oids of the invalidations that are looked up, or remembered, for clients that
-# come back.  One that has missed more does better to drop its cache.
+# Oids of invalidations that are looked up, or remembered, for clients that
+# come back.  A client that has missed more had better drop its cache.
 MOST_INVALIDATIONS = 1 << 18
 
 
@@ -58,8 +59,8 @@ class _News:
 
 
 def _need_not_wait(vote):
-    """A wrapper's own vote has no such mark, or (functools.wraps) that of the
-    one it calls."""
+    """Is this our vote?  A wrapper's vote has no mark, or (functools.wraps) a
+    copy of the one that it calls."""
     return (getattr(vote, 'need_not_wait', False)
             and not hasattr(vote, '__wrapped__'))
 
@@ -89,8 +90,8 @@ class Service:
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         self.committer = Committer(name, storage, self, mailbox.post)
         self.channels = Figures()
-        # Of the storage itself: what one that is wrapped has in its cache are
-        # other records than the wrapper's.
+        # Only of the storage itself: a wrapper's records differ from those in
+        # the cache of the storage that it wraps.
         self.load_cached = (
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
@@ -109,7 +110,7 @@ class Service:
     def close(self):
         """Stop the threads; what is on its way to the disk goes on."""
         if self.own_publishing:
-            # The committer may wait for a pack, and that for publishing.
+            # The committer may wait for a pack, and the pack for publishing.
             self.own_publishing(None)
             self.storage.publish()
         self.committer.close()
@@ -117,12 +118,12 @@ class Service:
         self.slow.close()
 
     def publish(self):
-        """What the policy says may be published by now."""
+        """Publish and announce what the policy allows by now."""
         self.storage.publish()
         self.announce()
         self.committer.published()
 
-    # What the committer tells
+    # Called by the committer
 
     def voted(self, ballot, resolved, conflicts):
         if ballot.session.waits_for(ballot):
@@ -140,7 +141,7 @@ class Service:
         self._news.append(_News(tid, ballot.oids, ballot, durable))
 
     def finished(self, ballot, tid):
-        """A storage that is not ours is through."""
+        """A storage that is not ours has finished."""
         news = self._news_of(ballot)
         if news is None:  # it did not call `f`
             self.published(ballot, tid, True)
@@ -149,7 +150,7 @@ class Service:
         self.announce()
 
     def failed(self, ballot, error):
-        """The outcome of a finish is an error."""
+        """A finish has failed."""
         logger.error('%s: a transaction could not be finished',
                      ballot.session.log_label, exc_info=error)
         news = self._news_of(ballot)
@@ -167,14 +168,14 @@ class Service:
                 return news
 
     def changed_elsewhere(self, tid, oids):
-        """Another server, of which this one is a client, announced it."""
+        """Another server, of which this one is a client, has announced it."""
         self._news.append(_News(tid, oids))
         self.announce()
 
     # Announcing
 
     def announce(self):
-        """All that may be announced now."""
+        """Announce all that may be announced now."""
         batch = []
         while self._news and self._news[0].ready:
             batch.append(self._news.popleft())
@@ -186,7 +187,7 @@ class Service:
         try:
             self._tell(batch)
         except BaseException:
-            # Who was not told must not go on: it would never find out.
+            # A client that was not told must not go on with an old state.
             for session in self.sessions:
                 session.connection.abort()
             raise
@@ -223,9 +224,9 @@ class Service:
         self._flush()
 
     def _flush(self):
-        """Let the invalidations leave: at once, or when it is quiet again.
+        """Send the invalidations: at once, or when `_quiet` has run out.
 
-        They leave sooner with whatever else is sent on their connection.
+        They leave sooner with anything else that is sent on their connection.
         """
         self._unflushed = True
         if self._quiet is None:
@@ -259,10 +260,10 @@ class Service:
         self.last_tid = self.storage.lastTransaction()
 
     def invalidations_since(self, tid):
-        """The last tid and the oids changed since; None if not known here.
+        """The last tid and the oids changed since `tid`; None if not known.
 
-        A tid that is not one of this file is none that we know what came
-        after: the file lost its end, and went on without it.
+        For a tid that is not in this file we do not know what came after it:
+        the file has lost its end, and went on without it.
         """
         if tid == self.last_tid:
             return tid, []

@@ -9,9 +9,9 @@ A transaction's states, which the loop owns::
               ^         |
               +---------+  conflicts that the client resolves
 
-An abort, the loss of the connection and the timeout end each of them; only a
-transaction that is being finished goes on, whether somebody waits for it or
-not.
+An abort, the loss of the connection and the timeout end each state but
+`finishing`: a transaction that is being finished goes on, even if its client
+is gone.
 """
 
 import contextlib
@@ -44,15 +44,15 @@ def _named_as_stock(record):
     return True
 
 
-# What sessions say is shown under stock's name, where operators look for it;
-# but stock's own logger stays as it is.
+# The log lines of sessions have the name of stock's logger, where operators
+# look for them; stock's logger itself is not changed.
 logger = quiet.get_logger('ZEO.StorageServer.session')
 logger.addFilter(_named_as_stock)
 
-# Entries of a history, and transactions of a list of these, that are given.
+# Entries of a history, and transactions of a list, that a client gets at most.
 MOST_LISTED = 10000
-# Iterators that one client may have open: the one it has not used for longest
-# is ended for another one.
+# Iterators that one client may have open: for one more, the least recently
+# used is closed.
 MOST_ITERATORS = 100
 
 BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
@@ -74,7 +74,7 @@ class Session(ZEOStorage):
         self.log_label = _addr_label(connection.addr)
 
     def notify_disconnected(self):
-        """However it came about, the server's own doing included."""
+        """Runs however the connection ended."""
         self.connected = False
         self.server.close_conn(self)
         if self._ballot is None:
@@ -90,7 +90,7 @@ class Session(ZEOStorage):
             _close(iterator)
 
     def wake(self):
-        """The client reads again: what it asked for goes on."""
+        """The client reads again: go on with its requests."""
         if self.service is not None:
             self._readers.wake()
             self._slow_calls.wake()
@@ -139,7 +139,7 @@ class Session(ZEOStorage):
             try:
                 return self.service.load_cached(oid, tid)
             except BlockingIOError:
-                pass  # it is on the disk
+                pass  # the record is not cached
         return answers.Load(lambda load: self._readers.submit(
             load.done, self.storage.loadBefore, oid, tid))
 
@@ -185,13 +185,12 @@ class Session(ZEOStorage):
         known = self.service.invalidations_since(tid)
         if known is not None or not self.service.young_enough(tid):
             return known
-        # What is announced from now on comes behind the answer.
+        # What is announced from now on leaves behind the answer.
         return answers.InPlace(lambda answer: self._slow_calls.submit(
             answer.done, self.service.look_up_invalidations, tid,
             self.service.last_tid))
 
-    # (The slow calls of a client come one after the other: no two of these
-    # run at a time.)
+    # (No locks: the slow calls of a client run one at a time.)
 
     def iterator_start(self, start, stop):
         return self._slow(self._start_iterator, start, stop)
@@ -203,7 +202,8 @@ class Session(ZEOStorage):
         return iterator_id
 
     def _make_room(self):
-        """Stock clients tell of those they have dropped when they commit."""
+        """Close the oldest: stock clients tell us of iterators that they have
+        dropped only when they commit."""
         while len(self._iterators) >= MOST_ITERATORS:
             self._end_iterators([next(iter(self._iterators))])
 
@@ -221,7 +221,7 @@ class Session(ZEOStorage):
         return self._slow(self._next_of, super().iterator_record_next, iid)
 
     def _next_of(self, method, iid):
-        # The last one; and as in stock, one that is not open is a KeyError.
+        # It becomes the most recently used; KeyError as in stock if not open.
         self._iterators[iid] = self._iterators.pop(iid)
         return method(iid)
 
@@ -248,8 +248,8 @@ class Session(ZEOStorage):
             lambda: [self.storage.new_oid() for _ in range(n)])
 
     def pack(self, pack_time, wait=1):
-        # A thread of its own: it takes long, and others may wait for a slow
-        # call meanwhile.  One: a storage packs once at a time.
+        # In a thread of its own, because it takes long and others need the
+        # slow calls meanwhile.  One is enough: a storage packs once at a time.
         if self.service.is_packing:
             raise FileStorageError('Already packing')
         self.service.is_packing = True
@@ -295,7 +295,7 @@ class Session(ZEOStorage):
         self.stats.active_txns += 1
 
     def _check(self, id, *states):
-        """May the transaction of this id be asked for that now?"""
+        """Raise unless the transaction has this id and one of the states."""
         self._check_tid(id, exc=StorageTransactionError)
         if self._state not in states:
             raise StorageTransactionError(f'Already {self._state}')
@@ -330,7 +330,7 @@ class Session(ZEOStorage):
         return self._answer
 
     def voted(self, ballot, resolved, conflicts):
-        """From the committer."""
+        """Called for the committer."""
         if conflicts:
             self._state = BEGUN
         else:
@@ -339,7 +339,7 @@ class Session(ZEOStorage):
         self._answer.done(conflicts or resolved, None)
 
     def refused(self, ballot, error):
-        """From the committer: the transaction is over."""
+        """Called for the committer: the transaction is over."""
         answer = self._answer
         self._forget()
         answer.done(None, error)
@@ -358,7 +358,7 @@ class Session(ZEOStorage):
         return ballot is not None and ballot is self._ballot
 
     def outcome(self, news, info):
-        """The frames that tell the committer how it ended."""
+        """The frames that tell the client how its transaction ended."""
         connection, answer = self.connection, self._answer
         self._forget()
         self.stats.commits += 1
@@ -411,7 +411,7 @@ class Session(ZEOStorage):
                  f' {self.service.timeout} seconds', logging.CRITICAL)
         self.connection.abort()
 
-    # Blobs that come
+    # Blobs that the client sends
 
     def storeBlobStart(self):
         if self.blob_tempfile is not None or self._state is not BEGUN:
@@ -431,7 +431,7 @@ class Session(ZEOStorage):
     def storeBlobEnd(self, oid, serial, data, id):
         self._check(id, BEGUN)
         self._check_blob_has_begun()
-        # Whatever could not be written is an error here, at the latest.
+        # This raises if something could not be written.
         self.blob_tempfile.close()
         file, self.blob_tempfile = self.blob_tempfile, None
         self._ballot.add_blob(oid, serial, data, file.name)
@@ -450,13 +450,13 @@ class Session(ZEOStorage):
 
     def _drop_blob_file(self):
         file, self.blob_tempfile = self.blob_tempfile, None
-        with contextlib.suppress(OSError):  # of what it did not write yet
+        with contextlib.suppress(OSError):  # of what is still to be written
             file.close()
         datafile.remove_if_there(file.name)
 
 
 class _Shown:
-    """Transactions, whose extensions are shown without calling anything."""
+    """Transactions whose extensions are decoded without calling anything."""
 
     def __init__(self, transactions):
         self._transactions = transactions
@@ -467,7 +467,7 @@ class _Shown:
     def __next__(self):
         transaction = next(self._transactions)
         pickle = getattr(transaction, 'extension_bytes', None)
-        if pickle is not None:  # else the storage keeps a dictionary
+        if pickle is not None:  # else the storage gives a dictionary
             transaction.extension = extension.shown(pickle)
         return transaction
 
@@ -476,7 +476,9 @@ class _Shown:
 
 
 def _no_longer(first, last):
-    """The end of a list of transactions; a negative one is their number."""
+    """The end of a list of transactions, at most MOST_LISTED of them.
+
+    A negative `last` is their number."""
     return max(last, -MOST_LISTED) if last < 0 else min(
         last, first + MOST_LISTED)
 

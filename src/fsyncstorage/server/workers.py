@@ -1,10 +1,10 @@
-"""Threads for what may wait for the disk, and whose turn it is.
+"""Threads for what may wait for the disk, and the order of their jobs.
 
 A pool of threads that are started when they are first needed.  Each peer has a
-*line* of jobs.  The lines take turns: whoever asks for much waits behind its
-own jobs, and others behind one of them at most.  A line stands still while its
-peer does not read; and no more jobs are handed to the threads than these can
-begin soon, so that little is finished which nobody has taken yet.
+*line* of jobs.  The lines take turns: a peer that asks for much waits behind
+its own jobs, and others behind one of them at most.  A line stands still while
+its peer does not read; and no more jobs are handed to the threads than they
+can begin soon, so that few results wait for peers that do not take them.
 
 All of that belongs to the event loop.  The threads get a job, and what it
 returns, or raises, goes to the loop through the mailbox.
@@ -17,14 +17,14 @@ import threading
 
 from .accounts import ENOUGH
 
-# Seconds for a job under way when all is closed.
+# Seconds that a job under way may take when all is closed.
 END_WITHIN = 1
-# Jobs that are handed out for each thread: the one under way, and the next.
+# Jobs that are handed out a thread: the one under way, and the next.
 AT_HAND = 2
 
 
 class Dropped(Exception):
-    """The peer has gone: its job was not done."""
+    """The peer is gone: its job was not done."""
 
 
 class Workers:
@@ -38,12 +38,13 @@ class Workers:
         self._in_lines = 0
         self._threads = []
         self._jobs = queue.SimpleQueue()
-        self._lock = threading.Lock()  # of the next two, and what is put
+        self._lock = threading.Lock()  # for the next two, and for puts
         self._closed = False
         self._busy = set()
 
     def line(self, account, at_once=None):
-        """For the jobs of one peer, of which so many are under way at once."""
+        """A line for the jobs of one peer, of which at most `at_once` are
+        under way."""
         return Line(self, account, at_once or self._size)
 
     @property
@@ -107,13 +108,13 @@ class Workers:
                 result, error = None, raised
             self._busy.discard(me)
             self._mailbox.post(self._finished, line, done, result, error)
-            # While waiting for the next one, keep nothing of this one alive.
+            # Keep nothing of this job alive while waiting for the next one.
             del job, line, done, function, arguments, result, error
 
     def close(self):
-        """Drop the jobs that wait, and see to it that the threads end.
+        """Drop the jobs that wait, and let the threads end.
 
-        Not for longer than is decent: a job may wait for another server.
+        Wait END_WITHIN for each at most: a job may wait for another server.
         """
         with self._lock:
             self._closed = True
@@ -141,7 +142,7 @@ class Line:
     def submit(self, done, function, *arguments):
         """`done(result, None)` or `done(None, error)` later.
 
-        Return False when the peer has gone, or all is closed: nothing will be
+        Return False when the peer is gone, or all is closed: nothing will be
         done.
         """
         if self._closed:
@@ -158,8 +159,8 @@ class Line:
     def may_go_on(self):
         """Is there a job, and room for its result?
 
-        One is always done for a peer that reads: what is held for it may wait
-        for just that one.
+        One job is always done for a peer that reads: what is held for it may
+        wait for that job's answer.
         """
         return (self.jobs and not self._account.full
                 and self.under_way < self._at_once
@@ -177,7 +178,7 @@ class Line:
         self._workers._hand_out()
 
     def close(self):
-        """The peer has gone."""
+        """The peer is gone."""
         self._closed = True
         jobs, self.jobs = self.jobs, collections.deque()
         self._workers._in_lines -= len(jobs)

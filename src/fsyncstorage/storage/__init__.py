@@ -1,7 +1,7 @@
 """FsyncStorage: a sibling of FileStorage, with the same file format.
 
 storage       what is called from outside; opening, closing, maintenance
-ecosystem     the inner names of a FileStorage that others know
+ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
 appending     the end of the file: written, cut off, appended
@@ -10,8 +10,8 @@ undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
 tids          the next transaction id, by the clock
 checkpoints   the index file, written while commits go on
-leftovers     files that something unfinished left beside the data
-recovery      what a crash tore off, told from damage
+leftovers     files that interrupted work left beside the data
+recovery      tells the torn tail of a crash from damage
 crashmark     the mark beside a file whose last commits may be missing
 conflicts     records that may be unpickled, to resolve a conflict
 

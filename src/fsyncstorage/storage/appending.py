@@ -1,9 +1,9 @@
-"""The end of the file: what is written there, cut off, and made part of it.
+"""The end of the file: writes there, cuts off, and appends.
 
 Everything but `_sync_batch` and `_show` is done under the append lock
-(`_commit_lock`), in the order that the recipes of `commits` say.  What was
-written and not appended is a *tail*: it is cut off before anything else is
-written, and by whatever fails.
+(`_commit_lock`), in the order of the recipes in `commits`.  Bytes that were
+written and not appended are a *tail*: it is cut off after a failure, and
+before anything else is written.
 
 `_sync_batch` is the sync of the sequencer, and `_show` lets readers see what
 it has published: commit.sequencer says when.
@@ -48,7 +48,7 @@ class Appending(Records):
         return tid
 
     def _write(self, under_way: Transaction, tid: bytes, counts: bool) -> None:
-        """At the end of the file."""
+        """Write the transaction at the end of the file."""
         file = self._file
         if under_way.keeps_file or under_way.file is not file:
             for record in under_way.records:
@@ -59,14 +59,14 @@ class Appending(Records):
             counts)
 
     def _leave_no_tail(self) -> None:
-        """What was written and not appended is cut off again."""
+        """Cut off what was written and not appended."""
         if not self._has_tail or self._closed:
             return
         self._cut_back_to = self._pos
         try:
             self._file.truncate(self._pos)
         except OSError as error:
-            # What stays there could be taken for a transaction.
+            # The rest could be taken for a transaction.
             self._sequencer.stop_writing(
                 f'the file could not be cut back to {self._pos} ({error})')
         else:
@@ -75,13 +75,13 @@ class Appending(Records):
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
         assert under_way.blobs is not None
-        with self._lock:  # a pack removes empty directories under it
+        with self._lock:  # a pack removes empty directories under this lock
             keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
         if commit.blobs is not None:
             commit.blobs.add(keys)
 
     def _append(self, under_way: Transaction, commit: Commit) -> None:
-        """The transaction becomes part of the file."""
+        """Make the transaction part of the file."""
         try:
             self._advance(under_way, commit)
         except WritingStopped as error:
@@ -93,11 +93,11 @@ class Appending(Records):
             raise
 
     def _advance(self, under_way: Transaction, commit: Commit) -> None:
-        """It is appended.  May be called again when interrupted.
+        """Append it.  May be repeated if interrupted.
 
-        The index goes first: what is published must be found.  A checkpoint
-        takes index and position under the lock, and what it takes must be in
-        the pipeline: else it would not be synced before the index counts.
+        The index is changed first: what is published must be found.  All under
+        `_lock`, as a checkpoint takes index and position under it: what it
+        takes must be in the pipeline, to be synced before the index counts.
         """
         with self._lock:
             if self._checkpoints.snapshot is not None:
@@ -105,7 +105,7 @@ class Appending(Records):
             for oid, place in under_way.places.items():
                 self._positions[oid] = place
             self._pos = commit.end
-            self._last_given = commit.tid  # it may be of the future
+            self._last_given = commit.tid  # may be in the future
             self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`
                 self._unsynced_blobs.add(under_way.blob_keys)
@@ -120,7 +120,8 @@ class Appending(Records):
     def _sync_batch(self, batch: list[Commit]) -> None:
         """The sequencer's sync: these commits, and all before them.
 
-        What a sync has made durable has its blobs, whatever the policy.
+        A transaction becomes durable together with its blobs, under every
+        policy.
         """
         if self.blob_dir:
             self._unsynced_blobs.sync(self._spare)

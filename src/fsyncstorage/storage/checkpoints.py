@@ -1,15 +1,15 @@
 """Index files written while commits go on, so that a restart scans little.
 
-After each half of `index-checkpoint` bytes that were appended, a thread writes
-the index as it was at that moment.  It takes the storage's lock only for
-moments; commits and readers go on.  The data is made durable up to there
-before the new index gets its name: an index never knows more than the disk.
+Whenever half of `index-checkpoint` bytes were appended, a thread writes the
+index as it is at that moment.  It takes the storage's lock only for moments;
+commits and readers go on.  The data up to there is made durable before the
+new index gets its name: an index never has more than the disk.
 
 A pack replaces the data file and the index, and cancels a checkpoint that is
-under way: its positions mean the old file.  `_naming` is held while an index
-gets its name, or while it must not.
+under way, whose positions are those of the old file.  `_naming` is held while
+an index gets its name, or must not get it.
 
-Left to others: the format (index), which index is believed (recovery).
+Left to others: the format (index), which index is used (recovery).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from ..format import index
 
 logger = logging.getLogger(__name__)
 
-# A large index is written less often: after so many times its own size.
+# A large index is written less often: after this many times its own size.
 TIMES_ITS_SIZE = 4
 
 
@@ -41,7 +41,7 @@ class Checkpoints:
         self.written = 0
         self._size = 0             # of the last index file
         self._written_to(0)
-        #: The one under way; whoever changes the index tells it before.
+        #: The one under way: told before the index changes.
         self.snapshot: index.Snapshot | None = None
         self._naming = threading.Lock()
         self._one_at_a_time = threading.Lock()
@@ -50,7 +50,7 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
 
     def start(self, position: int) -> None:
-        """The index that was found is good up to this position."""
+        """Begin: the index that was found is good up to this position."""
         self._written_to(max(position, self._position))
         self._thread = threading.Thread(
             target=self._run, daemon=True,
@@ -58,13 +58,14 @@ class Checkpoints:
         self._thread.start()
 
     def wake(self) -> None:
-        """The file has grown up to where the next index is due."""
+        """The next index is due."""
         self._wake.set()
 
     def _written_to(self, position: int) -> None:
-        """There is an index up to here, or it failed: when is the next due?
+        """An index up to here was written, or failed: note the next one.
 
-        After half of the bytes: while it is written, as much again may come.
+        It is due after half of the bytes: as many may be appended while it is
+        written.
         """
         self._position = position
         self.due = position + max(
@@ -122,10 +123,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def replacing(self, end: int) -> Iterator[None]:
-        """In here the data file is replaced; its index goes first.
+        """A context in which the data file is replaced, after its index.
 
-        And for good: the old index, beside a new file that is shorter, would
-        say that something was lost.  The new one beside the old file is seen
+        The index is durable first: the old index beside a shorter new file
+        would look like lost data.  The new index beside the old file is seen
         not to belong to it.
         """
         with self._naming:
@@ -134,27 +135,27 @@ class Checkpoints:
             try:
                 yield
             finally:
-                self.snapshot = None  # of an index that is not named by now
+                self.snapshot = None  # its index gets no name any more
             self._written_to(end)
 
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            self._wake.clear()  # first: who calls from here on is heard
+            self._wake.clear()  # first, so that no later call is missed
             if self._closing:
                 return
-            if self._storage._pos >= self.due:  # not called twice for one
+            if self._storage._pos >= self.due:  # else it was written already
                 self.write_or_warn()
 
     def write_or_warn(self) -> bool:
-        """Without an index all is well; only the next start takes longer."""
+        """A failure does no harm, but the next start takes longer."""
         try:
             return self.write()
         except (OSError, WritingStopped) as error:
             logger.warning(
                 '%s: no index could be written (%s); the next start scans'
                 ' more of the data', self._storage._file_name, error)
-            # Not again before as much was appended as for a good one.
+            # Try again when the next one would be due.
             self._written_to(self._storage._pos)
             return False
 

@@ -13,42 +13,42 @@ goes on with it.
 
 The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 
-1. vote: wait for its objects: those that it writes for itself alone, those
-   that it has read together with other readers (commit.turns);
+1. vote: wait for its objects: those that it writes, for itself alone, and
+   those that it has read, shared with other readers (commit.turns);
 2. check what was stored and read before the objects were its own;
 3. reserve the bytes that it will write, on the disk and of the quota;
 4. make the contents of its blobs durable.  It is voted, holds its objects, and
    nothing else (I12); the file was not touched;
 5. finish: take the append lock; give the tid and the place in the file;
 6. give the blobs their names;
-7. write, once, with the status that counts where its seal vouches for it;
-8. the index and the pipeline get it: it is appended;
+7. write, once, with the final status if it has a seal to prove it;
+8. add it to the index and the pipeline: it is appended;
 9. let go of the append lock, then of the objects.
 
-The *exclusive path*, for what no other may come before or beside: undo and
-restore, whose records point to places in the file; a tid that was given; what
-is too large to be written under the append lock; and all, where no room can be
+The *exclusive path*, for transactions beside which no other may be voted: undo
+and restore, whose records point to places in the file; a given tid; one that
+is too large to be written under the append lock; and all, if no room can be
 reserved on the disk (`_vote_alone`, `_append_voted`):
 
-1. vote: wait until nobody else is voted;
-2. check, or work out again, what changed since;
+1. vote: wait until no other transaction is voted;
+2. check, or work out again, what has changed since;
 3. make the contents of its blobs durable; take the append lock (if a pack came
    between, let go of it, and go back to 2);
 4. give the tid; write it behind the end of the file, with status 'c'.  It is
    voted, and keeps the lock;
-5. finish: give the blobs their names; write the status that counts;
-6. the index and the pipeline get it; let go of the append lock, then of all.
+5. finish: give the blobs their names; write the final status;
+6. add it to the index and the pipeline; let go of the append lock, then of all
+   else.
 
 The *two-sync path* is either of them with the status left as 'c': the leader
-syncs, writes the status, and syncs again (`_sync_batch`).  So are committed
-what the policy `two-sync` has, what has blobs, what has no seal, and what
-stands where something was cut off.
+syncs, writes the status, and syncs again (`_sync_batch`).  It is taken under
+the policy `two-sync`, and by a transaction with blobs, without a seal, or in a
+place where something was cut off.
 
 `_begun` has the transactions that were begun, by the id of the caller's
-object.  They see what is appended (`_pos`, `_positions`, `_file`); everybody
-else sees what is published (`_view`).  When the caller's object is gone
-without an end, whoever comes next ends its transaction: the flusher's thread,
-or the next begin.
+object.  They see what is appended (`_pos`, `_positions`, `_file`); all others
+see what is published (`_view`).  When the caller's object is gone before the
+transaction has ended, the flusher's thread or the next begin ends it.
 
 Locks, in the order in which they are taken: the objects, all at once or alone;
 the append lock (`_commit_lock`; no sync, no wait for another's sync and no
@@ -58,9 +58,9 @@ with none of these held.  The mutexes of turns, reserve and sequencer are
 leaves.
 
 Left to others: the transaction (transaction), its records (records), the end
-of the file (appending), who has which object (commit.locks), the pipeline's
-states (pipeline), syncing and making visible (commit.sequencer), opening,
-closing and reading (storage).
+of the file (appending), which transaction has which object (commit.locks), the
+pipeline's states (pipeline), syncing and making visible (commit.sequencer),
+opening, closing and reading (storage).
 """
 
 import contextlib
@@ -84,20 +84,20 @@ from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
-# A transaction that is new, or the copy of one of a packed file.  Of any other
-# status, it would be unfinished, undone or damaged at the next opening.
+# Of a new transaction, or a copy from a packed file.  With any other status,
+# it would be unfinished, undone or damaged at the next opening.
 STATUSES = b' ', b'p'
 
 
 class AsyncFinish:
-    """Given to `tpc_finish` in the place of `f`: append now, tell me later.
+    """Passed to `tpc_finish` in place of `f`: append now, tell me later.
 
     `tpc_finish` returns the tid as soon as the transaction is appended and has
-    let go of its objects.  When it is durable (as the policy says), whoever
-    owns the publishing calls `publish(tid)`, and then `done(tid, error)`.
+    let go of its objects.  When it is durable (as the policy says), the thread
+    that publishes calls `publish(tid)`, and then `done(tid, error)`.
 
-    It travels in the argument because storage wrappers (zlib, encryption) hand
-    that on.
+    It is passed as this argument because storage wrappers (zlib, encryption)
+    pass that on.
     """
 
     def __init__(self, done: Callable[[bytes, BaseException | None], object],
@@ -163,17 +163,16 @@ class Commits(Appending):
 
     @property
     def is_packing(self) -> bool:
-        """It may take its time under the locks of the storage."""
+        """Is a pack under way, which may hold the locks for some time?"""
         return self._pack_is_in_progress
 
     # Vote
 
     def tpc_vote(self, transaction: Metadata,
                  wait: bool = True) -> list[bytes]:
-        """All that can fail; `wait`: for its turn.  Else, if it is not at
-        once, Occupied.
+        """Do all that can fail; return the oids whose conflicts were resolved.
 
-        Return the oids whose conflicts were resolved.
+        Without `wait`, raise Occupied if it had to wait for its turn.
         """
         under_way = self._find(transaction)
         if under_way is None:
@@ -199,7 +198,7 @@ class Commits(Appending):
             raise
         return under_way.resolved
 
-    #: A wrapper's own `tpc_vote` has no such mark.
+    #: Marks our own `tpc_vote`; that of a wrapper has no mark.
     tpc_vote.need_not_wait = True  # type: ignore[attr-defined]
 
     def _vote_for_its_objects(self, under_way: Transaction,
@@ -207,7 +206,7 @@ class Commits(Appending):
         at_once = self._turns.ask(under_way, under_way.last, under_way.read)
         if not at_once:
             self._refuse_to_wait(wait)
-            self._check_again(under_way)  # it may be known to lose
+            self._check_again(under_way)  # if it loses, fail without waiting
             self._wait_for_its_turn(under_way)
         self._check_again(under_way)
         self._reserve_room(under_way)
@@ -219,7 +218,7 @@ class Commits(Appending):
             self._refuse_to_wait(wait)
             self._wait_for_its_turn(under_way)
         while not self._has_file_up_to_date(under_way, wait):
-            pass  # a pack came between
+            pass  # a pack came between: try again
         with self._writing:
             self._refuse_when_stopped()
             self._leave_no_tail()
@@ -228,8 +227,8 @@ class Commits(Appending):
             self._write(under_way, tid, counts=False)
 
     def _has_file_up_to_date(self, under_way: Transaction, wait: bool) -> bool:
-        """Take the append lock when all is worked out: no code of users runs
-        under it, and nothing is synced."""
+        """Take the append lock when all is worked out: under it, no code of
+        users runs, and nothing is synced.  False: a pack came between."""
         self._bring_up_to_date(under_way)
         self._refuse_to_wait(wait or not self._commit_lock.locked())
         under_way.keeps_file = self._kept_file()
@@ -241,11 +240,11 @@ class Commits(Appending):
         return True
 
     def _kept_file(self) -> Generator[None, None, None]:
-        """Has the append lock from `next` to `close`, once; nothing stays
-        behind the end then.
+        """Hold the append lock from `next` to `close`, which leaves nothing
+        behind the end.
 
-        A generator, for only `with` takes and frees a lock such that no
-        interrupt can come between that and the note of it.
+        A generator, because only with `with` no interrupt can come between
+        taking or freeing a lock and the note of it.
         """
         with self._commit_lock:
             try:
@@ -258,7 +257,7 @@ class Commits(Appending):
         appended = self._sequencer.pipeline.appended
         self._work_out_again(under_way)
         self._check_again(under_way)
-        under_way.known_to = appended  # what came since is worked out, too
+        under_way.known_to = appended  # later commits are worked out again
         if under_way.blobs:
             self._prepare_blobs(under_way.blobs)
 
@@ -278,7 +277,7 @@ class Commits(Appending):
         self._reserve.promise(under_way, length)
         if (self._quota is not None and under_way.records
                 and under_way.records[-1].origin is None):
-            # Its own bytes are among those that were promised.
+            # The reserve includes its own bytes.
             self._refuse_beyond_quota(
                 under_way, self._reserve.total - length)
 
@@ -293,8 +292,8 @@ class Commits(Appending):
             self._end(under_way)
 
     def _end(self, under_way: Transaction) -> None:
-        """It has nothing any more; of one that was not appended, nothing
-        remains.  May be called again when interrupted."""
+        """Free all that it holds; if it was not appended, remove its files,
+        too.  May be repeated if interrupted."""
         try:
             if under_way.blobs is not None:
                 under_way.blobs.take_back()
@@ -305,24 +304,27 @@ class Commits(Appending):
                 del self._begun[under_way.key]
 
     def _let_go(self, under_way: Transaction) -> None:
-        """Of its objects and its room, and of the append lock."""
+        """Let go of its objects, its reserve and the append lock."""
         if under_way.keeps_file is not None:
             under_way.keeps_file.close()
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
     def _note_drop(self, caller: weakref.ref[Metadata]) -> None:
-        """Nobody has the caller's object any more.
+        """The caller's object is gone.
 
-        In any thread, at any line: so somebody else ends the transaction.
+        Called in any thread, at any line: so another thread ends the
+        transaction.
         """
         self._dropped.append(caller)
         self._sequencer.wake()
 
     def _end_dropped(self) -> None:
-        """What was noted stays noted until it is done, so that an interrupt
-        leaves it to the next one; and who begins a transaction waits for that:
-        the same id may be that of a new object."""
+        """End transactions whose caller's object is gone.
+
+        Each stays noted until it is ended, so that an interrupt leaves it to
+        the next call.  A begin waits for this: a new object may have the same
+        id."""
         if not self._dropped:
             return
         ended = 0
@@ -331,7 +333,7 @@ class Commits(Appending):
             for under_way in list(self._begun.values()):
                 if under_way.metadata is None:
                     with contextlib.suppress(OSError):
-                        # (A file of a blob stays: the next opening removes it)
+                        # (The next opening removes what is left of blobs.)
                         self._end(under_way)
                     ended += 1
             for caller in noted:
@@ -339,14 +341,14 @@ class Commits(Appending):
         for _ in range(ended):
             logger.warning(
                 '%s: a transaction was dropped, neither finished nor aborted;'
-                ' what it held is free now', self._file_name)
+                ' its locks and its room are free now', self._file_name)
 
     # Finish: from append to acknowledgement
 
     def tpc_finish(
             self, transaction: Metadata,
             f: Callable[[bytes], object] | AsyncFinish | None = None) -> bytes:
-        """Append; then return when the policy says so.
+        """Append the transaction; then return when the policy says so.
 
         With an AsyncFinish for `f`, return at once.
         """
@@ -376,7 +378,7 @@ class Commits(Appending):
         return commit.tid
 
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:
-        """Give it its place, and write all of it."""
+        """Give it its place, and write it."""
         with self._commit_lock, self._writing:
             try:
                 self._refuse_when_stopped()
@@ -397,7 +399,7 @@ class Commits(Appending):
                 raise
 
     def _append_voted(self, under_way: Transaction, f: Told) -> Commit:
-        """It is in its place, and lacks its status; we have the lock."""
+        """Write the final status: it is in its place, and we have the lock."""
         assert under_way.tid is not None
         with self._writing:
             self._refuse_when_stopped()
@@ -412,7 +414,7 @@ class Commits(Appending):
 
     def _commit(self, under_way: Transaction, tid: bytes, start: int,
                 f: Told) -> Commit:
-        """What the pipeline needs to know of the transaction."""
+        """Make the Commit of a transaction for the pipeline."""
         policy = self.durability.policy
         commit = under_way.commit = Commit(
             tid, start, start + under_way.length, under_way.status,
@@ -429,8 +431,8 @@ class Commits(Appending):
         sound = sealed and self._cut_back_to < 0  # nearly always
         if (commit.blobs is not None
                 or not sound and self._may_look_whole(sealed)):
-            # Its status is written when all of it is durable, and whatever
-            # the policy, it is acknowledged only then.
+            # Its status is written when all of it is durable, and under every
+            # policy it is acknowledged only then.
             commit.promised = commit.status_last = True
         elif policy.status_last or policy.promises and not sealed:
             commit.status_last = True
@@ -439,9 +441,9 @@ class Commits(Appending):
     def _may_look_whole(self, sealed: bool) -> bool:
         """Could it, torn by a power cut, be taken for a whole one?
 
-        If seals are expected, and it has none.  Or if parts of an aborted
-        transaction may show through: its seal beside our header looks like
-        that of a transaction that stock has rewritten.
+        Yes if seals are expected, and it has none.  Yes if parts of an aborted
+        transaction may remain in its place: that one's seal beside our header
+        looks like that of a transaction that stock has rewritten.
         """
         if self._sequencer.durable.end > self._cut_back_to:
             self._cut_back_to = -1
@@ -452,9 +454,10 @@ class Commits(Appending):
         """For an event loop: from now on, it publishes.
 
         `notify()` is called from any thread when there may be something to
-        publish; the owner then calls `publish` in its own thread.  Nobody may
-        finish a transaction without AsyncFinish in that thread: it would wait
-        for itself.  A conflict with what is not published raises Unpublished.
+        publish; the owner then calls `publish` in its own thread.  In that
+        thread, a transaction must be finished with AsyncFinish: else it would
+        wait for itself.  A conflict with an unpublished transaction raises
+        Unpublished.
         """
         self._sequencer.owned_by(notify)
 

@@ -1,25 +1,24 @@
 """Which records may be unpickled to resolve a conflict.
 
 To resolve one, ZODB unpickles three states of an object in the process that
-commits, and gives them to the `_p_resolveConflict` of its class.  Where that
-is a server, the states come from its clients, and a pickle can import any
-module and call any function.  So the records are read first, without importing
-or calling anything for what they say, and ZODB gets them only if all this is
-true:
+commits, and gives them to the `_p_resolveConflict` of its class.  In a server,
+the states come from its clients, and a pickle can import any module and call
+any function.  So the records are read first, without importing or calling what
+they name, and ZODB gets them only if all this is true:
 
 - the object's class has a `_p_resolveConflict`;
 - each name is one of VALUES, or of a class from outside the standard library
-  (or of nothing: in the place of what is missing ZODB puts a broken object);
+  (or of nothing: ZODB replaces a missing class by a broken object);
 - a record that calls something names nothing but VALUES and persistent
   classes.  All other objects are made without a call, as pickles of protocol
-  2 and later do it: by `__new__` and, where a class has one, `__setstate__`;
-- no number of its memo is larger than the record is long.
+  2 and later do it: by `__new__` and, if a class has one, `__setstate__`;
+- no number of its memo is larger than the length of the record.
 
-Else the conflict is one that cannot be resolved.
+Else the conflict cannot be resolved.
 
-What remains: modules of the site are imported; the three methods named here,
-and the constructors of persistent classes, are called with what a client has
-stored; and a state may be nested so deeply that the process ends.
+Risks that remain: modules of the site are imported; the three methods named
+here, and the constructors of persistent classes, are called with what a client
+has stored; and a state may be nested so deeply that the process ends.
 `client-conflict-resolution true` leaves all of that to the clients.
 """
 
@@ -32,7 +31,7 @@ from persistent import Persistent
 from ZODB._compat import PersistentUnpickler
 from ZODB.ConflictResolution import find_global
 
-# What is called to make a value, and does nothing else.
+# Callables that make a value, and do nothing else.
 VALUES = frozenset([
     ('copyreg', '_reconstructor'), ('_codecs', 'encode'),
     ('datetime', 'date'), ('datetime', 'datetime'), ('datetime', 'time'),
@@ -51,7 +50,7 @@ class Untrusted(Exception):
 
 
 def check(record: bytes) -> None:
-    """Raise Untrusted, or the record may be unpickled."""
+    """Raise Untrusted unless the record may be unpickled."""
     try:
         names, calls = _names(record)
     except (IndexError, KeyError, ValueError) as error:
@@ -65,14 +64,14 @@ def check(record: bytes) -> None:
 
 
 def _class_of_the_site(module: str, name: str) -> type[object] | None:
-    """The class; None, if there is nothing of that name."""
+    """The class; None if there is nothing of that name."""
     if _is_standard(module):
         raise Untrusted(f'{module}.{name}')
     try:
         found = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
-    except Exception as error:  # a module may do what it likes
+    except Exception as error:  # a module may raise anything
         raise Untrusted(f'{module} cannot be imported: {error}') from error
     is_of_the_site = isinstance(found, type) and not _is_standard(
         str(found.__module__))
@@ -86,16 +85,16 @@ def _is_standard(module: str) -> bool:
 
 
 def _check_that_it_resolves(record: bytes) -> None:
-    """(Its names were looked at; ZODB is about to unpickle the same.)"""
+    """(Its names were checked; ZODB is about to unpickle the same.)"""
     try:
         found = PersistentUnpickler(
             find_global, None, io.BytesIO(record)).load()
         if isinstance(found, tuple):
             found = found[0]
-        if isinstance(found, tuple):  # as it was written long ago
+        if isinstance(found, tuple):  # as old releases wrote it
             found = _class_of_the_site(*found)
         resolves = hasattr(found, '_p_resolveConflict')
-    except Exception as error:  # what rubbish raises is not defined
+    except Exception as error:  # invalid data may raise anything
         raise Untrusted(f'its class is not known ({error})') from error
     if not resolves:
         raise Untrusted(f'{found!r:.100} does not resolve conflicts')
@@ -117,7 +116,7 @@ _COUNTED = {
 _NAMING = 'GLOBAL', 'INST'
 _CALLING = 'REDUCE', 'OBJ', 'INST'
 _NUMBERING = 'LONG_BINPUT', 'PUT'
-#: Most opcodes: how long their arguments are is all that is to be known.
+#: Most opcodes: only the lengths of their arguments matter.
 _PLAIN = {
     code: size for code, name in _OPCODES.items()
     if (size := _ARGUMENTS.get(code, 0)) >= 0

@@ -2,12 +2,12 @@
 
 Under `none` and `interval` a commit is acknowledged before it is synced.  The
 mark, `Data.fs.unsynced`, is there from before the first such commit until a
-close that has synced all of the file.  Found at open, it says that whoever had
-the file did not come to such an end: what was acknowledged, and perhaps seen
-by clients, may be missing.
+close that has synced all of the file.  Found at open, it shows that there was
+no such close: commits may be missing that were acknowledged, and perhaps seen
+by clients.
 
-It stays for as long as somebody may have seen what is missing without being
-able to notice, which is until a later transaction is in the file.
+It stays until a later transaction is in the file: until then, a client that
+has seen a missing commit could not notice.
 """
 
 import logging
@@ -24,7 +24,7 @@ class Mark:
         self._path = file_name + '.unsynced'
         self._last_tid = last_tid
         self._made = False
-        #: Something that was acknowledged may be missing from the file.
+        #: Commits that were acknowledged may be missing from the file.
         self.found = os.path.exists(self._path)
 
     def make(self) -> None:
@@ -36,7 +36,7 @@ class Mark:
             datafile.disk.sync_directory(os.path.dirname(self._path))
 
     def remove(self, last_tid: bytes) -> None:
-        """Everything up to there is synced, and the file will be closed."""
+        """Everything up to this tid is synced, and the file is closed next."""
         if (last_tid > self._last_tid if self.found else self._made):
             try:
                 datafile.remove_if_there(self._path)

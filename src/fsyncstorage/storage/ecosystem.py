@@ -1,10 +1,10 @@
-"""The inner names of a FileStorage that others know.
+"""The inner names of a FileStorage that other programs use.
 
-FsyncStorage is no FileStorage, and keeps what programs read of one, or set.
-Most are simply ours, too: `_file`, `_lock`, `_commit_lock` (what a `packer` is
-given, see ZODB.FileStorage.interfaces), `_file_name`, `_pos` (tools that look
-at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.  The rest is
-here.  Each has its reason, and a test in tests/storage/test_ecosystem.py.
+FsyncStorage is not a FileStorage, but keeps the names that programs read or
+set.  Most are our own attributes, too: `_file`, `_lock`, `_commit_lock` (given
+to a `packer`, see ZODB.FileStorage.interfaces), `_file_name`, `_pos` (tools
+that look at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.
+The rest is here.  Each has a test in tests/storage/test_ecosystem.py.
 """
 
 from typing import Any
@@ -45,13 +45,13 @@ class Ecosystem(BaseStorage):
 
     @property
     def _transaction(self) -> Any:
-        """For BaseStorage.tpc_transaction, and servers that know no other."""
+        """For BaseStorage.tpc_transaction, and servers without that method."""
         for under_way in reversed(list(self._begun.values())):
-            return under_way.metadata  # of the last one
+            return under_way.metadata  # that of the last one
         return None
 
-    # For tools that look at the file, and upstream's tests, which want this
-    # very class.
+    # For tools that look at the file, and upstream's tests, which need an
+    # fsIndex.
 
     @property
     def _index(self) -> fsIndex:
@@ -112,7 +112,7 @@ class Ecosystem(BaseStorage):
             datafile.remove_if_there(self._file_name + suffix)
 
     def getExtensionMethods(self) -> dict[str, Any]:
-        """For servers: with which methods ZEO's tests ask for others."""
+        """More methods that servers offer to clients; ZEO's tests want one."""
         return {'answer_to_the_ultimate_question': None}
 
     def answer_to_the_ultimate_question(self) -> int:

@@ -1,17 +1,17 @@
-"""Files that something unfinished left beside a data file.
+"""Files that interrupted work left beside a data file.
 
 A process that is killed leaves what it was writing: a pack its new file and
-the index of that, a checkpoint its index, a server the blobs that clients were
+the new index, a checkpoint its index, a server the blobs that clients were
 sending.  The next opening removes them, once it has the lock and the file is
-sound.  It removes only what nobody but the holder of the lock makes: these
-names, and names in `blobs/tmp` that begin with `UPLOAD`.  What else is there
-may belong to a client with a shared blob directory.  And it leaves a new file
-of a pack that has transactions which the data file lacks.
+sound.  It removes only names that the holder of the lock alone makes: these,
+and names in `blobs/tmp` that begin with `UPLOAD`.  Other files may belong to a
+client with a shared blob directory.  And it keeps a new file of a pack that
+has transactions which the data file lacks.
 
 After a power cut, a file system that does not rename atomically can show two
-names of one file, and may count but one: to remove one would lose the file.
-And stock FileStorage and zc.lockfile write into their files without asking
-what they are.  So no name is touched that may be one of the data file.
+names of one file, and may count only one: removing one would lose the file.
+And stock FileStorage and zc.lockfile write into their files without checking
+what they are.  So a name is not touched if it may be one of the data file.
 """
 
 import logging
@@ -31,23 +31,23 @@ from .recovery import DamagedFile
 logger = logging.getLogger(__name__)
 
 # The last one is of stock FileStorage.
-#: An opening for writing removes what has such a name beside the data file.
+#: An opening for writing removes files with such names beside the data file.
 GONE_AFTER_OPEN = '.pack', '.pack.index', '.index.index_tmp', '.tmp'
-# Stock FileStorage empties the first, zc.lockfile writes into the second.
+# Stock FileStorage truncates the first, zc.lockfile writes into the second.
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
 
 
 def refuse_second_names(path: str) -> None:
-    """Before a file is opened: would something write into it unawares?"""
+    """Refuse to open a file that stock code would overwrite by these names."""
     for suffix in _WRITTEN_AT_OPEN:
         if datafile.is_same(path + suffix, path):
             raise DamagedFile(
-                f'{path}{suffix} is another name of {path}; to open it would'
+                f'{path}{suffix} is another name of {path}; opening it would'
                 ' overwrite the data. Nothing was changed. Remove this name')
 
 
 def remove(storage: Any) -> None:
-    """The lock is held, and nothing is under way."""
+    """Remove them: the lock is held, and nothing is under way."""
     path = storage._file_name
     for suffix in GONE_AFTER_OPEN:
         if os.path.lexists(path + suffix):
@@ -62,8 +62,8 @@ def remove(storage: Any) -> None:
 def _ends_later(name: str, storage: Any) -> bool:
     """Has it a transaction that is later than all of the data file?
 
-    Then it is more than a copy: after a rename that was left half done, it can
-    be the only file that is whole.
+    Then it is more than a copy: after a rename that a power cut left half
+    done, it can be the only whole file.
     """
     tid = _last_tid(name)
     if tid is None or tid <= storage.lastTransaction():
@@ -75,7 +75,7 @@ def _ends_later(name: str, storage: Any) -> bool:
 
 
 def _last_tid(path: str) -> bytes | None:
-    """Of a data file that ends in a sound transaction; else None."""
+    """The last tid of a data file if it ends in a sound transaction."""
     if not os.path.isfile(path):
         return None
     with datafile.open_existing(path, read_only=True) as file:
@@ -117,6 +117,6 @@ def _refuse_uncounted(name: str, path: str) -> None:
     if (datafile.is_same(name, path) and not os.path.islink(name)
             and os.stat(name).st_nlink < 2):
         raise DamagedFile(
-            f'{name} and {path} are two names of one file, and the file system'
-            ' knows of one: check the file system (fsck), then open it again')
+            f'{name} and {path} are two names of one file, but the file system'
+            ' counts one: check the file system (fsck), then open it again')
 

@@ -1,12 +1,12 @@
 """What is in the file, its index and its blob directory when it is opened.
 
-1. Refuse what cannot be a data file, or would be a new one in the place of one
-   that was lost; finish the swap of a pack that was interrupted.
+1. Refuse a path that cannot be a data file, and a new file in place of a lost
+   one; finish the swap of a pack that was interrupted.
 2. Take the lock; open the file, or make it.
-3. Read the index, if it can be believed, and the data behind it; what a crash
-   has torn off is cut off (recovery).
+3. Read the index, if it can be trusted, and the data behind it; cut off the
+   torn tail of a crash (recovery).
 
-Left to others: what becomes of the tail (recovery), leftovers of a crash
+Left to others: what to do with a tail (recovery), leftovers of a crash
 (leftovers), the format of an index (index), the layout of a blob directory
 (blobs), and the services of a storage that is open (storage).
 """
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 # Monitoring looks for some lines where FileStorage has them.
 stock_logger = logging.getLogger('ZODB.FileStorage')
 
-# A clock that differs by more seconds than these is wrong.
+# A clock that differs by more seconds than this is wrong.
 FAR_FUTURE = 30 * 60
 
 
@@ -58,12 +58,12 @@ def refuse_what_is_no_file(path: str) -> None:
             f'{path} is a directory; the path of a data file is'
             ' needed, like Data.fs')
     if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(f'{path} is no regular file')  # a pipe hangs
+        raise OSError(f'{path} is not a regular file')  # a pipe would hang
 
 
 def prepare(path: str, create: bool, read_only: bool,
             blob_dir: str | None) -> None:
-    """Before the lock is taken."""
+    """What is done before the lock is taken."""
     if not read_only:
         leftovers.refuse_second_names(path)
     if not create:
@@ -77,7 +77,7 @@ def take_lock(path: str) -> zc.lockfile.LockFile:
 
 
 def locked(path: str) -> str:
-    """Who has the file, in words."""
+    """A message that says which process has the file."""
     try:
         with open(path + '.lock') as lock_file:
             holder = f'process {int(lock_file.read())}'
@@ -88,8 +88,8 @@ def locked(path: str) -> str:
 
 
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
-    """The lock belongs to an open file that the parent shares: its `close`
-    would free the parent's lock."""
+    """Close the file only: the lock belongs to an open file that the parent
+    shares, so that `lock_file.close` would free the parent's lock."""
     if lock_file is not None and lock_file._fp is not None:
         lock_file._fp.close()
         lock_file._fp = None
@@ -98,10 +98,10 @@ def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
 # The data file
 
 def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
-    """The data file; made, if there is none."""
+    """Open the data file; make it if there is none."""
     if create and os.path.lexists(path):
         datafile.disk.remove(path)
-    # Never emptied: a name that is there means a file that is needed.
+    # Never truncated: an existing file is needed.
     file = datafile.DataFile(
         path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
     file.name = os.path.abspath(path)
@@ -109,14 +109,14 @@ def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
 
 
 def check_magic(file: datafile.DataFile, read_only: bool) -> None:
-    """Is it a data file?  A new one becomes one."""
+    """Refuse what is not a data file; make a new file one."""
     magic = file.read(len(FILESTORAGE_MAGIC) + 1)
     if recovery.is_torn_creation(magic):
         if not read_only:
             file.write_at(FILESTORAGE_MAGIC, 0)
     elif not magic.startswith(FILESTORAGE_MAGIC):
         raise FileStorageFormatError(
-            f'{file.name} is no FileStorage data file: it does not begin'
+            f'{file.name} is not a FileStorage data file: it does not begin'
             ' with its magic bytes; nothing was changed')
 
 
@@ -126,38 +126,38 @@ class Content(typing.NamedTuple):
     index: fsIndex
     end: int
     tid: bytes
-    #: Up to here an index file knew it already.
+    #: An index file had the content up to here.
     known_to: int
 
     @property
     def last_oid(self) -> bytes:
         try:
             return self.index.maxKey()
-        except ValueError:  # it is empty
+        except ValueError:  # the index is empty
             return z64
 
 
 def read(file: datafile.DataFile, create: bool, read_only: bool,
          promised: bool) -> Content:
-    """Read all, and leave the file whole."""
+    """Read all, and cut off a torn tail."""
     if create:
         datafile.remove_if_there(file.name + '.index')  # of another database
     known, doubted = trusted_index(file)
     found = recovery.recover(file, known, read_only, promised, doubted)
     if read_only:
-        file.limit = found.end  # more may be coming
+        file.limit = found.end  # others may append more
     return Content(*found, known.end)
 
 
 def read_up_to(file: datafile.DataFile, stop: bytes) -> Content:
-    """As the file was before that tid; stock reads it."""
+    """Read the file as it was before this tid, with stock's function."""
     found = fsIndex()
     end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
     return Content(found, end, tid, scan.FIRST)
 
 
 def warn_of_the_future(path: str, tid: bytes) -> None:
-    """Transactions were written when the clock was wrong, or it is now."""
+    """Warn if the clock is wrong now, or was when the file was written."""
     now = TimeStamp(newTid(None))
     if TimeStamp(tid) > now:
         seconds = TimeStamp(tid).timeTime() - now.timeTime()
@@ -170,8 +170,8 @@ def warn_of_the_future(path: str, tid: bytes) -> None:
 
 def trusted_index(file: datafile.DataFile
                   ) -> tuple[recovery.Recovered, index.Loaded | None]:
-    """What the index file knows, if it can be believed; and the index, if it
-    is sound and contradicts the data."""
+    """What the index file has, if it can be trusted; and the index, if it is
+    sound and contradicts the data."""
     nothing = recovery.nothing_known()
     path = file.name + '.index'
     try:
@@ -189,7 +189,7 @@ def trusted_index(file: datafile.DataFile
     if loaded.fingerprint is None:
         return _trusted_by_stock(file, loaded) or nothing, None
     recovery.refuse_shortened(file, loaded)
-    # Not as an index of stock's, which is checked by its last records only.
+    # Stricter than for an index of stock's, where only its end is checked.
     if (loaded.position > file.size()
             or loaded.fingerprint != index.fingerprint(
                 file, loaded.position)):
@@ -202,8 +202,8 @@ def trusted_index(file: datafile.DataFile
 
 def _trusted_by_stock(file: datafile.DataFile,
                       loaded: index.Loaded) -> recovery.Recovered | None:
-    """What an index without a checksum knows, if the last transaction that
-    changed anything is as it says: stock believes it then."""
+    """What an index without a checksum has, if it agrees with the last
+    transaction that changed anything: then stock trusts it."""
     window = Window.of_file(file.fileno())
     try:
         tid = _last_tid_if_known(window, loaded)
@@ -217,7 +217,7 @@ def _trusted_by_stock(file: datafile.DataFile,
 
 
 def _last_tid_if_known(window: Window, loaded: index.Loaded) -> bytes | None:
-    """None: the index contradicts the file."""
+    """The last tid; None if the index contradicts the file."""
     end, tid = loaded.position, None
     while end > scan.FIRST:
         begin = end - 8 - int.from_bytes(_exactly(window, end - 8, 8), 'big')
@@ -247,8 +247,8 @@ def _exactly(window: Window, position: int, length: int) -> bytes:
 
 def blob_helper(path: str, create: bool,
                 read_only: bool) -> ZODB.blob.FilesystemHelper:
-    """The stock helper that knows where blob files are."""
-    if read_only:  # nothing is written there
+    """Stock's helper, which computes the paths of blob files."""
+    if read_only:  # write nothing there
         return ZODB.blob.FilesystemHelper(path, blobs.layout_of(path))
     if create and os.path.exists(path):
         ZODB.blob.remove_committed_dir(path)
@@ -259,9 +259,9 @@ def blob_helper(path: str, create: bool,
 
 def sync_unsynced_blobs(unsynced: blobs.Placed, view: View, position: int,
                         spare: Spare) -> None:
-    """Those of transactions from that position on.
+    """Sync the blobs of transactions from this position on.
 
-    The process before us may have been killed, and then they are there.
+    They are there if the process before us was killed.
     """
     for transaction in ViewIterator(view, position=position):
         for record in transaction:

@@ -2,11 +2,11 @@
 
 Each record is checked against what is *appended* (I6), and goes into its
 transaction.  No lock is held for that, so that others may append meanwhile:
-the vote, which holds the objects, checks once more what has changed since
-(`_check_again`).  A conflict that is there already is told at once.
+the vote, which holds the objects, checks again what has changed since
+(`_check_again`).  A conflict that exists already is raised at once.
 
 A transaction that conflicts with one that is not published yet is aborted, and
-hears of it when that is published: see `_give_way`.
+the conflict is raised when that one is published: see `_give_way`.
 
 Left to others: the transaction (transaction), how it is begun and voted
 (commits), which records undo another transaction (undo), which records may be
@@ -53,11 +53,11 @@ from .transaction import Transaction
 from .transaction import Undo
 from .undo import Record as UndoingRecord
 
-# New oids are counted on from the highest one that was stored: behind this one
-# 2**56 are left.
+# New oids follow the highest one that was stored: behind this one 2**56 are
+# left.
 HIGHEST_OID = b'\xfe' + b'\xff' * 7
 
-# No record of a blob is as long; to look at each record would take time.
+# No record of a blob is longer; checking all records would take time.
 LONGEST_OF_A_BLOB = 256
 
 NO_BLOBS = (
@@ -81,7 +81,7 @@ class Records(ConflictResolvingStorage):
 
     _pack_is_in_progress = False
     _distrusts_records = False
-    #: Oids that were not given, behind which there are none.
+    #: Refuse oids that were not given, and leave too few behind them.
     _refuses_last_oids = True
 
     @property
@@ -89,7 +89,7 @@ class Records(ConflictResolvingStorage):
         """What the commit machinery sees (I6)."""
         if self._is_read_only:
             return self._view
-        with self._lock:  # a pack replaces all of it
+        with self._lock:  # a pack replaces all of these
             return View(self._file, self._positions, self._pos,
                         self._sequencer.appended.tid)
 
@@ -97,13 +97,13 @@ class Records(ConflictResolvingStorage):
         """The Transaction that was begun with this object, or None."""
         under_way = self._begun.get(id(transaction))
         if under_way is not None:
-            caller = under_way.caller  # perhaps of another at this place
+            caller = under_way.caller  # may be an older one with the same id
             if caller() is transaction:
                 return under_way
         return None
 
     def _under_way(self, transaction: Metadata) -> Transaction:
-        """The Transaction of the caller, who must have begun it."""
+        """The Transaction of the caller, which must have begun it."""
         if self._closed:
             raise self._is_closed()
         under_way = self._find(transaction)
@@ -123,8 +123,8 @@ class Records(ConflictResolvingStorage):
                 and self._refuses_last_oids):
             raise StorageError(
                 f'the oid {oid.hex()} was not given by this storage, and'
-                f' is above {HIGHEST_OID.hex()}: behind it, no new oids'
-                ' would be left')
+                f' is above {HIGHEST_OID.hex()}: it would leave too few new'
+                ' oids')
 
     def _refuse_data(self, data: bytes) -> None:
         if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -159,16 +159,16 @@ class Records(ConflictResolvingStorage):
             oid, data, previous, committed, oldserial, original))
 
     def _add(self, under_way: Transaction, view: View, record: Record) -> None:
-        """What it replaces is at a place in the file of the view."""
+        """Add a record that replaces one in the file of the view."""
         if under_way.file is not view.file:
-            under_way.file = None  # a pack came: of more than one file
+            under_way.file = None  # a pack came: positions of several files
         under_way.add(record)
         if self._quota is not None:
             self._refuse_beyond_quota(under_way, self._reserve.total)
 
     def _merged(self, under_way: Transaction, oid: bytes, committed: bytes,
                 oldserial: bytes, data: bytes) -> bytes:
-        """The data that come of a conflict."""
+        """The data that resolve a conflict."""
         try:
             data = self.tryToResolveConflict(oid, committed, oldserial, data)
         except ConflictError:
@@ -178,18 +178,18 @@ class Records(ConflictResolvingStorage):
         return data
 
     def _refuse_blob(self) -> None:
-        """It comes from a BlobStorage that was put around this storage.
+        """It comes from a BlobStorage that wraps this storage.
 
-        A BlobStorage takes back the files of an abort by a list of all that
-        were stored since the last commit was through.  Here another
-        transaction begins before that: its abort would remove blobs of the
-        one that is about to be acknowledged.
+        After an abort, a BlobStorage removes all files that were stored since
+        the last commit was finished.  Here another transaction may begin
+        before that: its abort would remove blobs of the transaction that is
+        about to be acknowledged.
         """
         raise Unsupported(NO_BLOBS)
 
     def _refuse_beyond_quota(self, under_way: Transaction,
                              others: int) -> None:
-        """`others`: so many bytes were promised to other transactions."""
+        """`others`: bytes that are reserved for other transactions."""
         assert self._quota is not None
         place = self._pos + others + under_way.offset_of_last_record
         if place > self._quota:
@@ -198,7 +198,7 @@ class Records(ConflictResolvingStorage):
     def store_is_plain(self, oid: bytes, serial: bytes) -> bool:
         """Would its store neither conflict nor wait for the disk?
 
-        The vote may know better.
+        The vote may still find a conflict.
         """
         view = self._view
         position = view.index.get(oid, 0)
@@ -223,7 +223,7 @@ class Records(ConflictResolvingStorage):
     def _refuse_deletion(self, under_way: Transaction, oid: bytes,
                          oldserial: bytes, view: View, previous: int) -> None:
         if not previous:
-            # Deleted, perhaps by what is not published.
+            # Deleted, perhaps by a transaction that is not published.
             self._give_way(under_way, self._sequencer.appended.tid)
             raise POSKeyError(oid)
         committed = read_header(view.file, previous, oid)[1]
@@ -234,10 +234,10 @@ class Records(ConflictResolvingStorage):
     def restore(self, oid: bytes, serial: bytes, data: bytes | None,
                 version: str, prev_txn: bytes | None,
                 transaction: Metadata) -> None:
-        """What was committed in another storage, without questions.
+        """Store what was committed in another storage, without checks.
 
-        `data` is None where the creation of the object was undone.  If they
-        are those of transaction `prev_txn`, too, the record points there.
+        `data` is None if the creation of the object was undone.  If the data
+        are the same as in transaction `prev_txn`, the record points there.
         """
         under_way = self._under_way(transaction)
         if version:
@@ -255,8 +255,8 @@ class Records(ConflictResolvingStorage):
 
     def _place_of_same(self, tid: bytes | None, oid: bytes,
                        data: bytes | None) -> int:
-        """The record of the object in that transaction, if it has these data;
-        else 0."""
+        """The position of the object's record in the transaction `tid`, if it
+        has these data; else 0."""
         if tid is None:
             return 0
         view = self._appended
@@ -283,17 +283,17 @@ class Records(ConflictResolvingStorage):
         if position:
             _, tid, _, _, _, length = read_header(view.file, position, oid)
             if tid == serial and length:
-                return  # mostly
+                return  # the usual case
         try:
             committed = self._appended.get_tid(oid)
-        except POSKeyError:  # deleted, perhaps by what is not published
+        except POSKeyError:  # deleted, perhaps by an unpublished transaction
             self._give_way(under_way, self._sequencer.appended.tid)
             raise
         if committed != serial:
             self._give_way(under_way, committed)
             raise ReadConflictError(oid=oid, serials=(committed, serial))
 
-    # Once more, at the vote
+    # Again, at the vote
 
     def _check_again(self, under_way: Transaction) -> None:
         """Has any of its objects changed since it was stored or read?"""
@@ -357,10 +357,10 @@ class Records(ConflictResolvingStorage):
 
     def undo(self, transaction_id: bytes,
              transaction: Metadata) -> tuple[bytes | None, list[bytes]]:
-        """Return the tid, which is not known yet, and the oids.
+        """Return the tid (None: it is not known yet) and the oids.
 
-        What comes of it is worked out now, and again by the vote, if anything
-        was appended meanwhile.
+        The records are worked out now, and again by the vote, if anything was
+        appended meanwhile.
         """
         under_way = self._under_way(transaction)
         under_way.alone = True
@@ -390,9 +390,9 @@ class Records(ConflictResolvingStorage):
         return records
 
     def _work_out_again(self, under_way: Transaction) -> None:
-        """Undo and restore once more, unless nothing was appended since.
+        """Repeat undo and restore, unless nothing was appended since.
 
-        It is alone: nobody else appends.
+        The transaction is alone: no other is appended meanwhile.
         """
         if under_way.known_to is not self._sequencer.pipeline.appended:
             for origin, records in itertools.groupby(
@@ -416,12 +416,12 @@ class Records(ConflictResolvingStorage):
 
     def _copy_blob(self, view: View, under_way: Transaction,
                    record: UndoingRecord) -> None:
-        """If the record points back to one of a blob: for each record of a
-        blob there is a file."""
+        """Copy the blob file if the record points back to a blob's record:
+        each record of a blob needs a file."""
         try:
             data, serial = view.load_back(record.oid, record.back)
         except POSKeyError:
-            return  # it was removed
+            return  # the creation was undone
         if self.blob_dir is None:
             if blobrecord.is_of_blob(data):
                 self._refuse_blob()
@@ -436,7 +436,7 @@ class Records(ConflictResolvingStorage):
                 raise
 
     def _refuse_undo_in_a_pack(self) -> None:
-        """An undo points to data that the pack may be about to leave out."""
+        """An undo points to data that the pack may leave out."""
         if self._pack_is_in_progress:
             raise UndoError('Undo is disabled while the database is packed')
 
@@ -451,7 +451,7 @@ class Records(ConflictResolvingStorage):
                 committedData = self._appended.load_serial(
                     oid, committedSerial)
             except POSKeyError:
-                pass  # its creation was undone: stock says so
+                pass  # its creation was undone: stock raises the error
         if self._distrusts_records:
             try:
                 self._check_records(oid, oldSerial, newpickle, committedData)
@@ -463,28 +463,28 @@ class Records(ConflictResolvingStorage):
             oid, committedSerial, oldSerial, newpickle, committedData)
 
     def distrust_records(self) -> None:
-        """From now on, records come from clients: a server calls it."""
+        """Called by a server: from now on, records come from clients."""
         self._distrusts_records = True
 
     def _check_records(self, oid: bytes, old_serial: bytes,
                        *records: bytes) -> None:
-        """Stock is about to unpickle these, and the one of the old serial."""
+        """Check these records, and that of the old serial, for stock."""
         for record in records:
             if record:
                 conflicts.check(self._crs_untransform_record_data(record))
-        with contextlib.suppress(POSKeyError):  # stock says so
+        with contextlib.suppress(POSKeyError):  # stock raises it, too
             conflicts.check(self._crs_untransform_record_data(
                 self.loadSerial(oid, old_serial)))
 
     def _give_way(self, under_way: Transaction, tid: bytes) -> None:
-        """We conflict with the transaction of that tid (I6).
+        """We conflict with the transaction of this tid (I6).
 
         If it is not published, a retry would not see it, and conflict again.
-        So wait for it; but first let go of everything: a transaction that is
-        doomed holds up nobody.  An event loop that owns the publishing does
-        not wait.
+        So wait for it; but first let go of everything: a transaction that must
+        fail delays nobody.  An event loop that owns the publishing does not
+        wait.
         """
-        # A record that was restored may have any tid.
+        # A restored record may have any tid.
         tid = min(tid, self._sequencer.appended.tid)
         if tid > self._view.tid:
             self._end(under_way)

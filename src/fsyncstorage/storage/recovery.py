@@ -1,25 +1,25 @@
-"""What is in the file, decided at open: what to keep, to cut, or to refuse.
+"""Decides at open what to keep of the file, what to cut off, or to refuse it.
 
-From the last trusted index on, every transaction is read strictly.  Where the
-first one is not sound:
+From the last trusted index on, every transaction is read strictly.  At the
+first one that is not sound:
 
-- If something proves that it was durable, the file is damaged: refuse, and
-  change nothing.  A sound seal behind it proves it when it was written later
-  than a sync that covered the place; without seals, a finished transaction
-  does, since its status was written after a sync of all before it.  So does an
-  index that knows the place, if all that it knows before is in the file.
-  (What is not later than the transaction before the damage proves nothing: it
-  is what the disk had there before this file was.)
+- If something proves that it was durable, the file is damaged: refuse it, and
+  change nothing.  A sound seal behind the place is a proof if it was written
+  after a sync that covered the place; without seals, a finished transaction
+  is, since its status was written after a sync of all before it.  So is an
+  index that has the place, if all that it has before is in the file.
+  (A transaction that is not later than the one before the damage proves
+  nothing: the disk had it there before this file was made.)
 - Otherwise it is the torn tail of a crash: nothing there was acknowledged
   under a policy that promises something.  It is cut off, and kept beside the
   file as stock does.
 
 Before anything is decided, the file is synced, and a tail is dropped from the
 page cache: after a failed sync the cache may show what the disk does not have.
-What an index knows was durable, so that without a tail the cache stays warm.
+All that an index has was durable, so that without a tail the cache stays warm.
 
-Left to others: reading transactions (scan), and which index is trusted (the
-storage, which has stock's check for one of stock's).
+Left to others: reading transactions (scan), and which index is trusted
+(opening).
 """
 
 import logging
@@ -43,13 +43,13 @@ COPY_CHUNK = 1 << 20
 
 
 class DamagedFile(CorruptedTransactionError):
-    """Something that was durable is damaged.  Nothing was changed."""
+    """Data that was durable is damaged.  Nothing was changed."""
 
 
 class _Before(typing.NamedTuple):
-    """What the reading of a transaction needs to know of the one before it.
+    """The transaction before, as far as reading the next one needs it.
 
-    The tid is none: that tids do not rise is no damage here.
+    It has no tid: tids that do not rise are no damage here.
     """
 
     tid: bytes
@@ -67,10 +67,10 @@ def nothing_known() -> Recovered:
 
 
 def refuse_lost_file(path: str, blob_dir: str | None) -> None:
-    """A data file that is not there, while what belongs to it is.
+    """Refuse a missing data file if files that belong to it are there.
 
-    Stock would begin a new one, and the index, the blobs and the backup of a
-    database would be lost behind an empty one.
+    Stock would begin a new one: then an empty database would take over the
+    index, the blobs and the backup of the old one.
     """
     try:
         with open(path, 'rb') as file:
@@ -95,8 +95,8 @@ def _what_to_do(path: str) -> str:
     if os.path.exists(path + '.old'):
         words = ('If a crash interrupted the last step of a pack, rename'
                  f' {path}.old to {path}; but if its date is older than the'
-                 ' last commit, it is what an earlier pack kept, and lacks all'
-                 ' that came later. Else restore a backup')
+                 ' last commit, an earlier pack has kept it, and it lacks all'
+                 ' later commits. Else restore a backup')
     if os.path.exists(path + '.pack'):
         words = ('An opening for writing finishes the swap at the end of a'
                  f' pack, if {path}.pack is whole. {words}')
@@ -104,14 +104,14 @@ def _what_to_do(path: str) -> str:
 
 
 def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
-    """A data file that ends before the position of its own index.
+    """Refuse a data file that ends before the position of its own index.
 
     All before that position was durable when the index was written.
     """
     size = file.size()
     if loaded.position > size and _fits(loaded.index, file, size):
         raise DamagedFile(
-            f'{file.name} ends at {size}, but {file.name}.index knows'
+            f'{file.name} ends at {size}, but {file.name}.index has'
             f' {len(loaded.index)} objects in {loaded.position} bytes, and all'
             ' of them were on disk when it was written: the file was cut off.'
             ' Nothing was changed. Restore a backup; if an older one was put'
@@ -119,7 +119,7 @@ def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
 
 
 def _fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
-    """Is everything before that end where this index says?"""
+    """Is everything before `end` where this index has it?"""
     number = file.fileno()
     return all(
         position + len(oid) > end
@@ -128,8 +128,8 @@ def _fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
 
 
 def is_torn_creation(content: bytes) -> bool:
-    """Is this all that a power cut left of a new file: a part of the magic,
-    or zeros in its place?"""
+    """Is this what a power cut left of a new file: a part of the magic, or
+    zeros in its place?"""
     return (len(content) <= len(FILESTORAGE_MAGIC)
             and content != FILESTORAGE_MAGIC
             and FILESTORAGE_MAGIC.startswith(content.rstrip(b'\0')))
@@ -145,11 +145,11 @@ def _has_blobs(blob_dir: str) -> bool:
 
 def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
             promised: bool, doubted: Loaded | None = None) -> Recovered:
-    """Read on from what is `known`; leave the file whole.
+    """Read on from what is `known`, and cut off a torn tail.
 
-    `promised`: transactions without a seal were written so that a finished
-    one proves that all before it was durable.  `doubted`: an index of ours
-    that contradicts the file; it is of another one, or this one is damaged.
+    `promised`: unsealed transactions were written such that a finished one
+    proves that all before it was durable.  `doubted`: an index of ours that
+    contradicts the file; it belongs to another one, or this one is damaged.
     """
     if not read_only:
         file.sync()
@@ -167,8 +167,8 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
             break
         if not read_only or refused is not None and damage.same(refused):
             raise _refusal(file, damage, proof)
-        # Another process may be writing, and have finished by now what we saw
-        # unfinished: look once more.
+        # Another process may be writing, and have finished the transaction
+        # meanwhile: read again.
         refused = damage
     if not read_only:
         _cut(file, known, window, damage)
@@ -190,7 +190,7 @@ def _read_on(window: Window,
             if transaction.seal == seal.SOUND:
                 damage = _of_another_file(transaction, tid)
                 break
-            # As stock: unusual, and no reason not to serve what is there.
+            # As stock: unusual, but no reason to refuse the file.
             logger.warning('the transaction ids do not rise at %d', position)
         for record in transaction.records:
             index[record.oid] = record.position
@@ -200,11 +200,12 @@ def _read_on(window: Window,
 
 
 def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
-    """What we seal is always later than what is before it.
+    """The Damage of a sealed transaction that is not later than the one before
+    it: we seal no such transaction.
 
-    A block to which nothing got before the power went may show what the disk
-    had there before: a whole transaction, where the file that a pack replaced
-    had one in the same place.
+    A block that was not written before a power cut may show what the disk had
+    there before: a whole transaction, if the file that a pack replaced had one
+    in the same place.
     """
     return scan.Damage(
         transaction.position, transaction.tid, scan.DAMAGED,
@@ -213,7 +214,7 @@ def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
 
 def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
                     doubted: Loaded | None) -> str | None:
-    """It was written when all that it knows was durable."""
+    """An index was written when all that it has was durable."""
     if doubted is None or doubted.position <= damage.position:
         return None
     index = doubted.index
@@ -225,8 +226,8 @@ def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
 
 def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
                   promised: bool) -> str | None:
-    """What was written when the damaged place was durable, and later than
-    that tid."""
+    """What was written when the damaged place was durable, with a tid later
+    than this one."""
     for position, found in scan.find_sound_seals(window, damage.position):
         if (found.durable > damage.position
                 and window.read(position, len(tid)) > tid):
@@ -240,12 +241,12 @@ def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
 
 def _finished_without_seal(window: Window, tid: bytes,
                            position: int) -> int | None:
-    """A finished transaction there that has no seal to ask."""
+    """Is there a finished transaction without a seal?"""
     while (begin := scan.find_transaction(window, position)) is not None:
         try:
             found = scan.read_transaction(window, begin)
         except scan.Damage as damage:
-            # What is inside of a transaction is no other one.
+            # Bytes inside of a transaction are no other one.
             whole = damage.transaction
             position = begin + 1 if whole is None else whole.end
             continue
@@ -268,7 +269,7 @@ def _refusal(file: datafile.DataFile, damage: scan.Damage,
 
 def _cut(file: datafile.DataFile, known: Recovered, window: Window,
          damage: scan.Damage) -> None:
-    """Keep the tail in a file of its own, and end before it."""
+    """Copy the tail to another file, and truncate the file before it."""
     size = window.end - known.end
     kept = _keep_tail(file, known.end, window.end)
     transactions = sum(1 for _ in scan.find_sound_seals(window, known.end))
@@ -301,8 +302,8 @@ def _keep_tail(file: datafile.DataFile, position: int, end: int) -> str:
         raise OSError(
             error.errno,
             f'{file.name} ends in a torn transaction, which a crash has left.'
-            f' Its {size} bytes are to be kept in {path} before they are cut'
-            f' off, and that failed: {error.strerror}. Nothing was changed.'
-            ' See to that (free some space, for example), then open it again'
+            f' Its {size} bytes could not be kept in {path} before they are'
+            f' cut off: {error.strerror}. Nothing was changed.'
+            ' Mend that (free some space, for example), then open it again'
         ) from error
     return path

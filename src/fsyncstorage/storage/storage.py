@@ -1,17 +1,17 @@
 """FsyncStorage: a FileStorage whose commits go through the pipeline.
 
-A sibling of FileStorage: it stands on the same bases of ZODB, and has the same
-files.  Here is what is called from outside: how it is opened and closed, what
-readers call, and maintenance.  A reader takes the current `View` and needs no
+A sibling of FileStorage: it has the same base classes of ZODB, and the same
+files.  Here is what is called from outside: opening and closing, the methods
+for readers, and maintenance.  A reader takes the current `View` and needs no
 lock.
 
 Left to others: commits (commits, records), look-ups (view), what is found
 at open (opening, recovery), what a crash left (leftovers), the index file
-(checkpoints, index), packs (packing, swap), and what other programs know of
-the inside of a FileStorage (ecosystem).
+(checkpoints, index), packs (packing, swap), and the inner names of a
+FileStorage that other programs use (ecosystem).
 
-What is used of stock's inside was read from ZODB 6.4;
-tests/upstream/test_stock_hooks.py fails when it moves.
+The internals of stock that are used here were read from ZODB 6.4;
+tests/upstream/test_stock_hooks.py fails when they move.
 """
 
 import collections
@@ -121,12 +121,12 @@ class FsyncStorage(
         :param str durability: none, interval, group-commit, per-commit or
             two-sync: when a commit is acknowledged, and so what a power cut
             may take back.
-        :param sync_interval: for `interval`: how much may be lost; seconds,
-            or text like ``200ms``.
+        :param sync_interval: for `interval`: commits of how long may be lost;
+            seconds, or text like ``200ms``.
         :param group_commit_delay: how long a commit waits for others to share
             its sync: ``auto``, seconds, or text like ``2ms``.
         :param bool checksums: seal each transaction, so that damage is found.
-            Without, a promise costs two syncs a commit.
+            Without seals, policies that promise need two syncs a commit.
         :param index_checkpoint: after how many bytes an index is written, so
             that a restart scans at most that much; a number or text like
             ``64MB``.
@@ -155,21 +155,20 @@ class FsyncStorage(
         self._durable_directories: set[str] = set()
         #: The transactions that were begun, by the id of the caller's object.
         self._begun: dict[int, Transaction] = {}
-        #: Of callers whose objects are gone.
+        #: References to callers' objects that are gone.
         self._dropped: collections.deque[weakref.ref[Any]]
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
         self._turns = Turns()
         self._tids = Tids()
         self._swapping = threading.Lock()
-        #: Held while the data file is written to or cut, or checked to be open
-        #: for that.
+        #: Held while the data file is checked to be open, and written or cut.
         self._writing = threading.RLock()
         self._closed = False
-        #: Something is written behind the end, or was, and is not appended.
+        #: There may be a tail: bytes that were written and not appended.
         self._has_tail = False
-        #: What was written from here on was cut back.  Until something behind
-        #: it is durable, a power cut can show parts of it.
+        #: Bytes from here on were cut back.  Until something behind them is
+        #: durable, a power cut can show parts of them.
         self._cut_back_to = -1
         try:
             opening.prepare(file_name, create, read_only, blob_dir)
@@ -227,11 +226,11 @@ class FsyncStorage(
         datafile.disk.sync_directory(self._home)
         self._spare = Spare(self._home)
         if self.blob_dir:
-            #: Of transactions that were acknowledged without them (`none`):
-            #: they are synced before the next sync of the data.
+            #: Blobs of transactions that were acknowledged before them
+            #: (`none`): synced before the next sync of the data.
             self._unsynced_blobs = blobs.Placed(
                 self.fshelper, self._durable_directories, removable=True)
-            if self._unsynced.found:  # the data were synced just now
+            if self._unsynced.found:  # the data was synced just now
                 opening.sync_unsynced_blobs(
                     self._unsynced_blobs, self._view, self._index_position,
                     self._spare)
@@ -257,7 +256,7 @@ class FsyncStorage(
             self._closed = True
         self._turns.end()
         with self._writing:
-            pass  # nobody writes any more: who comes later finds it closed
+            pass  # no commit is being written; a later one finds it closed
         try:
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
@@ -267,7 +266,7 @@ class FsyncStorage(
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
                 if self._commit_lock.acquire(blocking=False):
-                    # Nobody writes; else the next opening does it.
+                    # While nothing is written; else the next opening does it.
                     self._reserve.give_back()
                     self._commit_lock.release()
         except WritingStopped as error:
@@ -277,7 +276,7 @@ class FsyncStorage(
                 self._release()
 
     def _release(self) -> None:
-        """Leave no thread, file or lock behind, however far we came."""
+        """Free all threads, files and locks, also after a failed opening."""
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
@@ -291,16 +290,16 @@ class FsyncStorage(
                 resource.close()
 
     def give_up(self) -> None:
-        """We are in the child of a fork: nothing here is ours.
+        """Called in the child of a fork: all belongs to the parent.
 
-        Other threads of the parent may have held the locks, and none of these
-        threads is here: so each lock is made anew.  Descriptors are closed,
-        and nothing is written, unlocked or removed.
+        Other threads of the parent may have held the locks, and these threads
+        are not here: so each lock is made anew.  Descriptors are closed, and
+        nothing is written, unlocked or removed.
         """
         self._closed = True
         self._closed_because = (
             'was opened by another process, before a fork: open it in this'
-            ' one, and only when that one has closed it')
+            ' one, after the other has closed it')
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
         self._writing = threading.RLock()
@@ -309,7 +308,7 @@ class FsyncStorage(
         self._checkpoints = self._spare = None  # type: ignore[assignment]
         for under_way in self._begun.values():
             under_way.abandon()
-        self._begun = {}  # to abort them would remove their blobs
+        self._begun = {}  # aborts would remove the parent's blobs
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
@@ -338,7 +337,7 @@ class FsyncStorage(
         return self._view.load_before(oid, tid)
 
     def load_before_cached(self, oid: bytes, tid: bytes) -> Revision | None:
-        """loadBefore of what is in the page cache; else BlockingIOError."""
+        """loadBefore from the page cache; else BlockingIOError."""
         view = self._current()
         return CachedView(view.file, view.index, view.end, view.tid
                           ).load_before(oid, tid)
@@ -381,10 +380,10 @@ class FsyncStorage(
 
     def leaseBlob(self, oid: bytes, serial: bytes,
                   seconds: float = 60) -> str | None:
-        """The path of a blob file, for another program to open.
+        """The path of a blob file, for another program to open, or None.
 
-        None: it is not there.  It stays until it is packed away, so it needs
-        no lease; a client's (fsyncstorage.client) does.
+        The file stays until it is packed away, so that it needs no lease; a
+        client's file (fsyncstorage.client) does.
         """
         try:
             return self.loadBlob(oid, serial)
@@ -407,8 +406,8 @@ class FsyncStorage(
         """Take the append lock, with nothing on its way to the disk (for a
         pack).
 
-        What is voted by then knows no place in the file; who is alone, and
-        does, has the lock."""
+        A transaction that is voted then has no place in the file: one that
+        has, on the exclusive path, holds the lock."""
         self._commit_lock.acquire()
         try:
             self._sequencer.drain()
@@ -421,15 +420,15 @@ class FsyncStorage(
         """Serve from another file with the same current state.
 
         The append lock is held, and everything is drained and synced.
-        Readers that are under way go on with the old file; with the last of
-        them it is closed.
+        Readers that are under way go on with the old file, which is closed
+        with the last of them.
         """
         self._reserve.give_back()
         with self._lock:
             self._file = file
             self._positions = Positions(index)
             self._pos = end
-            self._cut_back_to = -1  # that was in the old file
+            self._cut_back_to = -1  # which was in the old file
             point = Point(end, self._view.tid)
             self._sequencer.rebase(point)
             self._show(point)
@@ -448,7 +447,7 @@ class FsyncStorage(
             **({} if self._is_read_only else self._sequencer.stats()),
         }
 
-    # What its bases do not know
+    # What its base classes lack
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -1,9 +1,8 @@
 """Transaction ids: when a transaction was given its place in the file.
 
-They are those that ZODB.utils.newTid gives.  A tid has the minute, by the
-calendar, and the part of it that is over.  To look into the calendar takes
-longer than all the rest, and this happens under the append lock; so it is done
-once a minute.
+They are those of ZODB.utils.newTid.  A tid has the minute, by the calendar,
+and the part of the minute that has passed.  As this happens under the append
+lock, the calendar, which takes longest, is used only once a minute.
 """
 
 import struct
@@ -16,14 +15,14 @@ _UNIT = 60.0 / (1 << 16) / (1 << 16)  # in seconds
 
 
 class Tids:
-    """One thread at a time asks."""
+    """Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._minute: float | None = None
-        self._front = b''  # of the tids of this minute
+        self._front = b''  # first bytes of the tids of this minute
 
     def next(self, last: bytes) -> bytes:
-        """The current time; if that is not later, just behind `last`."""
+        """The tid of this moment, or the next one after a later `last`."""
         now = time.time()
         minute, seconds = divmod(now, 60)
         if minute != self._minute:

@@ -1,28 +1,28 @@
 """One transaction, from its begin until it is appended.
 
-All that belongs to a transaction is in here: what it is called, its records,
-the objects that it has read, its blob files, and, from the moment that it is
-written, its place in the file.  The storage knows it by the caller's object
-(`metadata`), and has nothing else of it.
+All that belongs to a transaction is in here: its description, its records,
+the objects that it has read, its blob files, and, once it is written, its
+place in the file.  The storage finds it by the caller's object (`metadata`),
+and keeps nothing else of it.
 
 Its states::
 
-    begun     records are added; their data are kept in memory, and from a
-              size on in a file that has no name
+    begun     records are added; their data are kept in memory, and above a
+              size in a file that has no name
     voted     `voted` is set: it takes no more.  It holds its objects
-    failed    `failed` is set: its vote failed, perhaps half way.  All that is
-              left for it is an abort
+    failed    `failed` is set: its vote failed, perhaps half way.  It can only
+              be aborted
     written   `tid`, `start` and `places` are set: it is in the file
 
-Before it is written, nothing in it depends on where it will be: tid, positions
-and checksum are made in `write`.  What a record replaces or points back to is
-a position in a file that a pack may replace (`file`); whoever votes and
-finishes it sees to that (commits).
+Before it is written, nothing in it depends on its place: tid, positions and
+checksum are made in `write`.  What a record replaces or points back to is a
+position in a file (`file`) that a pack may replace, which the vote and the
+finish check (commits).
 
-Whoever makes the call with its metadata owns it: one thread at a time.
+The thread that makes a call with its metadata owns it: one at a time.
 
-Left to others: which records are allowed (records), who has the turn and what
-becomes of it (commits).
+Left to others: which records are allowed (records), its turn and its outcome
+(commits).
 """
 
 import contextlib
@@ -56,15 +56,15 @@ from ..format import seal
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
-# A transaction with more than these is not written under the append lock, for
-# the time that it takes: see `is_large`.
+# A transaction with more bytes than this is too large to be written under the
+# append lock: see `is_large`.
 MOST_BYTES_AT_ONCE = 16 << 20
 MOST_RECORDS_AT_ONCE = 10_000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
-POINTER = 8  # bytes, where a record has no data
-LENGTH_BEHIND = 8  # bytes, behind the last record
+POINTER = 8  # bytes of a back pointer, in place of data
+LENGTH_BEHIND = 8  # bytes of the length behind the last record
 
 _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
@@ -104,24 +104,24 @@ class Record:
                  origin: Undo | Restored | None = None) -> None:
         self.oid = oid
         data = bytes(data)
-        #: Bytes; or where they are in the spool of the transaction.
+        #: Bytes; or their place and length in the transaction's spool.
         self.data: Kept = data
-        #: How long these are.
+        #: Length of these bytes.
         self.stored = length = len(data)
-        #: Where the data are that it points back to; 0 if there are none.
+        #: Position of the data that it points back to; 0 if there are none.
         self.back = back
-        #: Of the data in the file, and with all that belongs to them.
+        #: Length of the data in the file, and of the whole record.
         self.length = length = 0 if back else length
         self.size = DATA_HDR_LEN + (length or POINTER)
-        #: Where the revision is that it replaces, and the serial of that.
+        #: Position and serial of the revision that it replaces.
         self.previous, self.base = previous, base
-        #: What the caller has changed: to resolve a conflict once more.
+        #: What the caller stored, to resolve another conflict.
         self.oldserial, self.original = oldserial, original
-        #: Its own; None: that of the transaction.
+        #: The serial; None: that of the transaction.
         self.serial = serial
         #: The undo or restore that it comes from.
         self.origin = origin
-        #: Where it is in the file, once it is written.
+        #: Its position in the file, once it is written.
         self.place = 0
 
     def points_to(self, back: int) -> None:
@@ -132,12 +132,12 @@ class Record:
 
 class Transaction:
 
-    #: What it has in the file: its tid, where it begins, and by oid the place
-    #: of the last record.
+    #: Its tid, its position in the file, and by oid the place of the last
+    #: record.
     tid: bytes | None = None
     start = 0
     places: dict[bytes, int]
-    #: What the pipeline has of it; and the keys of its blobs.
+    #: Its Commit in the pipeline, and the keys of its blobs.
     commit: Commit | None = None
     blob_keys: bytearray
 
@@ -146,22 +146,21 @@ class Transaction:
                  on_drop: Callable[[weakref.ref[Any]], object]) -> None:
         """`tid`: None, or the one that it must have.
 
-        `file` is where its positions are (None: some are in another file), and
-        `known_to` is what was appended when it began, or was last checked
-        (pipeline.Point).
-        `sealed`: with a checksum, if there is room for one.  `on_drop` is
-        called when nobody has the metadata any more, in any thread.
+        Its positions are in `file` (None: in several files); `known_to` is the
+        end (pipeline.Point) up to which it was checked.  `sealed`: it gets a
+        seal, if there is room.  `on_drop` is called when the metadata is gone,
+        in any thread.
         """
         self.caller = weakref.ref(metadata, on_drop)
         #: The key by which the storage knows it.
         self.key = id(metadata)
         self.given_tid = tid
-        #: The byte that makes it count.
+        #: The final status byte, which makes it count.
         self.status = status
         self.voted = self.failed = False
-        #: It was asked for what only one can do at a time.
+        #: No other may be voted beside it.
         self.alone = tid is not None
-        #: Holds the append lock for it, from its vote on.
+        #: A generator that holds the append lock for it, from its vote on.
         self.keeps_file: Generator[None, None, None] | None = None
         #: Its blob files (blobs.Stored); None without a blob directory.
         self.blobs: Stored | None = None
@@ -170,7 +169,7 @@ class Transaction:
         self.records: list[Record] = []
         #: oid -> its last record.
         self.last: dict[bytes, Record] = {}
-        #: oid -> serial of what must still be current.
+        #: oid -> serial that must still be current.
         self.read: dict[bytes, bytes] = {}
         #: Oids whose conflicts were resolved.
         self.resolved: list[bytes] = []
@@ -178,7 +177,7 @@ class Transaction:
         description = as_bytes(metadata.description)
         extension = metadata.extension_bytes
         if extension:
-            # Without the seal of another file, if it is a copy.
+            # A copy may have the seal of another file.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
         self.sealed = room > 0
@@ -186,9 +185,9 @@ class Transaction:
         # In the file.
         self._lengths = len(user), len(description), len(extension) + room
         self._header_length = TRANS_HDR_LEN + sum(self._lengths)
-        if self._header_length > LONGEST_FIELD:  # perhaps one of them is
+        if self._header_length > LONGEST_FIELD:  # then one of them may be
             self._refuse_long_fields(user, description, extension)
-        #: How many bytes of the file it will take.
+        #: Bytes that it will take in the file.
         self.length = self._header_length + LENGTH_BEHIND
         self._kept = 0   # bytes of data that are kept
         self._spool: IO[bytes] | None = None
@@ -205,7 +204,7 @@ class Transaction:
 
     @property
     def metadata(self) -> Metadata:
-        """The caller's object; None when nobody has it any more."""
+        """The caller's object; None when it is gone."""
         return self.caller()
 
     # Records
@@ -221,7 +220,7 @@ class Transaction:
         self.last[record.oid] = record
 
     def _move_to_file(self, record: Record) -> None:
-        """The data of this record, and of all that were added before."""
+        """Move the data of this record, and of all before it, to the spool."""
         if self._spool is None:
             self._spool = tempfile.TemporaryFile(dir=self._directory)
             for each in self.records:
@@ -234,17 +233,17 @@ class Transaction:
             record.original = self._spooled(record.original)
 
     def _spooled(self, data: Kept) -> tuple[int, int]:
-        """The place and the length in the spool."""
-        if isinstance(data, tuple):  # it is there
+        """Spool data, and return place and length."""
+        if isinstance(data, tuple):  # it is there already
             return data
         assert self._spool is not None
         place = self._spool.seek(0, os.SEEK_END)
         self._spool.write(data)
-        self._spool.flush()  # for what has no room fails now, and not later
+        self._spool.flush()  # so that a full disk is an error now
         return place, len(data)
 
     def read_data(self, kept: Kept) -> bytes:
-        """Of a record, or its original."""
+        """The bytes of `data` or `original` of a record."""
         if not isinstance(kept, tuple):
             return kept
         assert self._spool is not None
@@ -252,12 +251,12 @@ class Transaction:
         self._spool.seek(place)
         data = self._spool.read(length)
         if len(data) != length:
-            raise StorageError('records of the transaction are lost: the file'
-                               ' that they were spooled in is too short')
+            raise StorageError('records of the transaction are lost: its spool'
+                               ' file is too short')
         return data
 
     def resolved_again(self, record: Record, data: bytes) -> None:
-        """The record has other data now."""
+        """Another conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
         self.length -= record.size
@@ -269,7 +268,7 @@ class Transaction:
             self._move_to_file(record)
 
     def start_over(self) -> list[Record]:
-        """Return its records; it has none any more."""
+        """Take all records out, and return them."""
         records, self.records = self.records, []
         self.last.clear()
         self._kept = 0
@@ -277,7 +276,7 @@ class Transaction:
         return records
 
     def add_again(self, record: Record, back: int = 0) -> None:
-        """One that it has had, and whose data it keeps."""
+        """Add a record that it had before, and whose data it keeps."""
         record.points_to(back)
         self.add(record)
 
@@ -289,7 +288,7 @@ class Transaction:
         return self.length - LENGTH_BEHIND - last
 
     def is_large(self) -> bool:
-        """To write it takes longer than others may be held up."""
+        """Does writing it take longer than others should wait?"""
         return (self.length > MOST_BYTES_AT_ONCE
                 or len(self.records) > MOST_RECORDS_AT_ONCE)
 
@@ -297,11 +296,11 @@ class Transaction:
               counts: bool) -> None:
         """Write it, at `start`.
 
-        `durable`: where that ends of the file which is known to be on disk.
-        `counts`: with its status; else with status 'c', for now.
+        `durable`: the file is known to be durable up to this position.
+        `counts`: with its final status; else with status 'c', for now.
         """
         self.tid, self.start = tid, start
-        length = self.length - LENGTH_BEHIND  # as headers have it
+        length = self.length - LENGTH_BEHIND  # as in the header
         status = self.status if counts else b'c'
         places = self.places = {}
         body: list[bytes] = []
@@ -333,7 +332,7 @@ class Transaction:
 
     def _header(self, status: bytes, length: int, records_crc: int,
                 durable: int) -> bytes:
-        """The seal in it knows the final status."""
+        """The header; the seal in it has the final status."""
         front = _header.pack(
             self.tid, length, self.status, *self._lengths) + self._texts
         field = self._extension
@@ -348,13 +347,13 @@ class Transaction:
     # The end
 
     def close(self) -> None:
-        """Its records are not needed any more."""
+        """Free the data of its records."""
         self.records = []
         if self._spool is not None:
-            with contextlib.suppress(OSError):  # of what it did not write yet
+            with contextlib.suppress(OSError):  # of bytes still to be written
                 self._spool.close()
 
     def abandon(self) -> None:
-        """We are in the child of a fork: its file is the parent's."""
+        """Called in the child of a fork: the spool is the parent's."""
         if self._spool is not None:
             forks.silence(self._spool)

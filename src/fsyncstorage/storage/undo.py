@@ -1,13 +1,13 @@
 """Which records undo a transaction.
 
-To undo a transaction, each object that it changed gets a record once more,
-with the data that it had before: mostly a pointer back to these.  If the
-object was changed since, it keeps that: where both can be resolved as a
-conflict, its record is new data; where not, the transaction cannot be undone.
+To undo a transaction, each object that it changed gets a new record with the
+data that it had before: mostly a pointer back to these.  If the object was
+changed since, that change is kept: if the two can be resolved as a conflict,
+the record has the new data; if not, the transaction cannot be undone.
 
 Everything is looked up in a `View` of what is appended, and in the transaction
 that is under way, which may have undone others before.  Nothing is changed
-here: the caller gets all of the records, or an error.
+here: the caller gets all records, or an error.
 
 Left to others: writing the records and copying blobs (records).
 """
@@ -38,17 +38,17 @@ Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
 
 class Record(typing.NamedTuple):
-    """One that undoes another."""
+    """A record that undoes another."""
 
     oid: bytes
-    previous: int   # where the current one is
+    previous: int   # position of the current one
     data: bytes     # b'': what it points back to
     back: int       # 0: its creation is undone
 
 
 def records(view: View, under_way: Transaction, position: int,
             resolve: Resolve) -> list[Record]:
-    """Those that undo the transaction at that position.
+    """Return the records that undo the transaction at this position.
 
     `resolve(oid, current tid, tid, earlier data, current data)` returns data,
     or raises ConflictError.
@@ -81,7 +81,7 @@ def records(view: View, under_way: Transaction, position: int,
 
 def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
             tid: bytes, previous: int, resolve: Resolve) -> tuple[bytes, int]:
-    """The data or the back pointer that undo the record at that position."""
+    """The data or the back pointer that undoes the record at a position."""
     current = view.index.get(oid, 0)
     if oid in under_way.last or current != position:
         current_tid, data, same = _current(view, under_way, oid, current,
@@ -98,11 +98,10 @@ def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
 
 def _current(view: View, under_way: Transaction, oid: bytes, current: int,
              position: int) -> tuple[bytes, bytes, bool]:
-    """tid and data of the current record, and whether it has the same data as
-    the one at that position."""
+    """tid and data of the current record; has it the data of that position?"""
     own = under_way.last.get(oid)
     if own is not None:
-        # Its tid is not known yet, and means nothing to whoever resolves.
+        # Its tid is not known yet, and not needed to resolve a conflict.
         tid, back = z64, own.back
         data = under_way.read_data(own.data) if own.length else b''
     else:
@@ -120,7 +119,7 @@ def _current(view: View, under_way: Transaction, oid: bytes, current: int,
 
 def _merged(view: View, oid: bytes, previous: int, resolve: Resolve,
             tids: tuple[bytes, bytes], data: bytes) -> bytes:
-    """What was there before, and what came since."""
+    """Merge the data from before with the changes since."""
     try:
         earlier, _ = view.load_back(oid, previous)
     except POSKeyError:
@@ -132,12 +131,12 @@ def _merged(view: View, oid: bytes, previous: int, resolve: Resolve,
             'Some data were modified by a later transaction', oid) from None
 
 
-# Where things are
+# Positions
 
 def find_transaction(view: View, tid: bytes, stop_at_pack: bool) -> int:
-    """Where the transaction of that tid begins; what was packed cannot be
-    undone."""
-    # What cannot be one is not looked for in all of the file.
+    """The position of the transaction with this tid; one that was packed
+    cannot be undone."""
+    # An invalid tid is not searched for in all of the file.
     position = view.end if len(tid) == 8 else FIRST
     while position > FIRST:
         position -= 8 + u64(_read(view, position - 8, 8))
@@ -151,10 +150,10 @@ def find_transaction(view: View, tid: bytes, stop_at_pack: bool) -> int:
 
 def find_data(view: View, position: int, oid: bytes,
               data: bytes | None) -> int:
-    """The record of the object in the transaction there, to point back to.
+    """The position of the object's record in the transaction at `position`.
 
     0 if it has none, or other data.  (Of several it is the last one, as for
-    readers.  What itself points back is trusted.)
+    readers.  A record that itself points back is trusted.)
     """
     _, length, _, *fields = _read_header(view, position)
     end = position + length

@@ -1,13 +1,13 @@
 """The blob cache of a client: files that many processes share.
 
 - blobcache         what the client calls
-- arriving          blobs that are read before all of them is there
+- arriving          blobs that are read while they are downloaded
 - download          one blob on its way into the cache
-- guests            files that are open, and not in the books
-- books             which blobs are there, and how much they may take
-- ledger            where the books are kept, for all processes
+- guests            open files of blobs that do not fit into the cache
+- books             which blobs there are, and how much they may take
+- ledger            the database of the books, shared by all processes
 - cachedirectory    the directory: names, parts, leases
 - filelocks         locks on files, among processes
 
-How it comes from the server is not known here.
+Left to the client: how a blob comes from the server.
 """

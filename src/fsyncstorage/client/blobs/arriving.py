@@ -1,19 +1,19 @@
 """Blobs that are read while they arrive.
 
-A short blob is fetched by who asks for it: a thread would take longer to
-begin.  The rest of a longer one is downloaded by a thread of its own, to its
-end, even if nobody wants it any more: whoever wants it next finds it there.
-It is a download as any other, and those who load the blob meanwhile wait for
-it; the file enters the cache when it is complete.
+A short blob is fetched by the thread that asks for it, which is faster than
+starting another one.  The rest of a longer blob is downloaded by a thread of
+its own, to its end, even if no reader is left: the next one finds it in the
+cache.  It is a download like any other: callers that load the blob meanwhile
+wait for it, and the file enters the cache when it is complete.
 
 An ArrivingFile reads what there is of the part, and waits for more.  It
 promises that its end is that of the blob: if the rest does not come, it raises
-what the download did.  Who reads does not hold up the download, nor others.
+the error of the download.  Readers delay neither the download nor each other.
 
-Any process can read a part.  One that waits for the download of another has
-nobody to wake it: it looks again, at first after a millisecond, then less and
-less often, at last each 20.  When nobody is at it any more, it goes on with
-the download itself.
+Any process can read a part.  A process that waits for the download of another
+is not woken, but looks again: after a millisecond, then less often, at last
+every 20 milliseconds.  When the download is given up, it goes on with it
+itself.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import time
 from . import filelocks
 from .download import Download
 
-# Bytes of a blob that is all there before anybody reads it.
+# A blob up to this size is fetched whole before it is read.
 SHORT = 1 << 20
 
 # Seconds between two looks at what another process downloads.
@@ -38,7 +38,7 @@ class Arrivals:
     """The downloads of this process that others may read from."""
 
     def __init__(self, directory, books, transfer):
-        """`transfer(oid, serial, download)` fetches what that wants."""
+        """`transfer(oid, serial, download)` fetches what download wants."""
         self.directory = directory
         self.books = books
         self._transfer = transfer
@@ -48,12 +48,12 @@ class Arrivals:
         filelocks.in_child(self)
 
     def forked(self):
-        # The threads are those of the parent, and so is what they download.
+        # Threads and downloads belong to the parent.
         self._lock = threading.Lock()
         self._under_way = {}
 
     def close(self):
-        """Return when the threads have ended.  Their downloads fail by now."""
+        """Wait until the threads have ended: by now their downloads fail."""
         with self._lock:
             self._closed = True
             threads = [arrival.thread for arrival in self._under_way.values()]
@@ -61,15 +61,14 @@ class Arrivals:
             thread.join()
 
     def open(self, oid, serial, name, open_complete):
-        """An ArrivingFile, when its size is known.
+        """Return an ArrivingFile, when its size is known.
 
-        If the blob is there by then, what `open_complete(oid, serial)`
-        returns.
+        If the blob is there by then, return `open_complete(oid, serial)`.
         """
         file = ArrivingFile(
             self, (oid, serial, name), self.directory.keep(name))
         with contextlib.ExitStack() as unless_it_arrives:
-            # Not before the other is open: it may be that of a guest.
+            # Closed last: until then its lock keeps the blob, if a guest.
             unless_it_arrives.callback(file.close)
             if not file.wait_for_size():
                 return open_complete(oid, serial)
@@ -77,9 +76,9 @@ class Arrivals:
             return file
 
     def bring(self, oid, serial, name):
-        """The Arrival of a blob, which is begun if nobody is at it.
+        """The Arrival of a blob in this process, begun if need be.
 
-        None: it is somebody else, or there is nothing to do.
+        None: another process downloads it, or the blob is there.
         """
         with self._lock:
             self._refuse_if_closed()
@@ -124,10 +123,10 @@ class Arrivals:
             arrival.thread = thread
 
     def _go_on(self, rest, download, oid, serial, name):
-        # An error is for those who read.
+        # Readers raise the error (`_ending`).
         with contextlib.suppress(BaseException), rest:
             self._transfer(oid, serial, download)
-            # It may be gone already: whoever reads it has it open.
+            # The file may be gone already: its readers have it open.
             with download.finished(), contextlib.suppress(FileNotFoundError):
                 self.directory.use(name)
 
@@ -138,14 +137,14 @@ class Arrivals:
             with part:
                 yield
         except Exception as raised:
-            # What interrupts this thread is not for those who wait: they look
-            # again, and one of them goes on.
+            # Not a BaseException, which concerns this thread alone: waiting
+            # readers look again, and one of them goes on.
             error = raised
             raise
         finally:
             try:
                 if arrival.is_of_a_guest:
-                    # Nobody may be left who reads it.
+                    # There may be no reader left.
                     self.books.dismiss_guests()
             finally:
                 with self._lock:
@@ -156,7 +155,7 @@ class Arrivals:
 class Arrival:
     """How far a download is."""
 
-    #: That does the rest of a long one.
+    #: The thread that downloads the rest of a long one.
     thread = None
     download = None
     size = None
@@ -184,16 +183,16 @@ class Arrival:
             self._changed.notify_all()
 
     def wait(self, enough):
-        """Until `enough(arrival)`, or its end; raise what it ended with."""
+        """Wait until `enough(arrival)`, or its end; raise its error."""
         with self._changed:
             self._changed.wait_for(lambda: self.over or enough(self))
         if self._error is not None:
-            # Each thread adds to its own where it was raised.
+            # A copy for each thread: raising it adds a traceback.
             raise copy.copy(self._error) from self._error
 
 
 class _Told(Download):
-    """A download that tells how far it is."""
+    """A download that reports how far it is."""
 
     def __init__(self, arrival, *args):
         super().__init__(*args)
@@ -218,16 +217,16 @@ class _Told(Download):
 
 
 class ArrivingFile(io.RawIOBase):
-    """The blob as a file, as it comes.  It has no descriptor to send from."""
+    """A blob that is read as a file while it comes.  It has no descriptor."""
 
-    #: Of the whole blob.
+    #: The size of the whole blob.
     size = None
 
-    # The download of this process that it waits for; None: that of another.
+    # The download of this process that it waits for; None: another process's.
     _arrival = None
-    # Whether what it reads is, as far as is known.
+    # Whether the blob is one, as far as is known.
     _is_a_guest = True
-    # What is read.
+    # The file that is read.
     _source = None
 
     def __init__(self, arrivals, blob, kept):
@@ -256,14 +255,14 @@ class ArrivingFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer):
-        """As `read`, which takes half the memory."""
+        """As `read`, but that takes half the memory."""
         buffer = memoryview(buffer).cast('B')
         data = self.read(len(buffer))
         buffer[:len(data)] = data
         return len(data)
 
     def read(self, size=-1):
-        """What there is, up to as much; nothing: that was all of the blob."""
+        """Return up to `size` bytes of what is there; b'' at the end."""
         if size is None or size < 0:
             return self.readall()
         if self.closed:
@@ -272,7 +271,7 @@ class ArrivingFile(io.RawIOBase):
         if not size:
             return b''
         while not (data := self._read(size)):
-            # If somebody removed the file, its end is waited for.
+            # If the file was removed, wait for the end of the download.
             self._wait(lambda arrival: (
                 self._source and arrival.there > self._position))
         self._pause = FIRST_PAUSE
@@ -287,7 +286,7 @@ class ArrivingFile(io.RawIOBase):
         source = self._source.fileno()
         data = os.pread(source, size, self._position)
         if not data and not os.fstat(source).st_nlink:
-            # That download was given up; there may be another one.
+            # The download was given up; there may be another one.
             self._leave_source()
         return data
 
@@ -299,7 +298,7 @@ class ArrivingFile(io.RawIOBase):
     # Waiting
 
     def wait_for_size(self):
-        """Return False when the blob is there: it was short, perhaps."""
+        """Return False if the blob is complete now, as a short one is."""
         while not self._arrivals.directory.has(self._name):
             arrival = self._at_it()
             if arrival is None:

@@ -4,18 +4,18 @@ It promises that a path which it hands out is that of a complete blob; and that
 all files together take no more than the limit, plus the one blob that each
 thread is reading, however many processes use the directory.
 
-The limit comes first.  So a path may be gone when it is opened: `open` loads
-the blob again then, under the same name.  What was used last goes last, and
-what is leased after that.  Of what does not fit at all (a guest), a process
-keeps the last one that it handed out the path of, until it opens and closes
-it, or loads another.
+The limit comes first.  So a path may be gone when it is opened: then `open`
+loads the blob again, under the same name.  The least recently used blobs are
+removed first, leased ones last.  Of the blobs that do not fit at all (guests),
+a process keeps the last one whose path it handed out, until it opens and
+closes the file, or loads another blob.
 
 One process or thread downloads a blob, the others wait for it: they wait for
 the lock of its part, and then look again.
 
-What is where: `cachedirectory`; what there is and what has to go: `books`;
-how a blob comes: `download`, and who reads it before it is there: `arriving`.
-Where it comes from is for the storage to say.
+Left to others: the directory (cachedirectory), which blobs there are and which
+are removed (books), a download (download), reading a blob while it comes
+(arriving), where it comes from (the storage).
 """
 
 import contextlib
@@ -45,7 +45,7 @@ from .guests import open_guest
 
 logger = logging.getLogger(__name__)
 
-#: How often a download is begun, or gone on with.
+#: How often a download is begun or continued.
 TRIES = 5
 
 Fetch = Callable[[bytes, bytes, Download], object]
@@ -64,7 +64,7 @@ class BlobCache:
             blob to a Download.  It raises Interrupted when it may be called
             again, to go on.
         :param fill: ``commit``: what this client commits goes into the cache.
-        :param mode: of a file in the cache: who may read it, and go there.
+        :param mode: of the files; their readers may enter their directories.
         """
         self._limit = math.inf if limit is None else limit
         self._fetch = fetch
@@ -77,7 +77,7 @@ class BlobCache:
         self.temporary_directory = self._directory.temporary
 
     def close(self) -> None:
-        """Nothing can be fetched any more."""
+        """End the downloads: nothing can be fetched any more."""
         self._arrivals.close()
         self._let_go()
         self._books.close()
@@ -96,7 +96,7 @@ class BlobCache:
                 self._get(oid, serial, name)
 
     def lease(self, oid: bytes, serial: bytes, seconds: float) -> str | None:
-        """The path of the file, leased for so long; None: it is not here."""
+        """The path of the file, leased for this time; None if not cached."""
         name = self._directory.name(oid, serial)
         try:
             self._use(name, seconds)
@@ -118,7 +118,7 @@ class BlobCache:
                 self._get(oid, serial, name)
 
     def open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
-        """The open file; if it is not here, and not short, an ArrivingFile."""
+        """The open file, or an ArrivingFile if not cached and not short."""
         name = self._directory.name(oid, serial)
         with contextlib.suppress(FileNotFoundError):
             return self._open(name)
@@ -132,7 +132,7 @@ class BlobCache:
         return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
 
     def _get(self, oid: bytes, serial: bytes, name: str) -> None:
-        """Download a blob, if nobody else did meanwhile."""
+        """Download a blob, unless another did meanwhile."""
         part = self._directory.claim_missing(name)
         if part is not None:
             with part:
@@ -144,7 +144,7 @@ class BlobCache:
     @contextlib.contextmanager
     def _downloaded(self, oid: bytes, serial: bytes,
                     download: Download) -> Iterator[None]:
-        """A guest does not go before the `with` has ended."""
+        """A guest is not removed before the `with` has ended."""
         with download.given_up_if_it_fails():
             self._transfer(oid, serial, download)
             with download.finished():
@@ -159,7 +159,7 @@ class BlobCache:
                 reason = error
         raise DownloadFailed(
             f'{download} did not come: the connection to the server was lost'
-            f' {TRIES} times, at last by: {reason}') from reason
+            f' {TRIES} times, the last time by: {reason}') from reason
 
     # Guests
 
@@ -168,7 +168,7 @@ class BlobCache:
         return held is not None and held.name == self._directory.blob(name)
 
     def _hold(self, name: str) -> None:
-        """Keep this guest, in place of the last one."""
+        """Keep this guest, in place of the one before."""
         if not self._holds(name):
             self._let_go(instead=self._guest(name))
 
@@ -190,7 +190,7 @@ class BlobCache:
     # Committing
 
     def stage(self, path: str) -> str:
-        """Take over a file that is to be committed; return where it is."""
+        """Take over a file that is to be committed; return its new path."""
         fd, staged = tempfile.mkstemp(
             prefix='staged-', dir=self.temporary_directory)
         os.close(fd)
@@ -202,7 +202,7 @@ class BlobCache:
         return staged
 
     def commit(self, oid: bytes, serial: bytes, staged: str) -> None:
-        """It is committed: keep it, or not.  The commit cannot fail now."""
+        """The blob is committed: keep it, or not, but do not fail."""
         try:
             if self._fill == 'commit':
                 self._keep(self._directory.name(oid, serial), staged)
@@ -216,7 +216,7 @@ class BlobCache:
             os.remove(staged)
 
     def _keep(self, name: str, staged: str) -> None:
-        """As a download that is complete, if nobody else downloads it."""
+        """Book it as a complete download, unless another downloads it."""
         claimed = self._directory.claim(name, wait=False)
         if claimed is None:
             return

@@ -1,26 +1,25 @@
-"""The books of a blob cache: which blobs there are, how large, used when.
+"""The books of a blob cache: which blobs there are, their sizes and last uses.
 
 They are a database in the cache directory (`ledger`), for all processes that
 use it.  They promise:
 
 - Nothing is on the disk that is not in the books.  Room is booked before a
-  byte is written (`reserve`), and what is removed leaves the disk before it
-  leaves the books.
-- All together is at most the limit; what was used least recently goes first.
-  What does not fit is a *guest*: it is not counted, and goes as soon as it is
-  seen that nobody has it open.
-- Who dies at any point leaves them right, for the next one who works on them:
-  a download belongs to who has locked its part; and names are noted before
-  their files are removed.
-- They may be lost, and are then made anew, by a walk.  So are those from
-  before the machine was started: blobs are not synced.  Only those are kept,
-  then, that are as long as the books say; a power cut takes the end of a file
-  first.
+  byte is written (`reserve`), and a file is removed from the disk before it is
+  removed from the books.
+- All blobs together take at most the limit; the least recently used are
+  removed first.  A blob that does not fit is a *guest*: it is not counted, and
+  is removed as soon as no process is seen to have it open.
+- A process that dies at any point leaves the books correct for the next one: a
+  download belongs to the process that has locked its part, and names are noted
+  before their files are removed.
+- If they are lost, they are made anew, by a walk.  So they are after a restart
+  of the machine, as blobs are not synced: then only blobs are kept that are as
+  long as the books say; a power cut takes the end of a file first.
 
-A use of a blob does not touch them.  It is the access time of the file, which
-stock clients keep, too.  The books have the time of an earlier use, and are
-corrected when that would make a blob the next one to go.  A lease is a use
-until then, in advance: what is leased goes when nothing else is left.
+Using a blob does not change the books, but the access time of the file, which
+stock clients set, too.  The books have the time of an earlier use, and are
+corrected when the blob would be the next to remove.  A lease is a time of use
+in the future: leased blobs are removed when nothing else is left.
 """
 
 import collections
@@ -34,7 +33,7 @@ from .ledger import Ledger
 VERSION = 2
 
 #: `used` is a time in nanoseconds, not after the last use; NULL for a guest.
-#: `final`: `size` is that of the whole blob, also while it is on its way.
+#: `final`: `size` is that of the whole blob, also during its download.
 SCHEMA = (
     'CREATE TABLE blobs (name TEXT PRIMARY KEY, size INTEGER NOT NULL,'
     ' used INTEGER, final INTEGER NOT NULL) WITHOUT ROWID',
@@ -50,21 +49,21 @@ SCHEMA = (
 INSERT = 'INSERT INTO blobs VALUES (?, ?, ?, ?)'
 DELETE = 'DELETE FROM blobs WHERE name = ?'
 
-# What a blob counts for; a guest, for nothing.
+# The size that is counted for a blob; none for a guest.
 BOOKED = 'SELECT size FROM blobs WHERE name = ? AND used IS NOT NULL'
 
 # The blob behind a place in the order of use.
 NEXT = ('SELECT used, name, size FROM blobs WHERE (used, name) > (?, ?)'
         ' ORDER BY used, name LIMIT 1')
 
-# How many blobs that were used again are looked at, at most, for the next one
-# to go.
+# At most this many blobs that were used again are passed over in a search for
+# blobs to remove.
 SECOND_CHANCES = 100
 
-# How many files are kept open while they are removed.
+# Files that are kept open while they are removed.
 KEPT_OPEN = 10
 
-#: Whether a blob fits, and the edition of the books that know of it.
+#: Whether a blob fits, and the edition of the books that have it.
 Booking = collections.namedtuple('Booking', 'fits edition')
 
 
@@ -87,10 +86,10 @@ class Books:
         self._ledger.close()
 
     def reserve(self, name, size, final=True):
-        """Book so many bytes for a blob, in place of what was booked for it.
+        """Book `size` bytes for a blob, in place of what was booked for it.
 
-        Make room, if that helps; what does not fit is a guest.  The size is
-        final when the blob will have no other.
+        Make room, if that helps; a blob that does not fit is a guest.  `final`
+        means that this is the size of the whole blob.
         """
         def work(db):
             db.execute(DELETE, (name,))
@@ -103,7 +102,7 @@ class Books:
         return self._ledger.work(work)
 
     def final_size(self, name):
-        """Of a blob, also while it is on its way; None: not known (yet)."""
+        """The size of a blob, also during its download; None if unknown."""
         def work(db):
             row = db.execute(
                 'SELECT size FROM blobs WHERE name = ? AND final',
@@ -120,25 +119,25 @@ class Books:
         self._ledger.work(lambda db: self._end_download(db, name))
 
     def free(self, size):
-        """Remove blobs that take so much: the disk is full."""
+        """Remove blobs of this size in all: the disk is full."""
         if self._limit < math.inf:
             self._ledger.work(lambda db: self._evict(db, size))
 
     def dismiss_guests(self):
-        """Unless somebody is at work: who is does it."""
+        """Remove unused guests, unless another process works on the books."""
         self._ledger.try_work(self._dismiss_guests)
 
     # Removing
 
     def _begin(self, db):
-        """Give back what dead processes had, and keep the limit."""
+        """Give back the room of dead processes, and keep the limit."""
         for name in self._directory.parts():
             self._settle(db, name)
         self._dismiss_guests(db)
         self._evict(db, self._total(db) - self._limit)
 
     def _make_room(self, db, size):
-        """Remove what is needed, if that helps; do so many bytes fit now?"""
+        """Remove blobs, if that helps; return whether `size` bytes fit now."""
         excess = self._total(db) + size - self._limit
         if excess <= 0:
             return True
@@ -147,14 +146,14 @@ class Books:
         return self._evict(db, excess) >= excess
 
     def _on_its_way(self, db):
-        """Bytes that cannot be freed: somebody is at these downloads."""
+        """Bytes that cannot be freed: their downloads are under way."""
         rows = [db.execute(BOOKED, (name,)).fetchone()
                 for name in self._directory.parts()
                 if self._directory.is_on_its_way(name)]
         return sum(size for size, in filter(None, rows))
 
     def _evict(self, db, wanted):
-        """Remove so many bytes, or what there is; return how many."""
+        """Remove `wanted` bytes, or all there are; return how many."""
         leaving = []
         freed = 0
         candidates = self._first_to_go(db)
@@ -169,10 +168,11 @@ class Books:
         return freed
 
     def _first_to_go(self, db):
-        """What was used least recently, as (name, size, is it there)."""
+        """Yield the least recently used first, as (name, size, last use), with
+        a last use of 0 for a blob that is not there."""
         now = time.time_ns()
         latest = now + LONGEST_LEASE
-        # A clock ran ahead: all that is known is that it was before now.
+        # A clock ran ahead: the use was before now, no more is known.
         db.execute(
             'UPDATE blobs SET used = ? WHERE used > ?', (now, latest))
         place = 0, ''
@@ -190,9 +190,9 @@ class Books:
                 yield name, size, last_use
 
     def _settle(self, db, name):
-        """See what came of a download; was it nothing?
+        """Clear up after a download that has ended; True if it had failed.
 
-        Nobody knows as long as somebody is at it.
+        False also for one that is still under way.
         """
         part = self._directory.claim(name, wait=False)
         if part is None:
@@ -217,9 +217,10 @@ class Books:
                     self._remove(db, [name])
 
     def _remove(self, db, names):
-        """What takes time is to free the space of a file.
+        """Remove files, but free their space later, which takes time.
 
-        That is done when nobody has it open any more: without the lock.
+        The system frees it when the last process closes the file: so they are
+        kept open until the lock is free again.
         """
         for name in names[:KEPT_OPEN]:
             self._ledger.later(self._directory.opened(name))
@@ -232,7 +233,7 @@ class Books:
         db.executemany(DELETE, [(name,) for name in names])
 
     def _strike_out(self, db, note):
-        """What a process removed that then died, or failed."""
+        """Remove from the books what a process removed that then died."""
         for name in note.splitlines():
             if self._directory.is_gone(name):
                 db.execute(DELETE, (name,))
@@ -240,10 +241,10 @@ class Books:
     def _total(self, db):
         return db.execute('SELECT bytes FROM total').fetchone()[0]
 
-    # Making them anew
+    # Making the books anew
 
     def _know_the_directory(self):
-        """Walk, unless the books are those of the directory as it is."""
+        """Walk, unless the books agree with the directory."""
         if self._directory.machine_restarted():
             self._last_known = {
                 name: known for name, *known in self._ledger.rows(
@@ -253,7 +254,7 @@ class Books:
         elif self._directory.needs_walk():
             self._ledger.make_anew()
 
-    # name -> (size, used): nothing else is kept; None: all is.
+    # name -> (size, used) of the blobs that a walk may keep; None: of all.
     _last_known = None
 
     @contextlib.contextmanager

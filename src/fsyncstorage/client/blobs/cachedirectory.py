@@ -1,17 +1,17 @@
-"""The directory of a blob cache: what is where in it, and whose it may be.
+"""The directory of a blob cache: its layout, and whose files are in it.
 
 Blobs lie where a stock client looks for them, under its names and with its
 layout marker, so that either can take over from the other (not both at once).
-What else there is lies in a directory of its own, which stock ignores:
+All other files lie in a directory of their own, which stock ignores:
 
     fsyncstorage/books.sqlite   the books
-    fsyncstorage/lock           held by who works on the books
-    fsyncstorage/parts/         downloads: each is locked by who makes it, and
-                                moved to its place when it is complete
-    fsyncstorage/walked         when the books were made, by a walk
+    fsyncstorage/lock           held while a process works on the books
+    fsyncstorage/parts/         downloads: each is locked by its downloader,
+                                and moved to its place when it is complete
+    fsyncstorage/walked         when a walk made the books
 
-A *name* is the path of a blob file below the directory.  What may be removed
-is for the books to say.
+A *name* is the path of a blob file below the directory.  Left to the books:
+which files are removed.
 """
 
 import contextlib
@@ -34,24 +34,24 @@ NETWORK = frozenset({
     'fuse.sshfs', 'gfs2', 'gpfs', 'lustre', 'ncpfs', 'nfs', 'nfs4', 'ocfs2',
     'smb3', 'smbfs'})
 
-#: Seconds after which what a stock client left is not in use any more: a file
-#: that it stored, in a transaction that has not ended.
+#: Seconds after which a file that a stock client left, in a transaction that
+#: did not end, is no longer in use.
 FORGOTTEN = 24 * 3600
 
 
-#: As stock does: a cached blob is for who runs the client, and for reading.
+#: As stock: the user that runs the client may read a cached blob.
 MODE = 0o400
 
 SECOND = 10**9  # nanoseconds
 
-#: A time of use that is further ahead comes from a clock that was wrong.
+#: A time of use further ahead comes from a wrong clock.
 LONGEST_LEASE = 24 * 3600 * SECOND
 
 
 class CacheDirectory:
 
     def __init__(self, path, mode=MODE):
-        """`mode` is that of a blob file; who may read it may go there."""
+        """`mode` is that of a blob file, and opens the way to it."""
         self.path = os.path.abspath(path)
         self.mode = mode
         self.temporary = os.path.join(self.path, 'tmp')
@@ -76,7 +76,7 @@ class CacheDirectory:
             self._let_pass(path)
 
     def _let_pass(self, directory):
-        """Those who may read blobs."""
+        """Let users that may read blobs enter this directory."""
         _permit(directory, os.stat(directory), self.mode >> 2 & 0o111)
 
     def _refuse_network(self):
@@ -88,7 +88,7 @@ class CacheDirectory:
                 ' on a disk of this machine: choose another blob-dir')
 
     def _layout_found(self, marker):
-        """The layout of this directory, '' when it has none yet."""
+        """The layout of this directory; '' if it has none yet."""
         try:
             with open(marker) as file:
                 layout = file.read().strip()
@@ -119,7 +119,7 @@ class CacheDirectory:
         return os.path.exists(self.blob(name))
 
     def use(self, name, seconds=0):
-        """Note that a blob is used, for so long, and return its size."""
+        """Note that a blob is used for this time, and return its size."""
         path = self.blob(name)
         found = os.stat(path)
         now = time.time_ns()
@@ -132,14 +132,14 @@ class CacheDirectory:
         return found.st_size
 
     def last_use(self, name):
-        """When that was, in nanoseconds; 0 if the blob is not there."""
+        """Its time in nanoseconds; 0 if the blob is not there."""
         try:
             return os.stat(self.blob(name)).st_atime_ns
         except FileNotFoundError:
             return 0
 
     def arriving(self, name):
-        """A file with what is there of a blob; None: it is not begun."""
+        """A file with what is there of a blob; None if not begun."""
         for path in self._part(name), self.blob(name):
             with contextlib.suppress(FileNotFoundError):
                 return open(path, 'rb', buffering=0)
@@ -166,14 +166,14 @@ class CacheDirectory:
         """The part of a blob, locked; see `filelocks.claim`."""
         try:
             return filelocks.claim(self._part(name), wait)
-        except FileNotFoundError:  # somebody cleared the whole directory
+        except FileNotFoundError:  # the whole directory was cleared
             self.make()
             return filelocks.claim(self._part(name), wait)
 
     def claim_missing(self, name, wait=True):
         """The part of a blob that is not there, locked.
 
-        None: it is there; or, without waiting, somebody else is at it.
+        None: it is there; or, without waiting, another process has the lock.
         """
         part = self.claim(name, wait)
         if part is not None and self.has(name):
@@ -183,7 +183,7 @@ class CacheDirectory:
         return part
 
     def is_on_its_way(self, name):
-        """Is somebody at this download, and not done with it?"""
+        """Does a process still work on this download?"""
         if self.has(name):
             return False
         try:
@@ -216,8 +216,8 @@ class CacheDirectory:
     def keep(self, name):
         """A lock: as long as it is open, no guest of this bucket is removed.
 
-        It is on the bucket, and shared.  On the file it would hold up those
-        who still wait for it because it was a part.
+        It is on the bucket, and shared.  On the file it would delay processes
+        that still wait for the lock of the part, which became this file.
         """
         bucket = os.path.dirname(self.blob(name))
         try:
@@ -232,7 +232,7 @@ class CacheDirectory:
     def seize(self, name):
         """The same lock, not shared.
 
-        None if somebody keeps the guest, or still downloads it.
+        None if another process keeps the guest, or still downloads it.
         """
         if os.path.exists(self._part(name)):
             return None
@@ -245,7 +245,7 @@ class CacheDirectory:
     # The walk
 
     def machine_restarted(self):
-        """Since the last walk, that is.  Not known where Linux is not."""
+        """Was it, since the last walk?  Known on Linux only."""
         try:
             with open(self._walked) as file:
                 return file.read() != boot()
@@ -255,7 +255,7 @@ class CacheDirectory:
     def needs_walk(self):
         """Was there no walk yet, or has a stock client been here since?
 
-        It leaves a file `.lock` where it puts a blob.
+        A stock client leaves a file `.lock` where it puts a blob.
         """
         try:
             walked = os.stat(self._walked).st_mtime_ns
@@ -272,9 +272,9 @@ class CacheDirectory:
 
     @contextlib.contextmanager
     def walk(self):
-        """Every blob file, as (time of access, name, size).
+        """Yield all blob files, as (time of access, name, size).
 
-        The walk counts when the `with` has ended well.
+        The walk counts if the `with` ends without an error.
         """
         begun = f'{self._walked}.begun'
         with open(begun, 'w') as file:
@@ -302,7 +302,7 @@ class CacheDirectory:
 
 
 def _remove_leftovers(bucket, entries):
-    """What stock clients left that were killed."""
+    """Remove what stock clients left that were killed."""
     downloads = [entry for entry in entries if entry.name.endswith('.dl')]
     if downloads and _no_stock_client_downloads(bucket):
         for entry in downloads:
@@ -315,7 +315,7 @@ def _remove_leftovers(bucket, entries):
 
 
 def _no_stock_client_downloads(bucket):
-    """Into this bucket: it has locked it then."""
+    """Not into this bucket: a stock client locks it for a download."""
     try:
         file = filelocks.LockFile(os.path.join(bucket, '.lock'))
     except FileNotFoundError:
@@ -325,7 +325,7 @@ def _no_stock_client_downloads(bucket):
 
 
 def _permit(path, found, mode):
-    """Beside what may be done with it already."""
+    """Add the permissions of `mode` to those that it has."""
     if mode & ~found.st_mode:
         os.chmod(path, stat.S_IMODE(found.st_mode) | mode)
 
@@ -336,7 +336,7 @@ def _remove(path):
 
 
 def boot():
-    """What names the time since this machine was started; '' if unknown."""
+    """A name for this run of the machine, from its start; '' if unknown."""
     try:
         with open('/proc/sys/kernel/random/boot_id') as file:
             return file.read().strip()
@@ -347,8 +347,8 @@ def boot():
 def file_system(path):
     """Its type, as Linux calls it; None if unknown.
 
-    The table of mounts says it by name.  `statfs` says it, too, but Python
-    does not offer that, and its numbers lie elsewhere on each platform.
+    The table of mounts has it by name.  `statfs` has it, too, but Python does
+    not offer that, and its layout differs on each platform.
     """
     device = os.stat(path).st_dev
     wanted = f'{os.major(device)}:{os.minor(device)}'

@@ -3,9 +3,9 @@
 It promises that room is booked before a byte is written, and that a blob gets
 its name when all of it is there, as many bytes as were announced.
 
-What a process left that was killed is gone on with: a blob never changes, and
-what was written before a kill was written.  (After a power cut this would not
-be so; but no part outlives the next start.)
+A download that a killed process left is continued: a blob never changes, and
+what was written before the kill is still there.  (After a power cut that need
+not be so, but no part survives the next start of the machine.)
 
 A stock server does not say how large a blob is.  Then room is booked for what
 is there, and a STEP in advance.
@@ -26,34 +26,34 @@ from .books import Books
 from .cachedirectory import CacheDirectory
 from .filelocks import LockFile
 
-#: Bytes that are booked at once, where nobody says how many there will be.
+#: Bytes that are booked in advance when the size of the blob is not known.
 STEP = 1 << 20
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT
 
 
 class Interrupted(Exception):
-    """The connection was lost, or the like: go on with the same download."""
+    """The connection was lost, or similar: continue the same download."""
 
 
 class DownloadFailed(StorageError, TransientError):
     """A blob could not be loaded; the message says why.
 
-    It may be, next time: nothing is left of this one.
+    The partial file was removed, retrying may work.
     """
 
 
 class Download:
 
-    #: It does not fit into the cache (books).
+    #: The blob does not fit into the cache (books).
     guest = False
 
-    #: If it has more bytes, no more than a begin is wanted now.
+    #: Of a blob with more bytes, only a beginning is wanted now.
     most = LONGEST_BLOB
 
     def __init__(self, part: LockFile, name: str, directory: CacheDirectory,
                  books: Books) -> None:
-        """`part` is an open file, locked for as long as this lasts."""
+        """`part` is an open file, locked as long as the download lasts."""
         self._part = part
         self._name = name
         self._directory = directory
@@ -71,13 +71,13 @@ class Download:
     # What `fetch` calls
 
     def expect(self, size: int) -> None:
-        """The peer says how many bytes the whole blob has."""
+        """The server says how many bytes the whole blob has."""
         if self._size is None and self.offset <= size:
             self._size = size
             self._reserve(size)
         elif self._size != size:
             raise DownloadFailed(
-                f'{self} has {size} bytes on the server, and'
+                f'{self} has {size} bytes on the server, but'
                 f' {self._size or self.offset} were expected')
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
@@ -96,7 +96,7 @@ class Download:
             piece = piece[written:]
 
     def restart(self) -> None:
-        """The peer cannot go on where it was interrupted."""
+        """The server begins again: it cannot continue."""
         os.truncate(self._part.fd, 0)
         self.offset = 0
 
@@ -108,9 +108,9 @@ class Download:
 
     @contextlib.contextmanager
     def finished(self) -> Iterator[None]:
-        """It is complete: give it its name.
+        """The download is complete: give the blob its name.
 
-        A guest does not go before the `with` has ended.
+        A guest is not removed before the `with` has ended.
         """
         if not self.complete:
             raise DownloadFailed(
@@ -119,15 +119,15 @@ class Download:
             self._reserve(self.offset)
         with self._with_room(self._directory.keep, self._name):
             self._with_room(self._directory.complete, self._name)
-            # Not before: who goes on with a part must be able to write to it.
+            # Not before: a process that continues a part has to write to it.
             os.fchmod(self._part.fd, self._directory.mode)
             if self._edition != self._books.current_edition():
-                # The walk for the new ones may have been there too early.
+                # The books were made anew: the walk may have missed the part.
                 self._reserve(self.offset)
             yield
 
     def give_up(self) -> None:
-        """Leave nothing behind."""
+        """Remove the part."""
         self._books.give_up(self._name)
 
     @contextlib.contextmanager
@@ -142,7 +142,7 @@ class Download:
 
     def _keep_ahead(self, end: int) -> None:
         if not self.guest and end > (self._reserved or 0):
-            # What comes in one piece is complete, as a rule.
+            # A first piece is the whole blob, as a rule.
             self._reserve(end + STEP if self.offset else end, final=False)
 
     def _reserve(self, size: int, final: bool = True) -> None:
@@ -153,7 +153,7 @@ class Download:
         self._reserved = size
 
     def _with_room(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call it; once more with what is missing, if the disk is full."""
+        """Call it; if the disk is full, free what is missing and repeat."""
         try:
             return function(*args)
         except OSError as error:

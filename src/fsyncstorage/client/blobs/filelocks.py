@@ -1,12 +1,12 @@
-"""Files that are locked by `flock`: who dies holds nothing any more.
+"""Files that are locked by `flock`: a process that dies loses its locks.
 
-No process id says who has a lock.  Processes in different containers share a
-directory, but not their numbers.
+A lock is not known by a process id: processes in different containers share a
+directory, but not their ids.
 
-A fork would share the locks of its parent with the child, which would then
-keep them when the parent dies.  So a child closes what it inherits (`forked`).
+A fork shares the locks of its parent, and would keep them when the parent
+dies.  So a child closes the files that it inherits (`forked`).
 
-What a lock means, and which comes before which, is for its user to say.
+Left to the callers: what a lock means, and in which order locks are taken.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class LockFile:
-    """An open file that can be locked, against other openings of it, too."""
+    """An open file that can be locked, also against other opens of it."""
 
     def __init__(self, path, flags=os.O_RDWR):
         self.path = path
@@ -38,7 +38,7 @@ class LockFile:
         in_child(self)
 
     def lock(self, wait=True):
-        """Return whether it is locked now, by us and nobody else."""
+        """Return whether it is locked now, exclusively."""
         try:
             fcntl.flock(
                 self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -47,14 +47,14 @@ class LockFile:
         return True
 
     def share(self):
-        """Lock it together with others who share it."""
+        """Lock it together with others that share the lock."""
         fcntl.flock(self.fd, fcntl.LOCK_SH)
 
     def unlock(self):
         fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def is_in_place(self):
-        """Is it still the file of this name?"""
+        """Does the file still have its name?"""
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(self.path))
         except FileNotFoundError:
@@ -62,8 +62,8 @@ class LockFile:
 
     def close(self):
         if self.fd is not None:
-            # Closing is not enough: a child may have inherited the file just
-            # before it was known here.
+            # Closing is not enough: a child may have inherited the file before
+            # `in_child` knew of it.
             self.unlock()
             self.forked()
 
@@ -80,10 +80,10 @@ class LockFile:
 
 
 def claim(path, wait=True, flags=os.O_RDWR | os.O_CREAT):
-    """The file of this name, locked; None if somebody else has locked it.
+    """The file of this name, locked; None if another has locked it.
 
-    Who waits for a file may get one that has lost its name meanwhile, and
-    tries again with what has the name now.
+    A caller that waits may get a file that has lost its name meanwhile: then
+    it tries again with the file that has the name now.
     """
     while True:
         file = LockFile(path, flags)

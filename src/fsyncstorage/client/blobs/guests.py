@@ -1,8 +1,8 @@
 """Files of blobs that do not fit into the cache: they stay while in use.
 
-Who has one open holds a shared lock (`keep` of the cache directory), so that
-everybody can see it; and who closes it asks for its removal, which then
-succeeds for the last one.
+A process that has one open holds a shared lock (`keep` of the cache
+directory), which others can see.  When it closes the file, it asks for its
+removal, which succeeds for the last one.
 """
 
 import io

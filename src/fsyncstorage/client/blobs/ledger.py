@@ -1,15 +1,15 @@
 """A small SQLite database that one process at a time reads and writes.
 
-It promises that `work` has it to itself, in a transaction, and can say which
-*edition* it saw: the database may be lost or damaged, and is made anew then,
-by whoever finds out.  After a fork the child uses a connection of its own.
+It promises that `work` has the database to itself, in a transaction, and can
+tell which *edition* it saw: a database that is lost or damaged is made anew by
+the process that finds it so.  After a fork the child uses its own connection.
 
-The others wait in `flock`, which wakes the next one at once; SQLite would let
-them poll.  The lock is a file of its own, and while it is held, a *note* can
-be written there, of what is done outside of the database and cannot be rolled
-back.  Who finds a note knows that its writer failed or died.
+The others wait in `flock`, which wakes the next one at once; with SQLite they
+would poll.  The lock is a file of its own.  While it is held, a *note* can be
+written there of actions outside of the database, which cannot be rolled back.
+A process that finds a note knows that its writer failed or died.
 
-All use of sqlite3 is here, but for the statements.
+Everything about sqlite3 is here, except for the statements.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ class Ledger:
     def __init__(self, directory, version, filling, read_note):
         """
         :param version: a number; any other in the file counts as damage.
-        :param filling: called with the connection to an empty database; a
-            context, which ends when this database has its name.
+        :param filling: called with the connection to an empty database;
+            returns a context, which ends when the database has its name.
         :param read_note: called with the database and a note that was left.
         """
         self._directory = directory
@@ -45,7 +45,7 @@ class Ledger:
         self._mutex = threading.Lock()
         self._lock = self._db = None
         self._closed = False
-        #: Which database it is that `work` sees.
+        #: The edition of the database that `work` sees.
         self.edition = None
         filelocks.in_child(self)
 
@@ -63,18 +63,17 @@ class Ledger:
     # One at a time
 
     def work(self, work):
-        """Call `work` with the database, in a transaction; its result."""
+        """Return `work(database)`, called in a transaction."""
         with self.locked() as locked:
             if not locked:
                 raise ValueError(f'{self._directory.path} is closed')
             return self._settle(work)
 
     def try_work(self, work):
-        """The same, but not if somebody is to be waited for.
+        """The same, but do nothing if that would have to wait, and never fail.
 
-        Such work is never urgent, and who does it by the way is not to fail.
-        It may also be that this thread is at work, when garbage collection
-        closes a file: so even the mutex is only tried.
+        Such work is not urgent.  This thread itself may be at work, when
+        garbage collection closes a file: so even the mutex is only tried.
         """
         try:
             with self.locked(wait=False) as locked:
@@ -85,11 +84,11 @@ class Ledger:
 
     @contextlib.contextmanager
     def locked(self, wait=True):
-        """Yield whether it is, when that is not to take waiting."""
+        """Yield whether it is locked: without `wait`, it may not be."""
         if not self._mutex.acquire(blocking=wait):
             yield False
             return
-        # What is left to be done without the lock (later).
+        # What is to be done without the lock (`later`).
         with contextlib.ExitStack() as self._later:
             self._later.callback(self._mutex.release)
             try:
@@ -103,7 +102,7 @@ class Ledger:
         self._later.enter_context(context)
 
     def _lock_in_place(self, wait):
-        """The lock may have been removed, with all the rest."""
+        """Lock; but the lock file may be removed with the whole directory."""
         while True:
             if self._lock is None:
                 self._lock = self._open_lock()
@@ -131,8 +130,8 @@ class Ledger:
         except sqlite3.DatabaseError as error:
             if 'full' in str(error):
                 raise OSError(errno.ENOSPC, str(error)) from error
-            # SQLite's own code is not told before Python 3.11; but of all
-            # errors, damage alone has no class of its own.
+            # Before Python 3.11 SQLite's error code is not available; but
+            # damage is the only error without a class of its own.
             if type(error) is not sqlite3.DatabaseError:
                 raise
             logger.warning('%s is damaged, and made anew: %s',
@@ -159,7 +158,7 @@ class Ledger:
     # The database
 
     def current_edition(self):
-        """Which one there is now.  It may be made anew at any time."""
+        """The edition at this moment: it may be made anew at any time."""
         try:
             return os.stat(self._directory.books).st_ino
         except FileNotFoundError:
@@ -178,7 +177,7 @@ class Ledger:
             db = _connection(self._directory.books)
             stack.callback(db.close)
             db.execute('PRAGMA journal_mode = WAL')
-            # A power cut may take the last transactions, and no more.
+            # A power cut may lose the last transactions, and no more.
             db.execute('PRAGMA synchronous = NORMAL')
             stack.pop_all()
         self._db = db
@@ -190,7 +189,7 @@ class Ledger:
             db.close()
 
     def rows(self, query):
-        """As many as can be read of what there was; locked."""
+        """All rows that can be read from the old database; locked."""
         found = []
         try:
             self._open()
@@ -200,7 +199,7 @@ class Ledger:
         return found
 
     def make_anew(self):
-        """It gets its name when it is complete; locked."""
+        """Make a new database, named when it is complete; locked."""
         self._disconnect()
         new = f'{self._directory.books}.new'
         _remove(new)
@@ -210,7 +209,7 @@ class Ledger:
             db.execute(f'PRAGMA user_version = {self._version}')
             with self._filling(db):
                 db.execute('COMMIT')
-                # What belongs to the old file would damage the new one.
+                # The old database's log would damage the new database.
                 for suffix in '-wal', '-shm':
                     _remove(self._directory.books + suffix)
                 os.replace(new, self._directory.books)
