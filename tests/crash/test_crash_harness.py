@@ -28,6 +28,7 @@ from .harness.full import FullDisk
 from .harness.recorder import Killed
 from .harness.recorder import Recorder
 from .harness.recorder import RecordingDisk
+from .harness.tally import Tally
 from .harness.tearing import ALL_MODELS
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
@@ -486,3 +487,18 @@ class Sabotage(unittest.TestCase):
         self.assertIn(judge.REFUSED, self.found_of(
             workloads.Pack(keep_old=False), make, 'group-commit', halves,
             judge.ForgivingJudge, disk=WithoutLinks))
+
+
+class Counting(unittest.TestCase):
+
+    def test_what_is_wrong_with_an_image_of_a_trial_is_told(self):
+        case = mock.Mock(words='cut at write 3')
+        lost = mock.Mock(kind='lost', words='a transaction is not there')
+        again = mock.Mock(kind='lost', words='another one')
+        count, wrong = Tally('', 'policy', 'model').count_all(
+            [('prefix', case, []),
+             ('prefix', case, [lost]), ('holes', case, [again])],
+            'interval')
+        self.assertEqual(count, 3)
+        self.assertEqual(
+            wrong, {'lost': 'a transaction is not there (cut at write 3)'})

@@ -80,15 +80,9 @@ class Checking(unittest.TestCase):
 
     def judge(self, policy, name, recording, images):
         judge = Judge(ours(policy), policy, recording.ledger, recording.blobs)
-        wrong, count = {}, 0
-        with REPORT.tally.timed():
-            for model, case, problems in campaign.trial(
-                    recording, judge, images * self.times):
-                REPORT.tally.count((policy, name, model), problems)
-                count += 1
-                for problem in problems:
-                    wrong.setdefault(
-                        problem.kind, f'{problem.words} ({case.words})')
+        count, wrong = REPORT.tally.count_all(
+            campaign.trial(recording, judge, images * self.times),
+            policy, name)
         self.assertEqual(wrong, {})
         self.assertGreaterEqual(count, images)
 

@@ -55,15 +55,9 @@ class CrashLives(unittest.TestCase):
         make = make or ours(policy)
         judge = Judge(
             make, policy, recording.ledger, recording.blobs, **of_judge)
-        wrong, count = {}, 0
-        with REPORT.tally.timed():
-            for model, case, problems in campaign.trial(
-                    recording, judge, images * self.times):
-                REPORT.tally.count((policy, name, model), problems)
-                count += 1
-                for problem in problems:
-                    wrong.setdefault(
-                        problem.kind, f'{problem.words} ({case.words})')
+        count, wrong = REPORT.tally.count_all(
+            campaign.trial(recording, judge, images * self.times),
+            policy, name)
         self.assertEqual(wrong, {})
         self.assertGreater(count, 0)
 

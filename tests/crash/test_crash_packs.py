@@ -62,16 +62,9 @@ class CrashPacks(unittest.TestCase):
         judge = Judge(ours(policy), policy, recording.ledger, recording.blobs)
         if remedy is not None:
             judge.verdict = remedy(judge.verdict)
-        wrong, count = {}, 0
-        with REPORT.tally.timed():
-            for model, case, problems in campaign.trial(
-                    recording, judge, images * self.times, models):
-                REPORT.tally.count((policy, self.id().split('.')[-1], model),
-                                   problems)
-                count += 1
-                for problem in problems:
-                    wrong.setdefault(
-                        problem.kind, f'{problem.words} ({case.words})')
+        count, wrong = REPORT.tally.count_all(
+            campaign.trial(recording, judge, images * self.times, models),
+            policy, self.id().split('.')[-1])
         self.assertEqual(wrong, {})
         self.assertGreaterEqual(count, least or images)
 

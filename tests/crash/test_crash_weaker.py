@@ -54,14 +54,9 @@ class Weaker(unittest.TestCase):
     def check(self, policy, name, workload, models, judge):
         recording = campaign.record(workload, ours(policy))
         by = judge(ours(policy), policy, recording.ledger, recording.blobs)
-        wrong = {}
-        with REPORT.tally.timed():
-            for model, case, problems in campaign.trial(
-                    recording, by, IMAGES * self.times, models):
-                REPORT.tally.count((policy, name, model), problems)
-                for problem in problems:
-                    wrong.setdefault(
-                        problem.kind, f'{problem.words} ({case.words})')
+        _, wrong = REPORT.tally.count_all(
+            campaign.trial(recording, by, IMAGES * self.times, models),
+            policy, name)
         self.assertEqual(wrong, {})
 
     def test_blocks_that_show_what_was_there_before(self):

@@ -59,15 +59,8 @@ class PowerCut(unittest.TestCase):
                 self.check(policy, served.Served())
 
     def check(self, policy, workload):
-        count, wrong = 0, {}
-        with REPORT.tally.timed():
-            for model, case, problems in trial(
-                    policy, workload, workload.images * self.times):
-                REPORT.tally.count((policy, model), problems)
-                count += 1
-                for problem in problems:
-                    wrong.setdefault(
-                        problem.kind, f'{problem.words} ({case.words})')
+        count, wrong = REPORT.tally.count_all(
+            trial(policy, workload, workload.images * self.times), policy)
         self.assertEqual(wrong, {})
         self.assertGreaterEqual(count, workload.images)
 

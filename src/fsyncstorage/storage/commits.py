@@ -345,9 +345,7 @@ class Commits(Appending):
 
     # Finish: from append to acknowledgement
 
-    def tpc_finish(
-            self, transaction: Metadata,
-            f: Callable[[bytes], object] | AsyncFinish | None = None) -> bytes:
+    def tpc_finish(self, transaction: Metadata, f: Told = None) -> bytes:
         """Append the transaction; then return when the policy says so.
 
         With an AsyncFinish for `f`, return at once.

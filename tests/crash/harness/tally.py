@@ -32,6 +32,21 @@ class Tally:
         self._images[key] += 1
         self._problems[key].update({problem.kind for problem in problems})
 
+    def count_all(self, trial, *key):
+        """All images of a trial, under this key and the model.
+
+        Return how many there were, and what was wrong: kind -> words.
+        """
+        number, wrong = 0, {}
+        with self.timed():
+            for model, case, problems in trial:
+                self.count((*key, model), problems)
+                number += 1
+                for problem in problems:
+                    wrong.setdefault(
+                        problem.kind, f'{problem.words} ({case.words})')
+        return number, wrong
+
     def found(self, kinds, under=None):
         """How often these kinds were found, under one of these names."""
         return sum(problems[kind]
