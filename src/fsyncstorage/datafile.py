@@ -207,6 +207,8 @@ class DataFile(io.RawIOBase):
             self, path: str, flags: int, opener: Opener | None = None) -> None:
         self._cursor = 0
         self.name = path
+        #: Position -> serial, of records that were written lately.
+        self.serials: dict[int, bytes] = {}
         self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
 

@@ -8,6 +8,7 @@ from fsyncstorage.commit.entrance import Sleeper
 
 from ..support import TestCase
 from ..support import Thread
+from ..support import begin
 from ..support import commit
 from ..support import until
 
@@ -33,7 +34,7 @@ class Stepping(TestCase):
         self.entrance.come('a')
         with mock.patch.object(Sleeper, 'sleep', sleep):
             self.entrance.come('b')
-        self.assertIn('b', self.entrance._inside)
+        self.assertIn('b', self.entrance.inside)
         self.assertFalse(self.entrance._sleepers)
 
     def note_wake(self, sleeper=None):
@@ -105,19 +106,21 @@ class Stepping(TestCase):
               self.assertRaises(KeyboardInterrupt)):
             self.entrance.come('b')
         self.assertFalse(self.entrance._sleepers)
-        self.assertEqual(self.entrance._inside, {'a'})
+        self.assertEqual(self.entrance.inside, {'a'})
 
 
 class OfAStorage(TestCase):
 
     def test_a_thread_steps_back_from_another(self):
         storage = self.open(durability='none')
+        under_way = begin(storage)  # one that is alone does not look
         with storage._commit_lock:
             first = Thread(commit, storage, {1: b'1'})
-            until(lambda: storage._entrance._inside, 'is at the lock')
+            until(lambda: storage._entrance.inside, 'is at the lock')
             with mock.patch.object(entrance, 'LONGEST', 60):
                 second = Thread(commit, storage, {2: b'2'})
                 until(lambda: storage._entrance._sleepers, 'sleeps')
         first.result()
         second.result()
-        self.assertFalse(storage._entrance._inside)
+        storage.tpc_abort(under_way)
+        self.assertFalse(storage._entrance.inside)

@@ -46,20 +46,20 @@ class Entrance:
 
     def __init__(self) -> None:
         #: Those that have the lock, or are about to take it.
-        self._inside: set[Hashable] = set()
+        self.inside: set[Hashable] = set()
         #: The first is counted for.
         self._sleepers: collections.deque[Sleeper] = collections.deque()
 
     def come(self, owner: Hashable) -> None:
         """Call it before taking the lock."""
-        if self._inside:
+        if self.inside:
             self._step_back()
-        self._inside.add(owner)
+        self.inside.add(owner)
 
     def leave(self, owner: Hashable) -> None:
         """Call it when the lock is free again; or at any other time."""
-        if owner in self._inside:
-            self._inside.discard(owner)
+        if owner in self.inside:
+            self.inside.discard(owner)
             if self._sleepers:
                 self._count_one()
 
@@ -72,12 +72,12 @@ class Entrance:
             else:
                 self._sleepers.appendleft(sleeper)
                 self._sleep(sleeper, times * LONGEST_A_TIME)
-            if not self._inside:
+            if not self.inside:
                 return
 
     def _sleep(self, sleeper: Sleeper, seconds: float) -> None:
         try:
-            if self._inside:  # else there might be nobody to wake it
+            if self.inside:  # else there might be nobody to wake it
                 sleeper.sleep(seconds)
         finally:
             self._remove(sleeper)

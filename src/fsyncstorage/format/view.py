@@ -91,6 +91,15 @@ def read_header(
     return _data_header.unpack(buffer)
 
 
+def serial_at(file: DataFile, position: int, oid: bytes) -> bytes:
+    """The serial of the record at a position.
+
+    An object that has just changed often changes again: then its serial is
+    known, and nothing is read.
+    """
+    return file.serials.get(position) or read_header(file, position, oid)[1]
+
+
 def _earlier(oid: bytes, target: int, position: int) -> int:
     """The target of a pointer in the record at that position.
 

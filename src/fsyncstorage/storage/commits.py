@@ -310,7 +310,8 @@ class Commits(Appending):
         """Let go of its objects, its reserve and the append lock."""
         if under_way.keeps_file is not None:
             under_way.keeps_file.close()
-        self._entrance.leave(under_way)
+        if self._entrance.inside:
+            self._entrance.leave(under_way)
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
@@ -381,7 +382,7 @@ class Commits(Appending):
 
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:
         """Give it its place, and write it."""
-        if not self.durability.policy.promises:
+        if len(self._begun) > 1 and not self.durability.policy.promises:
             self._entrance.come(under_way)
         with self._commit_lock, self._writing:
             try:

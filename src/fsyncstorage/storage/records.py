@@ -44,6 +44,7 @@ from ..format.view import View
 from ..format.view import check_oid
 from ..format.view import pread_cached
 from ..format.view import read_header
+from ..format.view import serial_at
 from . import conflicts
 from . import undo
 from .transaction import Metadata
@@ -151,7 +152,7 @@ class Records(ConflictResolvingStorage):
         previous = view.index.get(oid, 0)
         committed = original = None
         if previous:
-            committed = read_header(view.file, previous, oid)[1]
+            committed = serial_at(view.file, previous, oid)
             if committed != oldserial:
                 original, data = data, self._merged(
                     under_way, oid, committed, oldserial, data)
@@ -202,9 +203,11 @@ class Records(ConflictResolvingStorage):
         """
         view = self._view
         position = view.index.get(oid, 0)
+        if not position or view.file.serials.get(position) == serial:
+            return True
         descriptor = view.file.descriptor
         try:
-            return not position or pread_cached(
+            return pread_cached(
                 descriptor.number, DATA_HDR_LEN, position
             ).startswith(oid + serial)
         except (OSError, ValueError):
@@ -319,7 +322,7 @@ class Records(ConflictResolvingStorage):
         if not record.length:
             self._refuse_deletion(under_way, oid, oldserial, view, position)
         elif position:
-            committed = read_header(view.file, position, oid)[1]
+            committed = serial_at(view.file, position, oid)
             if committed not in (record.base, oldserial):
                 changed = record.data
                 if record.original is not None:

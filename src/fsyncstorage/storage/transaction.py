@@ -60,6 +60,9 @@ COPY_CHUNK = 1 << 20
 # append lock: see `is_large`.
 MOST_BYTES_AT_ONCE = 16 << 20
 MOST_RECORDS_AT_ONCE = 10_000
+# How many serials of records are remembered (2 MB), and those of one
+# transaction more.
+MOST_SERIALS = 10_000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
@@ -303,18 +306,21 @@ class Transaction:
         length = self.length - LENGTH_BEHIND  # as in the header
         status = self.status if counts else b'c'
         places = self.places = {}
+        if len(file.serials) > MOST_SERIALS:
+            file.serials.clear()
         body: list[bytes] = []
         crc = 0
         position = at = first = start + self._header_length
         for record in self.records:
             record.place = places[record.oid] = at
+            serial = file.serials[at] = record.serial or tid
             at += record.size
             content: Any = (record.data if record.length
                             else _number.pack(record.back))
             if content.__class__ is tuple:  # in the spool
                 content = self.read_data(content)
             body += _record_header.pack(
-                record.oid, record.serial or tid, record.previous, start, 0,
+                record.oid, serial, record.previous, start, 0,
                 record.length), content
             if at - position > COPY_CHUNK:
                 chunk = b''.join(body)
