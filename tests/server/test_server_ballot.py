@@ -68,6 +68,8 @@ class Ballots(TestCase):
         tid = commit(self.storage, {1: b'a'})
         with mock.patch.object(
                 records, 'pread_cached', side_effect=BlockingIOError):
+            self.assertTrue(self.is_light(('store', oid(1), tid, b'x')))
+            self.storage._file.serials.clear()
             self.assertFalse(self.is_light(('store', oid(1), tid, b'x')))
             self.assertTrue(self.is_light(('store', oid(9), z64, b'x')))
 
