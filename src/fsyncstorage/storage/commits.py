@@ -75,7 +75,7 @@ from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
 
 from ..commit import blobs
-from ..commit.entrance import Entrance
+from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..errors import Occupied
@@ -113,7 +113,7 @@ Told = Callable[[bytes], object] | AsyncFinish | None
 
 class Commits(Appending):
 
-    _entrance: Entrance
+    _contention: Contention
 
     _closed_because = 'is closed'
     #: How many transactions had no room for a seal.
@@ -310,8 +310,8 @@ class Commits(Appending):
         """Let go of its objects, its reserve and the append lock."""
         if under_way.keeps_file is not None:
             under_way.keeps_file.close()
-        if self._entrance.inside:
-            self._entrance.leave(under_way)
+        if self._contention.inside:
+            self._contention.leave(under_way)
         self._reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
@@ -383,7 +383,7 @@ class Commits(Appending):
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:
         """Give it its place, and write it."""
         if len(self._begun) > 1 and not self.durability.policy.promises:
-            self._entrance.come(under_way)
+            self._contention.come(under_way)
         with self._commit_lock, self._writing:
             try:
                 self._refuse_when_stopped()

@@ -43,7 +43,7 @@ from .. import datafile
 from .. import forks
 from ..commit import blobs
 from ..commit import policies
-from ..commit.entrance import Entrance
+from ..commit.contention import Contention
 from ..commit.pipeline import Point
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
@@ -161,7 +161,7 @@ class FsyncStorage(
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
         self._turns = Turns()
-        self._entrance = Entrance()
+        self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
         #: Held while the data file is checked to be open, and written or cut.

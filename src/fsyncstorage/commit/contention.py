@@ -1,4 +1,4 @@
-"""The entrance to the append lock, for many threads that come again at once.
+"""The append lock, and many threads that come to it again at once.
 
 Under a policy without promises, a thread that has appended is back with its
 next commit a few microseconds later.  If another thread waits for the lock,
@@ -42,7 +42,7 @@ class Sleeper:
         self._asleep.release()
 
 
-class Entrance:
+class Contention:
 
     def __init__(self) -> None:
         #: Those that have the lock, or are about to take it.
