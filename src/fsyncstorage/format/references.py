@@ -64,10 +64,10 @@ def references(record: bytes) -> list[bytes]:
     Weak references and those into other databases are not among them.
     ValueError if these are not two pickles.
     """
-    return Read(record).oids
+    return Pickles(record).oids
 
 
-class Read:
+class Pickles:
     """The two pickles of a record, read; ValueError if they are none."""
 
     stack: list[_Value]

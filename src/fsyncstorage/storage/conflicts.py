@@ -30,7 +30,7 @@ from persistent import Persistent
 from ZODB._compat import PersistentUnpickler
 from ZODB.ConflictResolution import find_global
 
-from ..format.references import Read
+from ..format.references import Pickles
 
 # Callables that make a value, and do nothing else.
 VALUES = frozenset([
@@ -53,16 +53,16 @@ class Untrusted(Exception):
 def check(record: bytes) -> None:
     """Raise Untrusted unless the record may be unpickled."""
     try:
-        read = Read(record)
+        pickles = Pickles(record)
         names = {(module.decode(), name.decode())
-                 for module, name in read.names}
+                 for module, name in pickles.names}
     except ValueError as error:
         raise Untrusted(f'a record that cannot be read ({error})') from error
-    if max(read.memo, default=0) > len(record):
+    if max(pickles.memo, default=0) > len(record):
         raise Untrusted('a large memo number')
     for name in names - VALUES:
         found = _class_of_the_site(*name)
-        if read.calls and found and not issubclass(found, Persistent):
+        if pickles.calls and found and not issubclass(found, Persistent):
             raise Untrusted(f'calls, and {".".join(name)}')
     _check_that_it_resolves(record)
 
