@@ -55,7 +55,7 @@ class CannotRun(Exception):
     """The request cannot be carried out; the message says why."""
 
 
-class OneLineParser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Prints errors without the usage, which would hide them."""
 
     def error(self, message):
@@ -81,7 +81,7 @@ def main(argv=None):
 
 
 def parser():
-    made = OneLineParser(
+    made = CommandParser(
         prog='fsync-check', description=DESCRIPTION, epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument('path', metavar='DATA.FS', help='the file to check')
