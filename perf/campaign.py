@@ -22,9 +22,9 @@ from rich.console import Console
 
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.results import document as documents
-from fsyncstorage.timing.results import quiet
+from fsyncstorage.timing.results import otherload
 from fsyncstorage.timing.results import tables
-from fsyncstorage.timing.running import session
+from fsyncstorage.timing.running import measurement
 
 from . import claims
 from . import questions
@@ -78,7 +78,7 @@ def record(campaign, options):
     path = options.results / f'{campaign.name}.json'
     new = path.with_suffix('.json.new')
     hold = []
-    code = session.run(
+    code = measurement.run(
         argparse.Namespace(
             contestants=contestants, baseline=contestants[0],
             directory=options.directory,
@@ -140,7 +140,7 @@ def _is_worse(new, path):
     with contextlib.suppress(FileNotFoundError):
         before, now = (
             company(documents.load(each)) for each in (path, new))
-        if now > max(before, quiet.MOST):
+        if now > max(before, otherload.MOST):
             return (
                 f'others kept {now:.2f} processors busy, and {before:.2f} when'
                 ' what is recorded was measured')
@@ -150,7 +150,7 @@ def _is_worse(new, path):
 def company(document):
     """How many processors others kept busy meanwhile; where that is not known,
     how many were wanted before it began."""
-    found = quiet.share(document)
+    found = otherload.share(document)
     return document['machine']['load_average'] if found is None else found
 
 

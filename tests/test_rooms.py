@@ -136,7 +136,7 @@ class Rooms(unittest.TestCase):
                 'if TYPE_CHECKING:\n    from .. import datafile'):
             with self.subTest(text):
                 self.assertEqual(
-                    list(arrows('fsyncstorage.commit.flusher', text)),
+                    list(arrows('fsyncstorage.commit.wakeable', text)),
                     ['fsyncstorage.datafile'])
 
     def test_the_package_has_few_modules(self):

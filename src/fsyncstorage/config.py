@@ -1,10 +1,12 @@
 """The ZConfig section <fsyncstorage>.
 
-It extends ZODB's <filestorage>.  The keys are checked as in the constructor;
-here the checks only run early, so that ZConfig names file and line.
+It extends ZODB's <filestorage>.  The types of its keys (component.xml) are
+the checks of the constructor: they only run earlier, so that ZConfig names
+file and line.
 """
 
 import importlib
+import pkgutil
 from typing import Any
 
 from ZODB.config import BaseConfig
@@ -17,33 +19,13 @@ def policy_name(value: str) -> str:
     return policies.policy_named(value.lower()).name
 
 
-def sync_interval(value: str) -> str:
-    policies.sync_interval(value)
-    return value
-
-
-def group_commit_delay(value: str) -> str:
-    policies.group_commit_delay(value)
-    return value
-
-
-def index_checkpoint(value: str) -> str:
-    policies.index_checkpoint(value)
-    return value
-
-
-def reader_threads(value: str) -> int:
-    return policies.reader_threads(value)
-
-
 def _packer(path: str) -> Any:
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
     if colon:
         # As for <filestorage>: the expression is the operator's own.
         return eval(expression, vars(importlib.import_module(module)))
-    module, _, name = path.rpartition('.')
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(path)
 
 
 class FsyncStorage(BaseConfig):

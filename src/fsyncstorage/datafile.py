@@ -7,6 +7,7 @@ which can record every operation of the storage, delay it or make it fail.
 disturb each other, because each operation names its position.
 """
 
+import contextlib
 import errno
 import fcntl
 import io
@@ -124,10 +125,18 @@ disk = Disk()
 
 
 def remove_if_there(path: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         disk.remove(path)
-    except FileNotFoundError:
-        pass
+
+
+def make_directories(
+        path: str, made: Callable[[str], object] = lambda path: None) -> None:
+    """Make a directory, and those that it is in; `made(path)` for each."""
+    if not os.path.isdir(path):
+        make_directories(os.path.dirname(path), made)
+        with contextlib.suppress(FileExistsError):  # another thread made it
+            disk.make_directory(path)
+            made(path)
 
 
 def is_same(path: str, other: str) -> bool:
@@ -140,11 +149,9 @@ def is_same(path: str, other: str) -> bool:
 
 def remove_if_it_is(path: str, file: io.IOBase) -> None:
     """Remove this name, unless another file has it by now."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.lstat(path), os.fstat(file.fileno())):
             disk.remove(path)
-    except FileNotFoundError:
-        pass
 
 
 # Errors of file systems that have no hard links, or do not allow this one.
@@ -245,18 +252,11 @@ class DataFile(io.RawIOBase):
     def tell(self) -> int:
         return self._cursor
 
-    def read(self, size: int | None = -1) -> bytes:
-        descriptor = self.descriptor
-        if size is None or size < 0:
-            return self.readall()
-        if self.limit is not None:
-            size = max(0, min(size, self.limit - self._cursor))
-        data = os.pread(descriptor.number, size, self._cursor)
-        self._cursor += len(data)
-        return data
-
     def readinto(self, buffer: 'WriteableBuffer') -> int:
         descriptor = self.descriptor
+        if self.limit is not None:
+            left = max(0, self.limit - self._cursor)
+            buffer = memoryview(buffer)[:left]
         size = os.preadv(descriptor.number, [buffer], self._cursor)
         self._cursor += size
         return size

@@ -64,7 +64,14 @@ class CallerError(ValueError):
 
 def _make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
           rest: bytes = b'', behind: int = 0) -> bytes:
-    """A frame, but for its last `behind` bytes, which the caller sends."""
+    """A frame, but for its last `behind` bytes, which the caller sends.
+
+    Fields are numbers, oids and tids: struct would pad or cut any other.
+    """
+    for each in fields:
+        if each.__class__ is not int and (
+                each.__class__ is not bytes or len(each) != 8):
+            raise CallerError(f'an oid or a tid is 8 bytes, not {each!r}')
     length = shape.size - _LENGTH.size + len(rest) + behind
     if length > LONGEST_REPLY:
         raise CallerError(f'a frame of {length} bytes')
@@ -72,13 +79,6 @@ def _make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
         return shape.pack(length, kind, number, *fields) + rest
     except struct.error as error:
         raise CallerError(str(error)) from None
-
-
-def _check(*identifiers: bytes) -> None:
-    """Oids and tids have 8 bytes: struct would pad or cut any other."""
-    for each in identifiers:
-        if each.__class__ is not bytes or len(each) != 8:
-            raise CallerError(f'an oid or a tid is 8 bytes, not {each!r}')
 
 
 class _Inbox:
@@ -207,26 +207,22 @@ def refused(reason: int, text: str) -> bytes:
 def found(number: int, as_of: bytes, data: bytes, serial: bytes,
           end: bytes | None) -> bytes:
     """`end` is the tid of the next revision, or None."""
-    end = end or z64
-    _check(as_of, serial, end)
-    return _make(_FOUND, FOUND, number, as_of, serial, end, rest=data)
+    return _make(
+        _FOUND, FOUND, number, as_of, serial, end or z64, rest=data)
 
 
 def nothing(number: int, as_of: bytes) -> bytes:
     """The object exists, but did not before that tid."""
-    _check(as_of)
     return _make(_AS_OF, NOTHING, number, as_of)
 
 
 def missing(number: int, as_of: bytes) -> bytes:
     """A POSKeyError."""
-    _check(as_of)
     return _make(_AS_OF, MISSING, number, as_of)
 
 
 def failed(number: int, as_of: bytes, error_type: str, text: str) -> bytes:
     """Any other error, its type by name."""
-    _check(as_of)
     name = error_type.encode()[:255]
     rest = name + text.encode('utf-8', 'backslashreplace')[:1000]
     return _make(_FAILED, FAILED, number, as_of, len(name), rest=rest)
@@ -325,7 +321,6 @@ class Client(_Inbox):
 
     def load(self, oid: bytes, tid: bytes) -> tuple[int, bytes]:
         """The number and the bytes of a request."""
-        _check(oid, tid)
         number = self._new_number()
         request = _make(_LOAD, LOAD, number, oid, tid)
         self._open[number] = Load(number, oid, tid)
@@ -333,7 +328,6 @@ class Client(_Inbox):
 
     def blob(self, oid: bytes, serial: bytes, offset: int = 0,
              most: int = LONGEST_BLOB) -> tuple[int, bytes]:
-        _check(oid, serial)
         number = self._new_number()
         request = _make(_BLOB, BLOB, number, oid, serial, offset, most)
         self._open[number] = Blob(number, oid, serial, offset, most)

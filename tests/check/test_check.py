@@ -26,6 +26,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check import commandline
+from fsyncstorage.check import findings
 from fsyncstorage.check import verify
 from fsyncstorage.format import index
 from fsyncstorage.format import scan
@@ -108,13 +109,13 @@ class EveryByteTests(CheckCase):
             changed(self.data, position, value))).report
         tail = report.tail and report.tail.position
         return [(each.kind, each.position) for each in report.problems
-                if each.kind != verify.LOST], tail
+                if each.kind != findings.LOST], tail
 
     def test_the_magic_of_the_file(self):
         for position in range(scan.FIRST):
             for value in set(range(256)) - {self.data[position]}:
                 self.assertEqual(
-                    self.found(position, value), ([(verify.MAGIC, 0)], None))
+                    self.found(position, value), ([(findings.MAGIC, 0)], None))
 
     def test_some_bytes(self):
         self.check_bytes(range(scan.FIRST, len(self.data), self.STEP))
@@ -130,7 +131,7 @@ class EveryByteTests(CheckCase):
                 each for each in self.positions if each <= position)
             for change in 1, 0x80, other.randrange(2, 0x80):
                 value = self.data[position] ^ change
-                expected = [(verify.TRANSACTION, begin)], None
+                expected = [(findings.TRANSACTION, begin)], None
                 if begin == self.positions[-2] and (
                         position - begin, value) == (16, ord('c')):
                     expected = [], begin
@@ -355,20 +356,20 @@ class ConsequencesTests(CheckCase):
     def test_what_was_previous(self):
         self.assertEqual(
             self.problems_with(2),
-            [(verify.TRANSACTION, self.whole[2].position),
-             (verify.LOST, self.whole[-1].records[0].position)])
+            [(findings.TRANSACTION, self.whole[2].position),
+             (findings.LOST, self.whole[-1].records[0].position)])
 
     def test_what_was_undone_to(self):
         self.assertEqual(
             self.problems_with(1),
-            [(verify.TRANSACTION, self.whole[1].position),
-             (verify.LOST, self.whole[2].records[0].position),
-             (verify.LOST, self.whole[-1].records[0].position)])
+            [(findings.TRANSACTION, self.whole[1].position),
+             (findings.LOST, self.whole[2].records[0].position),
+             (findings.LOST, self.whole[-1].records[0].position)])
 
     def test_nothing(self):
         self.assertEqual(
             self.problems_with(3),
-            [(verify.TRANSACTION, self.whole[3].position)])
+            [(findings.TRANSACTION, self.whole[3].position)])
 
     def test_only_the_status(self):
         # The records are as they were, so nothing depends on it.
@@ -430,13 +431,13 @@ class TailTests(CheckCase):
         data = self.write_sealed(5)
         third = positions(data)[2]
         write(self.path(), changed(data, third + 16, b'c'))
-        self.assertEqual(self.problems(), [(verify.TRANSACTION, third)])
+        self.assertEqual(self.problems(), [(findings.TRANSACTION, third)])
 
     def test_unfinished_before_what_is_not_sealed(self):
         data = small_file(self.path(), 5)
         third = positions(data)[2]
         write(self.path(), changed(data, third + 16, b'c'))
-        self.assertEqual(self.problems(), [(verify.TRANSACTION, third)])
+        self.assertEqual(self.problems(), [(findings.TRANSACTION, third)])
 
     def test_several_unfinished(self):
         # Their seals do not say that anything before was durable: so a power
@@ -461,14 +462,14 @@ class TailTests(CheckCase):
         data = small_file(self.path(), 5)
         third = positions(data)[2]
         write(self.path(), changed(data, third + 12, b'\x01'))
-        self.assertEqual(self.problems(), [(verify.TRANSACTION, third)])
+        self.assertEqual(self.problems(), [(findings.TRANSACTION, third)])
 
     def test_short_before_what_is_torn(self):
         data = sealed(small_file(self.path(), 5), lambda index: index == 4)
         fourth, last = positions(data)[3:5]
         data = changed(data, fourth + 12, b'\x01')[:-1]
         write(self.path(), data)
-        self.assertEqual(self.problems(), [(verify.TRANSACTION, fourth)])
+        self.assertEqual(self.problems(), [(findings.TRANSACTION, fourth)])
 
     def test_while_it_is_written(self):
         storage = self.open()
@@ -511,7 +512,7 @@ class PickleTests(CheckCase):
             if data:
                 problem, = self.check_records(
                     {0: data}, status=DAMAGE)['problems']
-                self.assertEqual(problem['kind'], verify.PICKLE)
+                self.assertEqual(problem['kind'], findings.PICKLE)
                 self.assertEqual(problem['oid'], z64.hex())
 
     def test_only_current_records_count(self):
@@ -532,7 +533,7 @@ class PickleTests(CheckCase):
     def test_wrapped_rubbish(self):
         for data in b'.zrubbish', b'.hxy', b'.z' + zlib.compress(b'rubbish'):
             problem, = self.check_records({0: data}, status=DAMAGE)['problems']
-            self.assertEqual(problem['kind'], verify.PICKLE)
+            self.assertEqual(problem['kind'], findings.PICKLE)
 
     def test_a_wrapping_storage(self):
         db = ZODB.DB(HexStorage(FileStorage(self.path())))
@@ -558,7 +559,7 @@ class PickleTests(CheckCase):
         problem, = report['problems']
         self.assertEqual(
             (problem['kind'], problem['damage'], problem['oid']),
-            (verify.DANGLING, False, oid(1).hex()))
+            (findings.DANGLING, False, oid(1).hex()))
         self.assertIn(oid(2).hex(), problem['reason'])
         self.assertEqual(report['objects_without_data'], 1)
         problem, = self.report('--refs', status=DAMAGE)['problems']
@@ -611,7 +612,7 @@ class BlobTests(CheckCase):
             os.rename(path, path + '.away')
             problem, = self.report(
                 '--blobs', self.blobs, status=DAMAGE)['problems']
-            self.assertEqual(problem['kind'], verify.BLOB)
+            self.assertEqual(problem['kind'], findings.BLOB)
             self.assertIn(path, problem['reason'])
             os.rename(path + '.away', path)
         self.report()
@@ -630,7 +631,7 @@ class BlobTests(CheckCase):
         self.assertEqual(
             sorted(each['reason'].split()[-1] for each in report['problems']),
             sorted([stray, other]))
-        self.assertEqual(report['problem_counts'], {verify.ORPHAN: 2})
+        self.assertEqual(report['problem_counts'], {findings.ORPHAN: 2})
 
     def test_no_orphans_when_records_are_lost(self):
         self.db.close()
@@ -638,7 +639,7 @@ class BlobTests(CheckCase):
         second = positions(data)[2]
         write(self.path(), changed(data, second + 60, b'x'))
         report = self.report('--blobs', self.blobs, status=DAMAGE)
-        self.assertNotIn(verify.ORPHAN, report['problem_counts'])
+        self.assertNotIn(findings.ORPHAN, report['problem_counts'])
         self.assertIn('no search for files',
                       self.run_check('--blobs', self.blobs)[1])
 
@@ -696,7 +697,7 @@ class IndexTests(CheckCase):
 
     def index_problem(self):
         problem, = self.report('--index', status=DAMAGE)['problems']
-        self.assertEqual(problem['kind'], verify.INDEX)
+        self.assertEqual(problem['kind'], findings.INDEX)
         self.assertTrue(problem['damage'])
         self.report()  # only when asked
         return problem['reason']

@@ -10,6 +10,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
 from fsyncstorage import datafile
+from fsyncstorage.check import findings
 from fsyncstorage.check import verify
 from fsyncstorage.format import scan
 from fsyncstorage.format import wrapped
@@ -107,7 +108,7 @@ class ChainTests(unittest.TestCase):
         at = second + scan.HEADER + scan.RECORD_HEADER
         data[at:at + 8] = (first + 1).to_bytes(8, 'big')
         report = verify.verify(Window.of_bytes(bytes(data))).report
-        self.assertEqual(report.counts, {verify.POINTER: 99})
+        self.assertEqual(report.counts, {findings.POINTER: 99})
 
 
 class PickleTests(unittest.TestCase):
@@ -139,7 +140,7 @@ class PickleTests(unittest.TestCase):
 
     def test_what_is_compressed_beyond_the_bound(self):
         report = self.check(self.compressed(1 << 30))
-        self.assertEqual(report.counts, {verify.UNREAD: 1})
+        self.assertEqual(report.counts, {findings.UNREAD: 1})
         self.assertIn('more than 33,554,432 bytes', report.problems[0].reason)
         self.assertEqual(report.damages, 0)
 
@@ -154,7 +155,7 @@ class PickleTests(unittest.TestCase):
         report = self.check(
             b'.h' + b'.z' .hex().encode()
             + self.compressed(1 << 30)[2:].hex().encode())
-        self.assertEqual(report.counts, {verify.UNREAD: 1})
+        self.assertEqual(report.counts, {findings.UNREAD: 1})
 
     def test_many_small_ones(self):
         # Each is within the bound, all of them are not.
@@ -164,7 +165,7 @@ class PickleTests(unittest.TestCase):
                 b'.z' + zlib.compress(b'N.X' + (200_000).to_bytes(4, 'little')
                                       + bytes(200_000) + b'.', 9)] * 100)
         self.assertTrue(report.walked)
-        self.assertEqual(report.counts, {verify.UNREAD: 100 - report.walked})
+        self.assertEqual(report.counts, {findings.UNREAD: 100 - report.walked})
         self.assertIn('all pickles together', report.problems[0].reason)
 
     def test_a_compressed_record_that_is_cut_off(self):
@@ -172,7 +173,7 @@ class PickleTests(unittest.TestCase):
                              + bytes(1 << 16) + b'.')
         for end in range(len(data)):
             self.assertEqual(
-                self.check(b'.z' + data[:end]).counts, {verify.PICKLE: 1})
+                self.check(b'.z' + data[:end]).counts, {findings.PICKLE: 1})
 
     def test_memo(self):
         report = self.check(b'Nr\xff\xff\xff\x0f.N.', b'Np99999999\n.N.')
@@ -186,7 +187,7 @@ class PickleTests(unittest.TestCase):
         for name in b'', b'short', b'too long by far':
             report = self.check(
                 b'C' + bytes([len(name)]) + name + b'Q.N.')
-            self.assertEqual(report.counts, {verify.PICKLE: 1})
+            self.assertEqual(report.counts, {findings.PICKLE: 1})
 
     def test_an_error_does_not_quote_the_record(self):
         size = 5 << 20

@@ -15,6 +15,7 @@ from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check import commandline
+from fsyncstorage.check import findings
 from fsyncstorage.check import salvage
 from fsyncstorage.check import verify
 from fsyncstorage.format import scan
@@ -61,7 +62,7 @@ class SalvageCase(CheckCase):
         with open(self.out, 'rb') as file:
             report = verify.verify(Window.of_file(file.fileno())).report
         self.assertEqual(
-            (report.damages - report.counts[verify.PICKLE], report.tail),
+            (report.damages - report.counts[findings.PICKLE], report.tail),
             (0, None))
         for suffix in '', '.index', '.lock':
             os.remove(self.out + suffix)

@@ -12,7 +12,7 @@ import ZEO.tests
 import ZODB.config
 from ZEO.runzeo import ZEOOptions
 
-from fsyncstorage.client import config
+from fsyncstorage.client import sections
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.runzeo import Options
 
@@ -70,7 +70,7 @@ class Keys(unittest.TestCase):
 
     def arguments(self, *keys):
         """What the storage is made with."""
-        with mock.patch.object(config, 'Storage') as storage:
+        with mock.patch.object(sections, 'Storage') as storage:
             ZODB.config.storageFromString(SECTION.format('\n'.join(keys)))
         addr, = storage.call_args.args
         return {'addr': addr, **storage.call_args.kwargs}

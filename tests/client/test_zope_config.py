@@ -7,7 +7,7 @@ from unittest import mock
 import ZConfig
 import ZODB.config
 
-from fsyncstorage.client import config
+from fsyncstorage.client import sections
 from fsyncstorage.client.storage import FsyncClient
 
 from ..server.serving import Served
@@ -37,7 +37,7 @@ OTHERS = {
 
 def arguments(section, within=SERVER, around=''):
     """What the storage is made with."""
-    with mock.patch.object(config, 'Storage') as storage:
+    with mock.patch.object(sections, 'Storage') as storage:
         ZODB.config.storageFromString(SECTION.format(
             section=section, within=within, around=around))
     addr, = storage.call_args.args

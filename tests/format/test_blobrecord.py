@@ -13,6 +13,7 @@ from ZODB.blob import is_blob_record
 from ZODB.serialize import ObjectWriter
 from ZODB.tests.MinPO import MinPO
 
+from fsyncstorage.check import findings
 from fsyncstorage.check import verify
 from fsyncstorage.format.blobrecord import FRONT
 from fsyncstorage.format.blobrecord import is_of_blob
@@ -87,6 +88,6 @@ class CheckTests(unittest.TestCase):
         """It would be taken for what can be removed."""
         with mock.patch.multiple(verify.Budget, AT_LEAST=0, TIMES=0):
             found = self.check(b'cZODB.blob\nBlob\n.N.')
-        self.assertTrue(found.report.counts[verify.UNREAD])
+        self.assertTrue(found.report.counts[findings.UNREAD])
         self.assertTrue(found.may_have_record(oid(0), oid(1)))
         self.assertEqual(found.report.blobs['records'], 1)

@@ -18,7 +18,7 @@ from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import loops
 from fsyncstorage.timing.running import machine
-from fsyncstorage.timing.running import session
+from fsyncstorage.timing.running import measurement
 from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.running.campaign import Race
 from fsyncstorage.timing.servers import zeosites as sites
@@ -257,7 +257,7 @@ class RecordTests(Perf):
         super().setUp()
         self.holds = True
         self.others = 0.0  # of one processor
-        self.enterContext(mock.patch.object(session, 'run', self.measure))
+        self.enterContext(mock.patch.object(measurement, 'run', self.measure))
         self.enterContext(mock.patch.dict(
             command.CAMPAIGNS, tried=campaign.Campaign(
                 'tried', 'a campaign', [CONTESTANTS['filestorage']],
@@ -365,7 +365,7 @@ class RecordTests(Perf):
 
     def test_an_interrupted_run_records_nothing(self):
         self.record()
-        with mock.patch.object(session, 'run', return_value=130):
+        with mock.patch.object(measurement, 'run', return_value=130):
             self.assertEqual(self.record()[0], 130)
         self.assertEqual(self.recorded(), 0)
 

@@ -12,6 +12,7 @@ from ZODB.fsIndex import fsIndex
 from ZODB.utils import z64
 
 from fsyncstorage.format import index
+from fsyncstorage.format import scan
 from fsyncstorage.storage import recovery
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -357,7 +358,8 @@ class WhileRunning(TestCase):
                     recovery.Window(
                         lambda length, at: os.pread(
                             storage._file.fileno(), length, at),
-                        loaded.position), recovery.nothing_known())[0]
+                        loaded.position),
+                    recovery.Recovered(fsIndex(), scan.FIRST, z64))[0]
                 self.assertEqual(entries(loaded.index),
                                  entries(scanned.index))
 

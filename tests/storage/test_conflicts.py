@@ -3,9 +3,9 @@
 What sites have in objects that resolve conflicts is resolved as before.
 """
 
+import copyreg
 import datetime
 import decimal
-import io
 import os
 import pickle
 import unittest
@@ -46,10 +46,12 @@ class Calls(Value):
 
 def record(state, kind=Length):
     """The record of an object of a class, with any state."""
-    file = io.BytesIO()
-    pickle.Pickler(file, 3).dump((kind, None))
-    pickle.Pickler(file, 3).dump(state)
-    return file.getvalue()
+    return front(kind) + pickle.dumps(state, 3)
+
+
+def front(kind=Length):
+    """The first pickle of a record, which names the class."""
+    return pickle.dumps((kind, None), 3)
 
 
 def bucket(**items):
@@ -89,7 +91,22 @@ class Checked(unittest.TestCase):
             b'tests.support\noid',           # a function
             b'tests.storage.test_conflicts\ntzinfo'  # is imported there
         ):
-            self.refused(counter(0) + b'c' + name + b'\n.')
+            self.refused(front() + b'c' + name + b'\n.')
+            self.refused(front() + b'(i' + name + b'\n.')
+
+    def test_a_registered_class(self):
+        copyreg.add_extension('os', 'system', 5)
+        self.addCleanup(copyreg.remove_extension, 'os', 'system', 5)
+        for extension in b'\x82\5', b'\x83\5\0', b'\x84\5\0\0\0':
+            self.refused(front() + extension + b'.', 'copyreg')
+
+    def test_each_way_to_call(self):
+        """What is called need not be named by the same opcode."""
+        named = f'c{Value.__module__}\nValue\n'.encode()
+        self.accepted(front() + named + b')\x81.')
+        self.refused(front() + named + b'N\x85R.', 'calls')
+        self.refused(front() + b'(' + named + b'No.', 'calls')
+        self.refused(front() + b'(' + b'Ni' + named[1:] + b'.', 'calls')
 
     def test_a_class_that_resolves_nothing(self):
         self.refused(record({}, PersistentMapping), 'does not resolve')
@@ -107,7 +124,7 @@ class Checked(unittest.TestCase):
             self.refused(rubbish)
 
     def test_a_memo_number(self):
-        self.refused(counter(5) + A_BIG_MEMO, 'memo')
+        self.refused(front() + A_BIG_MEMO, 'memo')
 
 
 class OverZEO(Served):

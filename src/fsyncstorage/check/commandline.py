@@ -55,7 +55,7 @@ class CannotRun(Exception):
     """The request cannot be carried out; the message says why."""
 
 
-class OneLineParser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Prints errors without the usage, which would hide them."""
 
     def error(self, message):
@@ -81,7 +81,7 @@ def main(argv=None):
 
 
 def parser():
-    made = OneLineParser(
+    made = CommandParser(
         prog='fsync-check', description=DESCRIPTION, epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument('path', metavar='DATA.FS', help='the file to check')
@@ -229,7 +229,7 @@ class Check:
         self.report = self.verification.report
         self.report.index = words or problem or self.report.index
         if problem:
-            self.report.add(verify.INDEX, problem)
+            self.report.add(findings.INDEX, problem)
         if blob_files or self.options.index:
             self.refuse_if_replaced()
 
@@ -320,7 +320,7 @@ class Check:
 
     def counts_as_damage(self, kind):
         return kind not in findings.WARNINGS or (
-            self.options.refs and kind == verify.DANGLING)
+            self.options.refs and kind == findings.DANGLING)
 
     def lines(self):
         """The report for people."""
@@ -382,12 +382,12 @@ class Check:
             return None
         counts = self.report.counts
         words = (f'{blobs["records"]:,} records,'
-                 f' {counts[verify.BLOB]:,} without a file; ')
+                 f' {counts[findings.BLOB]:,} without a file; ')
         if self.verification.damaged:
             return (words + 'no search for files without a record: the data is'
                     ' damaged')
         return (words + f'{blobs["files"]:,} files,'
-                f' {counts[verify.ORPHAN]:,} without a record')
+                f' {counts[findings.ORPHAN]:,} without a record')
 
     def tail_words(self):
         tail = self.report.tail

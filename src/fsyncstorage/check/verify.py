@@ -47,19 +47,7 @@ from ..format.references import references
 from ..format.wrapped import Budget
 from ..format.wrapped import TooMuch
 from ..format.wrapped import unwrap
-from .findings import BLOB
-from .findings import DANGLING
-from .findings import INDEX
-from .findings import LOST
-from .findings import MAGIC
-from .findings import ODD
-from .findings import ORPHAN
-from .findings import PICKLE
-from .findings import POINTER
-from .findings import TRANSACTION
-from .findings import UNREAD
-from .findings import Report
-from .findings import Tail
+from . import findings
 from .laterseals import LaterSeals
 
 # Characters of an error in a pickle, which may quote all of the pickle.
@@ -111,7 +99,7 @@ class Verification:
 
     def __init__(self, window, blob_files, stored, tell):
         self.window = window
-        self.report = Report(window.end)
+        self.report = findings.Report(window.end)
         self.index = fsIndex()
         self.damaged = Ranges()
         self.without_data = set()
@@ -149,7 +137,8 @@ class Verification:
                     f'it is no Data.fs: it does not begin with {expected}'
                 ) from None
             self.report.add(
-                MAGIC, f'the file begins with {magic!r}, not with {expected}',
+                findings.MAGIC,
+                f'the file begins with {magic!r}, not with {expected}',
                 position=0)
 
     def read_transactions(self):
@@ -205,7 +194,8 @@ class Verification:
             reason = (f'{length} zero bytes'
                       if self.is_zero(damage.position)
                       else 'its header is not written')
-        self.report.tail = Tail(damage.position, length, damage.tid, reason)
+        self.report.tail = findings.Tail(
+            damage.position, length, damage.tid, reason)
 
     def is_zero(self, position):
         return not any(
@@ -220,7 +210,8 @@ class Verification:
             reason += (
                 '; behind it, up to the end of the file, no transaction can be'
                 ' read. After a crash, this may be its torn tail')
-        self.report.add(TRANSACTION, reason, damage.position, damage.tid)
+        self.report.add(
+            findings.TRANSACTION, reason, damage.position, damage.tid)
         whole = damage.sound_records
         if whole is None:
             self.damaged.add(damage.position, damage.end)
@@ -241,7 +232,8 @@ class Verification:
                 self.note_previous(transaction, record)
             if tid != transaction.tid:
                 self.report.add(
-                    ODD, f'a record has the tid of another transaction'
+                    findings.ODD,
+                    'a record has the tid of another transaction'
                     f' ({tid.hex()})', position, transaction.tid, oid)
             if self.without_data:
                 self.without_data.discard(oid)
@@ -257,26 +249,27 @@ class Verification:
     def note_previous(self, transaction, record):
         """The previous pointer does not lead to the previous record."""
         if record.previous in self.damaged:
-            kind, reason = LOST, (
+            kind, reason = findings.LOST, (
                 f'its previous revision, at {record.previous}, is in a damaged'
                 ' transaction')
         elif record.previous:
-            kind, reason = POINTER, (
+            kind, reason = findings.POINTER, (
                 f'its previous pointer leads to {record.previous}, and the'
                 f' previous record is at {self.index.get(record.oid, 0)}')
         elif transaction.status == b'p':
             return  # a pack keeps revisions that back pointers need
         else:
-            kind, reason = ODD, 'it does not point to its previous record'
+            kind = findings.ODD
+            reason = 'it does not point to its previous record'
         self.report.add(
             kind, reason, record.position, transaction.tid, record.oid)
 
     def follow_back(self, transaction, record):
-        kind = POINTER
+        kind = findings.POINTER
         try:
             holder = self.holder(record)
         except LookupError as lost:
-            kind, reason = LOST, str(lost)
+            kind, reason = findings.LOST, str(lost)
         except ValueError as wrong:
             reason = str(wrong)
         else:
@@ -360,21 +353,22 @@ class Verification:
             oids = references(data)
         except TooMuch as reason:
             self.report.add(
-                UNREAD, f'its pickle was not walked: {reason}',
+                findings.UNREAD, f'its pickle was not walked: {reason}',
                 record.position, record.tid, record.oid)
             return
         except (ValueError, zlib.error) as error:
             said = f'{error}'[:LONGEST_REASON]
             self.report.add(
-                PICKLE, f'its pickle cannot be read ({said})',
+                findings.PICKLE, f'its pickle cannot be read ({said})',
                 record.position, record.tid, record.oid)
             return
         self.report.walked += 1
         for oid in oids:
             if oid not in self.index or oid in self.without_data:
                 self.report.add(
-                    DANGLING, 'it refers to an object that is not there:'
-                    f' {oid.hex()}', record.position, record.tid, record.oid)
+                    findings.DANGLING,
+                    f'it refers to an object that is not there: {oid.hex()}',
+                    record.position, record.tid, record.oid)
 
     # Blobs
 
@@ -385,7 +379,7 @@ class Verification:
             path = self.blob_files.getBlobFilename(record.oid, record.tid)
             if not os.path.exists(path):
                 self.report.add(
-                    BLOB, f'its blob file is missing: {path}',
+                    findings.BLOB, f'its blob file is missing: {path}',
                     record.position, record.tid, record.oid)
 
     def has_blob(self, record):
@@ -423,7 +417,7 @@ class Verification:
                 self.leave_those_with_records(oid, paths)
             for tid, path in paths.items():
                 self.report.add(
-                    ORPHAN, f'a blob file without a record: {path}',
+                    findings.ORPHAN, f'a blob file without a record: {path}',
                     tid=tid, oid=oid)
 
     def tid_of_blob_file(self, path):
@@ -480,5 +474,5 @@ class Verification:
     def wrong_index(self, reason, oid=None):
         self.report.index = reason
         self.report.add(
-            INDEX, f'the index does not belong to the data: {reason}',
+            findings.INDEX, f'the index does not belong to the data: {reason}',
             self.stored.position, oid=oid)

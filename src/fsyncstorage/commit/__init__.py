@@ -10,6 +10,6 @@
 - policies  when a commit is acknowledged, and the settings
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
-- flusher   a thread for work that no other thread does
+- wakeable  a thread for work that no other thread does
 - histogram how long syncs and commits took
 """

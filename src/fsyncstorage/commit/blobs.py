@@ -82,8 +82,8 @@ class Stored:
         """Do all that could fail for lack of room; `durable`: sync, too."""
         for (oid, _), path in self._files.items():
             if path not in self._prepared:
-                self._make_directory(
-                    os.path.dirname(self._helper.getBlobFilename(oid, z64)))
+                self._make_directory_of(
+                    self._helper.getBlobFilename(oid, z64))
                 if durable:
                     datafile.sync_path(path)
                 self._prepared.add(path)
@@ -95,20 +95,16 @@ class Stored:
             serial = serial or tid
             target = self._helper.getBlobFilename(oid, serial)
             # A pack may have removed the empty directory.
-            self._make_directory(os.path.dirname(target))
+            self._make_directory_of(target)
             self._named.append(target)
             datafile.disk.replace(path, target)
             keys += oid + serial
         return keys
 
-    def _make_directory(self, path: str) -> None:
-        if not os.path.isdir(path):
-            self._make_directory(os.path.dirname(path))
-            try:
-                datafile.disk.make_directory(path)
-            except FileExistsError:
-                return  # another thread made it
-            self._durable_names.discard(path)  # after a pack removed it
+    def _make_directory_of(self, path: str) -> None:
+        # (The name of one that a pack had removed may have been durable.)
+        datafile.make_directories(
+            os.path.dirname(path), self._durable_names.discard)
 
     def take_back(self) -> None:
         for path in self._named:
@@ -168,7 +164,7 @@ class Placed:
                 except self._gone:
                     continue
             directories.update(self._names_to_sync(path))
-        # Noted before the syncs: `_make_directory` discards a directory that
+        # Noted before the syncs: `Stored` discards a directory that
         # is removed and made anew meanwhile.
         noted = directories - {os.path.dirname(path) for path in paths}
         self._durable_names |= noted
@@ -213,7 +209,7 @@ def prepare(base: str) -> str:
     of the layout.
     """
     base = os.path.abspath(base)
-    _make_durably(base)
+    datafile.make_directories(base, _sync_name)
     layout = layout_of(base)
     marker = os.path.join(base, LAYOUT_MARKER)
     if _said_by(marker) != layout:
@@ -225,17 +221,12 @@ def prepare(base: str) -> str:
             file.truncate()
             file.sync()
     datafile.disk.sync_directory(base)
-    datafile.disk.sync_directory(os.path.dirname(base))
+    _sync_name(base)
     return layout
 
 
-def _make_durably(path: str) -> None:
-    """Make a directory, and those that it is in."""
-    if not os.path.isdir(path):
-        parent = os.path.dirname(path)
-        _make_durably(parent)
-        datafile.disk.make_directory(path)
-        datafile.disk.sync_directory(parent)
+def _sync_name(path: str) -> None:
+    datafile.disk.sync_directory(os.path.dirname(path))
 
 
 # What a blob directory without blobs may contain, except for hidden names.

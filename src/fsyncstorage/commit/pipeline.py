@@ -125,8 +125,7 @@ class Pipeline:
     def append(self, commit: Commit) -> None:
         """May be repeated if it was interrupted."""
         if self._newest is not commit:
-            if self.stopped is not None:
-                raise WritingStopped(self.stopped)
+            self.refuse_when_stopped()
             end, tid = self.appended
             if commit.start != end or commit.tid <= tid:
                 raise AssertionError(

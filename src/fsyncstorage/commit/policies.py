@@ -32,34 +32,17 @@ class Policy:
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy(
-            'none',
-            'anything since the last pack or close',
-            promises=False,
-        ),
-        Policy(
-            'interval',
-            'at most the last sync-interval plus one sync, newest first',
-            promises=False,
-            background=True,
-        ),
-        Policy(
-            'group-commit',
-            'nothing that was acknowledged',
-            gathers=True,
-        ),
-        Policy(
-            'per-commit',
-            'nothing that was acknowledged',
-            alone=True,
-        ),
-        Policy(
-            'two-sync',
-            'nothing that was acknowledged, and stock FileStorage never'
-            ' opens a torn commit as good',
-            gathers=True,
-            status_last=True,
-        ),
+        Policy('none', 'anything since the last pack or close',
+               promises=False),
+        Policy('interval',
+               'at most the last sync-interval plus one sync, newest first',
+               promises=False, background=True),
+        Policy('group-commit', 'nothing that was acknowledged', gathers=True),
+        Policy('per-commit', 'nothing that was acknowledged', alone=True),
+        Policy('two-sync',
+               'nothing that was acknowledged, and stock FileStorage never'
+               ' opens a torn commit as good',
+               gathers=True, status_last=True),
     )
 }
 
@@ -151,35 +134,21 @@ def reader_threads(value: object) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Durability:
-    """A policy with its settings, checked."""
+    """A policy with its settings."""
 
     policy: Policy
     sync_interval: float
     #: None: as `Company` computes.
     group_commit_delay: float | None
 
-    @classmethod
-    def of(cls, durability: str, interval: object,
-           delay: object) -> 'Durability':
-        return cls(
-            policy_named(durability),
-            sync_interval(interval),
-            group_commit_delay(delay),
-        )
-
 
 class Company:
     """How long a leader should wait for others before it syncs.
 
-    Committers that all wait for one slow sync come back one by one when it
-    ends.  A leader that does not wait for them syncs for the early half, and
-    the next one for the late half: from then on two groups take turns, each
-    sync half empty.  So wait until as many are present as were seen around the
-    last sync, but not longer than half the time of a sync, or a millisecond.
-    A wrong guess is cheap, and a committer that is alone never waits.
-
-    Fast syncs are worth sharing, too: they cost processor time, above all for
-    thread switches.
+    Until as many are present as were seen around the last sync, but not longer
+    than half the time of a sync, or a millisecond.  A wrong guess is cheap,
+    and a committer that is alone never waits.  Why that pays:
+    docs/internals/commit.rst.
     """
 
     #: Wait at least this many seconds for committers that should come.

@@ -48,9 +48,6 @@ from collections.abc import Callable
 
 from ..errors import OutcomeUnknown
 from .exposure import Exposure
-from .flusher import Flusher
-from .flusher import let_go
-from .flusher import taken_lock
 from .histogram import Histogram
 from .pipeline import PUBLISHED
 from .pipeline import Commit
@@ -58,6 +55,9 @@ from .pipeline import Pipeline
 from .pipeline import Point
 from .policies import Company
 from .policies import Durability
+from .wakeable import WakeableThread
+from .wakeable import let_go
+from .wakeable import taken_lock
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +99,9 @@ class Sequencer:
         self._untold: collections.deque[Commit] = collections.deque()
 
         self._abandoned = False    # a committer was interrupted
-        self._flusher = Flusher(
-            name, self._work_of_flusher, self._until_background_sync)
+        self._flusher = WakeableThread(
+            f'flusher of {name}', self._work_of_flusher,
+            self._until_background_sync)
 
     def start(self) -> None:
         """Start the flusher, which a read-only storage does not need."""

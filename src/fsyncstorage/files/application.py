@@ -17,7 +17,7 @@ sent.
 
 import atexit
 import dataclasses
-import importlib
+import pkgutil
 from collections.abc import Mapping
 
 import transaction
@@ -108,8 +108,8 @@ def make_application(global_conf, database, find=None, publish=None,
     :param hand_over: what `handover.configured` takes.
     """
     hand_over = configured(**hand_over)
-    find = _named(find) if find else traverse
-    publish = _named(publish) if publish else None
+    find = pkgutil.resolve_name(find) if find else traverse
+    publish = pkgutil.resolve_name(publish) if publish else None
     db = databaseFromURL(database)
     atexit.register(db.close)
     return Application(db, find, publish, hand_over)
@@ -120,8 +120,3 @@ def _names(request):
         return request.path_info.lstrip('/').split('/')
     except UnicodeDecodeError:
         raise exc.HTTPBadRequest('The path is not UTF-8.') from None
-
-
-def _named(name):
-    module, _, attribute = name.partition(':')
-    return getattr(importlib.import_module(module), attribute)

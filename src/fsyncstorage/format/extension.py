@@ -8,7 +8,6 @@ are shown by the name of their class, so that a stock client can read the
 result.  A pickle that cannot be read is shown as empty, as in a FileStorage.
 """
 
-import struct
 from typing import Any
 
 from . import plainpickle
@@ -18,7 +17,8 @@ from .plainpickle import Unreadable
 MOST_STEPS = 1 << 16
 MOST_CONTAINERS = 200
 
-_LENGTH = struct.Struct('<I')
+# REDUCE, NEWOBJ, BUILD
+_DROPPING = 0x52, 0x81, 0x62
 
 
 def shown(pickle: bytes) -> dict[Any, Any]:
@@ -37,12 +37,6 @@ class _Reader(plainpickle.Reader):
         """A str of Python 2."""
         text = self._take(length)
         self._stack.append(text.decode() if text.isascii() else text)
-
-    def _short_binstring(self) -> None:
-        self._text(self._take_byte())
-
-    def _binstring(self) -> None:
-        self._text(self._take_number(_LENGTH))
 
     def _int(self) -> None:
         line = self._take_line()
@@ -65,10 +59,6 @@ class _Reader(plainpickle.Reader):
     def _obj(self) -> None:
         self._stack.append(self._from_mark()[0])
 
-    def _drop(self) -> None:
-        """Drop arguments or a state: the name stays."""
-        self._stack.pop()
-
     def _extend(self, items: list[Any]) -> None:
         if self._stack[-1].__class__ is not str:
             super()._extend(items)
@@ -83,9 +73,12 @@ class _Reader(plainpickle.Reader):
 
     opcodes = {
         **plainpickle.Reader.opcodes,
-        0x55: _short_binstring, 0x54: _binstring, 0x49: _int, 0x4c: _long,
+        0x55: lambda self: self._text(self._take_byte()),    # SHORT_BINSTRING
+        0x54: lambda self: self._text(self._take_length()),  # BINSTRING
+        0x49: _int, 0x4c: _long,
         0x63: _global, 0x69: _inst, 0x6f: _obj,
-        0x52: _drop, 0x81: _drop, 0x62: _drop,
+        # Arguments and states are dropped: the name stays.
+        **dict.fromkeys(_DROPPING, lambda self: self._stack.pop()),
     }
 
 

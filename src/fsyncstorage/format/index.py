@@ -1,12 +1,8 @@
 """The index file: an exact snapshot of the index at one position.
 
 It is a stock index file, with a trailer behind the point where stock stops
-reading::
-
-    8  magic
-    8  position      everything before it is in this index
-    4  fingerprint   of the data file that the index belongs to
-    4  crc           of all before, from the first byte of the file
+reading (its layout: docs/internals/file.rst).  The trailer names the position
+before which everything is in this index, and the data file that it belongs to.
 
 An index with a trailer is used if all of it is sound; one without was written
 by stock, and is left to stock's own check.
@@ -48,8 +44,10 @@ from .. import datafile
 from .scan import FIRST
 from .scan import HEADER
 from .scan import LONGEST
+from .window import Window
 
 MAGIC = b'\xf5FSYNCIX'
+# Magic, position, fingerprint; the crc of all before them follows.
 _TRAILER = struct.Struct('>8sQI')
 _CRC = struct.Struct('>I')
 TRAILER_SIZE = _TRAILER.size + _CRC.size
@@ -69,7 +67,6 @@ _LONGEST_MATCH = 32
 # Bytes of an entry: the last 2 of the oid; with the position, 8.
 _KEY, _ENTRY = 2, 8
 _LONGEST_BUCKET = _ENTRY << 16
-_CHUNK = 1 << 18
 
 # A prefix, and the bytes of its bucket.
 _Piece = tuple[bytes, bytes]
@@ -127,8 +124,8 @@ def load(path: str) -> Loaded | None:
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise Damaged(f'{path} is no regular file')
-    with open(number, 'rb', buffering=0) as file:
-        content = _Content(file)
+    with open(number, 'rb', buffering=0):
+        content = _Content(Window.of_file(number))
         if content.match(_OF_OLD_RELEASE):
             return None
         try:
@@ -196,43 +193,36 @@ def _read_trailer(content: '_Content', position: int) -> int | None:
 class _Content:
     """The bytes of a file, taken from the beginning to the end."""
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
-        self._data = b''
+    def __init__(self, window: Window) -> None:
+        self._window = window
         self._at = 0
-        self._crc = 0
 
     def match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
         """Match the pattern here, and step behind it; None: no match."""
-        self._fetch(_LONGEST_MATCH)
-        found = pattern.match(self._data, self._at)
+        left = self._window.end - self._at
+        data, start = self._cover(min(left, _LONGEST_MATCH))
+        found = pattern.match(data, start)
         if found:
-            self._at = found.end()
+            self._at += found.end() - start
         return found
 
     def take(self, size: int) -> bytes:
-        if not self._fetch(size):
-            raise Damaged('is too short')
+        data, start = self._cover(size)
         self._at += size
-        return self._data[self._at - size:self._at]
+        return data[start:start + size]
+
+    def _cover(self, size: int) -> tuple[bytes, int]:
+        try:
+            return self._window.cover(self._at, size)
+        except EOFError:
+            raise Damaged('is too short') from None
 
     def is_at_end(self) -> bool:
-        return not self._fetch(1)
+        return self._at == self._window.end
 
     def crc(self) -> bytes:
         """The crc of all that was taken."""
-        return _CRC.pack(zlib.crc32(self._data[:self._at], self._crc))
-
-    def _fetch(self, size: int) -> bool:
-        """Read this many more bytes into memory; return whether they exist."""
-        while len(self._data) - self._at < size:
-            more = self._file.read(max(size, _CHUNK))
-            if not more:
-                return False
-            self._crc = zlib.crc32(self._data[:self._at], self._crc)
-            self._data = self._data[self._at:] + more
-            self._at = 0
-        return True
+        return _CRC.pack(self._window.crc(0, self._at, 0))
 
 
 class Positions(fsIndex):

@@ -57,6 +57,11 @@ def is_good_key(value: Any) -> bool:
         kind is int and -LARGEST_KEY < value < LARGEST_KEY)
 
 
+def _number(form: struct.Struct) -> Callable[[Any], object]:
+    """The opcode of a number in this form."""
+    return lambda self: self._stack.append(self._take_number(form))
+
+
 class Reader:
     """Reads one pickle."""
 
@@ -133,6 +138,9 @@ class Reader:
     def _take_number(self, form: struct.Struct) -> Any:
         return form.unpack(self._take(form.size))[0]
 
+    def _take_length(self) -> Any:
+        return self._take_number(_LENGTH)
+
     def _take_byte(self) -> int:
         self._position += 1
         return self._data[self._position - 1]
@@ -156,28 +164,7 @@ class Reader:
             raise Unreadable('too many tuples, lists and dictionaries')
         self._stack.append(container)
 
-    # What the opcodes do, by the names that pickletools has for them
-
-    def _proto(self) -> None:
-        self._take_byte()
-
-    def _mark(self) -> None:
-        self._marks.append(len(self._stack))
-
-    def _none(self) -> None:
-        self._stack.append(None)
-
-    def _newtrue(self) -> None:
-        self._stack.append(True)
-
-    def _newfalse(self) -> None:
-        self._stack.append(False)
-
-    def _binint(self) -> None:
-        self._stack.append(self._take_number(_SIGNED))
-
-    def _binint2(self) -> None:
-        self._stack.append(self._take_number(_SHORT))
+    # What the opcodes do
 
     def _long1(self) -> None:
         length = self._take_byte()
@@ -185,12 +172,6 @@ class Reader:
             raise Unreadable(f'a whole number of {length} bytes')
         self._stack.append(
             int.from_bytes(self._take(length), 'little', signed=True))
-
-    def _binfloat(self) -> None:
-        self._stack.append(self._take_number(_FLOAT))
-
-    def _empty_tuple(self) -> None:
-        self._stack.append(())
 
     def _tuple(self) -> None:
         self._push_container(tuple(self._from_mark()))
@@ -202,32 +183,11 @@ class Reader:
         del self._stack[-length:]
         self._push_container(items)
 
-    def _tuple1(self) -> None:
-        self._tuple_of(1)
-
-    def _tuple2(self) -> None:
-        self._tuple_of(2)
-
-    def _tuple3(self) -> None:
-        self._tuple_of(3)
-
-    def _empty_list(self) -> None:
-        self._push_container([])
-
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if target.__class__ is not list:
             raise Unreadable('something is appended to what is no list')
         target += items
-
-    def _append(self) -> None:
-        self._extend([self._stack.pop()])
-
-    def _appends(self) -> None:
-        self._extend(self._from_mark())
-
-    def _empty_dict(self) -> None:
-        self._push_container({})
 
     def _update(self, items: list[Any]) -> None:
         target = self._stack[-1]
@@ -242,36 +202,42 @@ class Reader:
         value = self._stack.pop()
         self._update([self._stack.pop(), value])
 
-    def _setitems(self) -> None:
-        self._update(self._from_mark())
-
     def _put(self, number: int) -> None:
         value = self._stack[-1]
         if value.__class__ in (str, bytes):
             self._memo[number] = value
 
-    def _binput(self) -> None:
-        self._put(self._take_byte())
+    def _recall(self, number: int) -> None:
+        self._stack.append(self._memo[number])
 
-    def _long_binput(self) -> None:
-        self._put(self._take_number(_LENGTH))
-
-    def _binget(self) -> None:
-        self._stack.append(self._memo[self._take_byte()])
-
-    def _long_binget(self) -> None:
-        self._stack.append(self._memo[self._take_number(_LENGTH)])
-
-    #: The opcodes of a tuple of numbers, texts and bytes, beside those above.
-    simple_opcodes: dict[int, Callable[[Any], None]] = {
-        0x80: _proto, 0x28: _mark, 0x4e: _none, 0x88: _newtrue,
-        0x89: _newfalse, 0x4a: _binint, 0x4d: _binint2, 0x8a: _long1,
-        0x29: _empty_tuple, 0x74: _tuple, 0x85: _tuple1, 0x86: _tuple2,
-        0x87: _tuple3, 0x71: _binput, 0x72: _long_binput, 0x68: _binget,
-        0x6a: _long_binget,
+    #: The opcodes of a tuple of numbers, texts and bytes, beside those above;
+    #: with the names that pickletools has for them.
+    simple_opcodes: dict[int, Callable[[Any], object]] = {
+        0x80: lambda self: self._take_byte(),                     # PROTO
+        0x28: lambda self: self._marks.append(len(self._stack)),  # MARK
+        0x4e: lambda self: self._stack.append(None),              # NONE
+        0x88: lambda self: self._stack.append(True),              # NEWTRUE
+        0x89: lambda self: self._stack.append(False),             # NEWFALSE
+        0x4a: _number(_SIGNED),                                   # BININT
+        0x4d: _number(_SHORT),                                    # BININT2
+        0x8a: _long1,
+        0x29: lambda self: self._stack.append(()),                # EMPTY_TUPLE
+        0x74: _tuple,
+        0x85: lambda self: self._tuple_of(1),                     # TUPLE1
+        0x86: lambda self: self._tuple_of(2),                     # TUPLE2
+        0x87: lambda self: self._tuple_of(3),                     # TUPLE3
+        0x71: lambda self: self._put(self._take_byte()),          # BINPUT
+        0x72: lambda self: self._put(self._take_length()),        # LONG_BINPUT
+        0x68: lambda self: self._recall(self._take_byte()),       # BINGET
+        0x6a: lambda self: self._recall(self._take_length()),     # LONG_BINGET
     }
-    opcodes: dict[int, Callable[[Any], None]] = {
+    opcodes: dict[int, Callable[[Any], object]] = {
         **simple_opcodes,
-        0x47: _binfloat, 0x5d: _empty_list, 0x61: _append, 0x65: _appends,
-        0x7d: _empty_dict, 0x73: _setitem, 0x75: _setitems,
+        0x47: _number(_FLOAT),                                    # BINFLOAT
+        0x5d: lambda self: self._push_container([]),              # EMPTY_LIST
+        0x61: lambda self: self._extend([self._stack.pop()]),     # APPEND
+        0x65: lambda self: self._extend(self._from_mark()),       # APPENDS
+        0x7d: lambda self: self._push_container({}),              # EMPTY_DICT
+        0x73: _setitem,
+        0x75: lambda self: self._update(self._from_mark()),       # SETITEMS
     }

@@ -1,11 +1,11 @@
-"""Which objects a record refers to: its pickles tell, without unpickling.
+"""What a record refers to and names: its pickles tell, without unpickling.
 
 A record has two pickles, one for the class and one for the state.  ZODB's
 function for this unpickles them, which takes 4 GB for a memo index of five
 bytes, and ninety bytes for a byte that stands for an empty dictionary.  A file
-that is checked may come from anybody.  Here the opcodes are stepped over one
-by one, with a stack that has a place for each value; the place holds the oid,
-if the value may become a reference.
+that is checked may come from anybody, and so may a record that is stored.
+Here the opcodes are stepped over one by one, with a stack that has a place for
+each value; the place holds the oid, if the value may become a reference.
 
 Promises: no class is looked up, nothing recurses, no length beyond the record
 is relied on.  The time is proportional to the record; memory is at most about
@@ -27,12 +27,13 @@ _Value = bytes | list[bytes] | None
 _LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
+#: Stands for a class that copyreg knows by a number.
+REGISTERED = b'copyreg', b'extension'
 
 # Opcodes that push a value that is no reference: bytes of their argument.
 _OPAQUE = {
     b'N': 0, b'\x88': 0, b'\x89': 0, b'}': 0, b')': 0,  # None, bool, {}, ()
     b'K': 1, b'M': 2, b'J': 4, b'G': 8,                 # int, float
-    b'\x82': 1, b'\x83': 2, b'\x84': 4,                 # registered classes
 }
 # Opcodes followed by a length and its bytes: bytes of that length.
 _COUNTED = {
@@ -42,7 +43,7 @@ _COUNTED = {
 }
 # Opcodes that take values: how many; and do they push one, no reference?
 _TAKES = {
-    b'R': (2, True), b'\x81': (2, True),    # call, new object
+    b'\x81': (2, True),                     # new object
     b'\x85': (1, True), b'\x87': (3, True),  # tuples of 1 and 3
     b's': (2, False), b'a': (1, False), b'b': (1, False),   # change one below
 }
@@ -63,25 +64,30 @@ def references(record: bytes) -> list[bytes]:
     Weak references and those into other databases are not among them.
     ValueError if these are not two pickles.
     """
-    reader = _Reader(record)
-    try:
-        reader.read_pickle()
-        reader.read_pickle()
-    except (IndexError, KeyError):
-        raise ValueError('it ends too early, or is no pickle') from None
-    return reader.oids
+    return Pickles(record).oids
 
 
-class _Reader:
+class Pickles:
+    """The two pickles of a record, read; ValueError if they are none."""
 
     stack: list[_Value]
     marks: list[int]
+    #: Is anything called, beside `__new__` and `__setstate__`?
+    calls = False
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+    def __init__(self, record: bytes) -> None:
+        self.data = record
         self.at = 0
         self.memo: dict[int, _Value] = {}
+        #: As `references` returns them.
         self.oids: list[bytes] = []
+        #: (module, name) of classes and functions.
+        self.names: list[tuple[bytes, bytes]] = []
+        try:
+            self.read_pickle()
+            self.read_pickle()
+        except (IndexError, KeyError):
+            raise ValueError('it ends too early, or is no pickle') from None
 
     def read_pickle(self) -> None:
         """Read a pickle up to its STOP.  IndexError, KeyError or ValueError if
@@ -161,19 +167,28 @@ class _Reader:
                 if self.number(1) > HIGHEST_PROTOCOL:
                     raise ValueError('an unknown protocol')
             case b'c':
-                self.line()
-                self.line()
+                self.names.append((self.line(), self.line()))
                 stack.append(None)
+            case b'R':
+                self.calls = True
+                self.take(2, True)
             case b']':
                 stack.append(_LIST)
             case b'l':
                 self.end_row(_LIST)
-            case b'd' | b'o':
+            case b'd':
+                self.end_row(None)
+            case b'o':
+                self.calls = True
                 self.end_row(None)
             case b'i':
-                self.line()
-                self.line()
+                self.calls = True
+                self.names.append((self.line(), self.line()))
                 self.end_row(None)
+            case b'\x82' | b'\x83' | b'\x84':
+                self.number(1 << code - 0x82)
+                self.names.append(REGISTERED)
+                stack.append(None)
             case b't':
                 row = stack[self.marks[-1]:]
                 self.end_row(

@@ -62,16 +62,6 @@ new_tuple = tuple.__new__
 _Header = tuple[bytes, int, bytes, int, int, int]
 
 
-class Before(typing.Protocol):
-    """What is to be known of the transaction before another."""
-
-    @property
-    def tid(self) -> bytes: ...
-
-    @property
-    def status(self) -> bytes: ...
-
-
 class Record(typing.NamedTuple):
     oid: bytes
     tid: bytes
@@ -150,7 +140,7 @@ class Damage(Exception):
 # One transaction
 
 def read_transaction(window: Window, position: int,
-                     after: Before | None = None) -> Transaction:
+                     after: Transaction | None = None) -> Transaction:
     """Return the transaction at this position, or raise Damage.
 
     `after` is the transaction before it, if known.
@@ -181,6 +171,19 @@ def read_transaction(window: Window, position: int,
     if reason is not None:
         raise _damage(position, tid, status, reason, transaction)
     return transaction
+
+
+def transaction_before(window: Window, end: int) -> Transaction | None:
+    """The sound transaction that ends at this position, or None."""
+    length = window.read(end - 8, 8) if end >= FIRST + 8 else b''
+    begin = end - 8 - int.from_bytes(length, 'big')
+    if len(length) < 8 or begin < FIRST:
+        return None
+    try:
+        found = read_transaction(window, begin)
+    except Damage:
+        return None
+    return found if found.end == end else None
 
 
 def _damage(position: int, tid: bytes | None, status: bytes | None,
@@ -266,7 +269,7 @@ def _read_records(window: Window, position: int, at: int, stop: int,
 
 def _ask_seal(window: Window, own: seal.Seal | None, position: int,
               front: bytes, field: bytes, records: list[Record],
-              after: Before | None) -> tuple[str, bytes, str | None]:
+              after: Transaction | None) -> tuple[str, bytes, str | None]:
     """Return what the seal tells, the status in it, and what is wrong."""
     status = front[16:17]
     if own is None:
@@ -291,7 +294,8 @@ def _ask_seal(window: Window, own: seal.Seal | None, position: int,
     return verdict, status, 'it does not fit the checksum in its seal'
 
 
-def _was_rewritten(own: seal.Seal, front: bytes, after: Before | None) -> bool:
+def _was_rewritten(own: seal.Seal, front: bytes,
+                   after: Transaction | None) -> bool:
     """Has a stock tool rewritten the transaction in the same position?
 
     Stock's pack and copy keep the extension, and with it the seal.  Both may
@@ -324,7 +328,8 @@ def _crc_before_copy(window: Window, at: int, end: int,
     return window.crc(at, end, crc)
 
 
-def _ask_header(tid: bytes, status: bytes, after: Before | None) -> str | None:
+def _ask_header(tid: bytes, status: bytes,
+                after: Transaction | None) -> str | None:
     """What is wrong with the header of an unsealed transaction."""
     if status not in (b' ', b'p', b'u', b'c'):
         return f'its status is {status!r}'
@@ -388,7 +393,7 @@ def earlier_record(window: Window, record: Record,
 # Forward, over damage
 
 def walk(window: Window, position: int = FIRST,
-         after: Before | None = None) -> Iterator[Transaction | Damage]:
+         after: Transaction | None = None) -> Iterator[Transaction | Damage]:
     """Yield every transaction from `position` on, and each Damage.
 
     What looks damaged is read again: if the file is being written, the window
@@ -410,7 +415,7 @@ def walk(window: Window, position: int = FIRST,
 
 
 def transactions(window: Window, position: int = FIRST,
-                 after: Before | None = None) -> Iterator[Transaction]:
+                 after: Transaction | None = None) -> Iterator[Transaction]:
     """Yield every transaction from `position` on; raise the first Damage."""
     for found in walk(window, position, after):
         if isinstance(found, Damage):
@@ -419,7 +424,7 @@ def transactions(window: Window, position: int = FIRST,
 
 
 def _second_look(window: Window, damage: Damage,
-                 after: Before | None) -> Transaction | Damage:
+                 after: Transaction | None) -> Transaction | Damage:
     """The transaction there, or the Damage that two reads agree on."""
     while True:
         try:

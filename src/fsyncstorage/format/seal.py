@@ -2,20 +2,8 @@
 
 A seal stands at the end of the transaction's extension field, behind the STOP
 of the pickle there.  Every unpickler stops at STOP, so stock code never sees
-it.  An empty extension becomes the pickle of ``{}``, which a flag notes.
-
-Layout, big-endian, 44 bytes::
-
-    8  magic
-    1  version
-    1  flags          1: the extension was empty
-    1  status         the final one of the transaction
-    1  zero
-    8  position       of the transaction in the file
-    8  length         as in the transaction's header
-    8  durable        everything before this position was durable then
-    4  crc            of the transaction (below)
-    4  check          crc of the 40 bytes before
+it.  An empty extension becomes the pickle of ``{}``, which a flag notes.  Its
+44 bytes are listed in docs/internals/file.rst.
 
 The crc covers, in this order: the data records, the length behind them, and
 the header with its final status, user, description and extension up to here.
@@ -39,6 +27,7 @@ WAS_EMPTY = 1
 EMPTY_PICKLE = b'}.'
 LONGEST_EXTENSION = 0xffff
 
+# Magic, version, flags, status, position, length, durable.
 _FRONT = struct.Struct('>8sBBcxQQQ')
 _CRC = struct.Struct('>I')
 SIZE = _FRONT.size + 2 * _CRC.size

@@ -9,6 +9,7 @@ with it the open file.  So reading takes no lock.
 Left to others: which view is the current one, and the gate (the storage).
 """
 
+import contextlib
 import errno
 import itertools
 import logging
@@ -170,13 +171,7 @@ class View:
 
     def _data(self, oid: bytes, position: int, back: int) -> bytes:
         """The data of a record that has a back pointer in its place."""
-        data = b''
-        while not data:
-            if not back:
-                raise POSKeyError(oid)
-            position = _earlier(oid, back, position)
-            _, _, data, back = self._read(position, oid)
-        return data
+        return self.load_back(oid, _earlier(oid, back, position))[0]
 
     def load_back(self, oid: bytes, position: int) -> tuple[bytes, bytes]:
         """The data to which a back pointer leads, and the tid under which they
@@ -261,17 +256,14 @@ class View:
 
     # Transactions
 
-    def transactions(self) -> '_Transactions':
-        return _Transactions(self)
-
     def history(self, oid: bytes, size: int,
                 filter: Filter | None) -> list[Entry]:
-        with self.transactions() as transactions:
+        with _Transactions(self) as transactions:
             return transactions.history(oid, size, filter)
 
     def undo_log(self, first: int, last: int,
                  filter: Filter | None) -> list[Entry]:
-        with self.transactions() as transactions:
+        with _Transactions(self) as transactions:
             return list(itertools.islice(
                 (entry for entry in transactions.undoable()
                  if filter is None or filter(entry)),
@@ -284,7 +276,7 @@ class View:
     def last_invalidations(self,
                            count: int) -> list[tuple[bytes, list[bytes]]]:
         position = self.end
-        with self.transactions() as transactions:
+        with _Transactions(self) as transactions:
             while count > 0 and position > FIRST:
                 position = transactions.start_of_the_one_before(position)
                 count -= 1
@@ -310,15 +302,13 @@ class _Unsealing(FileStorageFormatter):
         return header
 
 
-class _Transactions(_Unsealing):
+class _Transactions(
+        _Unsealing, contextlib.AbstractContextManager['_Transactions']):
     """Reads the transaction headers of a view, with a buffer of its own."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._file = view.file.reader()
-
-    def __enter__(self) -> '_Transactions':
-        return self
 
     def __exit__(self, *ignored: object) -> None:
         self._file.close()

@@ -92,7 +92,7 @@ def _remove(path: str) -> None:
 
 
 def _move(source: str, target: str) -> None:
-    _make_directories(os.path.dirname(target))
+    datafile.make_directories(os.path.dirname(target))
     try:
         datafile.disk.replace(source, target)
     except OSError as error:
@@ -100,12 +100,6 @@ def _move(source: str, target: str) -> None:
             raise
         # The blob directory is a file system of its own.
         shutil.move(source, target)
-
-
-def _make_directories(path: str) -> None:
-    if not os.path.isdir(path):
-        _make_directories(os.path.dirname(path))
-        datafile.disk.make_directory(path)
 
 
 def _remove_empty_directories(storage: Any, path: str) -> None:
@@ -134,7 +128,7 @@ def _link_what_stays(blob_dir: str, old: str) -> None:
                 continue
             source = os.path.join(parent, name)
             target = old + source[len(blob_dir):]
-            _make_directories(os.path.dirname(target))
+            datafile.make_directories(os.path.dirname(target))
             try:
                 linked = datafile.link_if_possible(source, target)
             except FileNotFoundError:

@@ -18,6 +18,7 @@ import io
 import logging
 import os
 import time
+import types
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -145,13 +146,9 @@ def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
         return None if end is None else (end, packer.index)
 
 
-class _NoLock:
-    """Stock frees and takes the commit lock for each transaction it copies."""
-
-    def acquire(self) -> None:
-        pass
-
-    release = acquire
+# Stock frees and takes the commit lock for each transaction that it copies.
+_NO_LOCK = types.SimpleNamespace(
+    acquire=lambda: None, release=lambda: None)
 
 
 class _Packer(FileStoragePacker):
@@ -167,7 +164,7 @@ class _Packer(FileStoragePacker):
             self._blob_list = os.path.join(storage.blob_dir, packedblobs.LIST)
             datafile.remove_if_there(self._blob_list)  # stock truncates it
         super().__init__(storage, referencesf, stop, gc)
-        self._commit_lock = _NoLock()
+        self._commit_lock = _NO_LOCK
         self._checked_to = FIRST    # in the old file
         self._copied_to = FIRST     # in the old file
         self._sealed_to = FIRST     # in the new file

@@ -76,7 +76,8 @@ def swap(storage: Any, end: int,
             file = datafile.open_existing(path + '.pack')
             file.sync()
             storage._reserve.prepare(file, end)
-            storage._checkpoints.write_for_packed(file, new_index, end)
+            index.save_unchanging(
+                storage._checkpoints.path_of_packed, end, new_index, file)
             to_rename = not _link_old(path) and storage.pack_keep_old
             if to_rename:
                 _warn_of_rename(path)
@@ -95,7 +96,7 @@ def _clean(storage: Any, file: datafile.DataFile | None) -> None:
         file.close()
     if os.path.lexists(path):  # else the next opening needs all of it
         datafile.remove_if_there(path + '.pack')
-        storage._checkpoints.forget_packed()
+        datafile.remove_if_there(storage._checkpoints.path_of_packed)
         packedblobs.forget_list(storage.blob_dir)
         if datafile.is_same(path + '.old', path):  # not a backup
             datafile.remove_if_there(path + '.old')
@@ -128,7 +129,7 @@ def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
         _give_name(path, to_rename)
         file.name = path
         storage.replace_file(file, new_index, end)
-        storage.sync_home()
+        storage._spare.sync_directory(storage._home)
     except BaseException as error:
         if (isinstance(error, OSError) and storage._file is not file
                 and os.path.lexists(path)):

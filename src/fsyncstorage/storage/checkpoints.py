@@ -19,9 +19,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ZODB.fsIndex import fsIndex
-
 from .. import datafile
+from ..commit.wakeable import WakeableThread
 from ..errors import WritingStopped
 from ..format import index
 
@@ -37,7 +36,7 @@ class Checkpoints:
         self._storage = storage
         self._every = every
         self.path = storage._file_name + '.index'
-        self._path_of_packed = storage._file_name + '.pack.index'
+        self.path_of_packed = storage._file_name + '.pack.index'
         self.written = 0
         self._size = 0             # of the last index file
         self._written_to(0)
@@ -45,21 +44,18 @@ class Checkpoints:
         self.snapshot: index.Snapshot | None = None
         self._naming = threading.Lock()
         self._one_at_a_time = threading.Lock()
-        self._wake = threading.Event()
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread = WakeableThread(
+            f'checkpoints of {storage._file_name}', self._write_if_due)
 
     def start(self, position: int) -> None:
         """Begin: the index that was found is good up to this position."""
         self._written_to(max(position, self._position))
-        self._thread = threading.Thread(
-            target=self._run, daemon=True,
-            name=f'checkpoints of {self._storage._file_name}')
         self._thread.start()
 
     def wake(self) -> None:
         """The next index is due."""
-        self._wake.set()
+        self._thread.wake()
 
     def _written_to(self, position: int) -> None:
         """An index up to here was written, or failed: note the next one.
@@ -113,14 +109,6 @@ class Checkpoints:
 
     # Packs
 
-    def write_for_packed(self, file: datafile.DataFile, packed_index: fsIndex,
-                         end: int) -> None:
-        """Write the index of a file that will replace the data file."""
-        index.save_unchanging(self._path_of_packed, end, packed_index, file)
-
-    def forget_packed(self) -> None:
-        datafile.remove_if_there(self._path_of_packed)
-
     @contextlib.contextmanager
     def replacing(self, end: int) -> Iterator[None]:
         """A context in which the data file is replaced, after its index.
@@ -131,21 +119,16 @@ class Checkpoints:
         """
         with self._naming:
             self._written_to(0)
-            self._give_name(self._path_of_packed)
+            self._give_name(self.path_of_packed)
             try:
                 yield
             finally:
                 self.snapshot = None  # its index gets no name any more
             self._written_to(end)
 
-    def _run(self) -> None:
-        while True:
-            self._wake.wait()
-            self._wake.clear()  # first, so that no later call is missed
-            if self._closing:
-                return
-            if self._storage._pos >= self.due:  # else it was written already
-                self.write_or_warn()
+    def _write_if_due(self) -> None:
+        if self._storage._pos >= self.due:  # else it was written already
+            self.write_or_warn()
 
     def write_or_warn(self) -> bool:
         """A failure does no harm, but the next start takes longer."""
@@ -163,6 +146,4 @@ class Checkpoints:
         """Stop the thread; write nothing any more."""
         with self._one_at_a_time:
             self._closing = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()

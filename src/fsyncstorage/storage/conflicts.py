@@ -24,12 +24,13 @@ has stored; and a state may be nested so deeply that the process ends.
 
 import importlib
 import io
-import pickletools
 import sys
 
 from persistent import Persistent
 from ZODB._compat import PersistentUnpickler
 from ZODB.ConflictResolution import find_global
+
+from ..format.references import Pickles
 
 # Callables that make a value, and do nothing else.
 VALUES = frozenset([
@@ -52,14 +53,17 @@ class Untrusted(Exception):
 def check(record: bytes) -> None:
     """Raise Untrusted unless the record may be unpickled."""
     try:
-        names, calls = _names(record)
-    except (IndexError, KeyError, ValueError) as error:
+        pickles = Pickles(record)
+        names = {(module.decode(), name.decode())
+                 for module, name in pickles.names}
+    except ValueError as error:
         raise Untrusted(f'a record that cannot be read ({error})') from error
-    for name in names:
-        if name not in VALUES:
-            found = _class_of_the_site(*name)
-            if calls and found and not issubclass(found, Persistent):
-                raise Untrusted(f'calls, and {".".join(name)}')
+    if max(pickles.memo, default=0) > len(record):
+        raise Untrusted('a large memo number')
+    for name in names - VALUES:
+        found = _class_of_the_site(*name)
+        if pickles.calls and found and not issubclass(found, Persistent):
+            raise Untrusted(f'calls, and {".".join(name)}')
     _check_that_it_resolves(record)
 
 
@@ -98,64 +102,3 @@ def _check_that_it_resolves(record: bytes) -> None:
         raise Untrusted(f'its class is not known ({error})') from error
     if not resolves:
         raise Untrusted(f'{found!r:.100} does not resolve conflicts')
-
-
-# Reading a pickle without executing it.  (ZODB's have protocol 3 or less.)
-
-_OPCODES = {
-    ord(opcode.code): opcode.name for opcode in pickletools.opcodes
-    if opcode.proto < 4 and not opcode.name.startswith('EXT')}
-_ARGUMENTS = {
-    ord(opcode.code): opcode.arg.n for opcode in pickletools.opcodes
-    if opcode.arg is not None}
-_COUNTED = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-}
-_NAMING = 'GLOBAL', 'INST'
-_CALLING = 'REDUCE', 'OBJ', 'INST'
-_NUMBERING = 'LONG_BINPUT', 'PUT'
-#: Most opcodes: only the lengths of their arguments matter.
-_PLAIN = {
-    code: size for code, name in _OPCODES.items()
-    if (size := _ARGUMENTS.get(code, 0)) >= 0
-    and name not in _NAMING + _CALLING + _NUMBERING}
-
-
-def _names(record: bytes) -> tuple[set[tuple[str, str]], bool]:
-    """The names in the pickles of a record, and whether it calls anything."""
-    names, calls, position = set(), False, 0
-    while position < len(record):
-        code = record[position]
-        start = position + 1
-        if code in _PLAIN:
-            position = start + _PLAIN[code]
-            continue
-        opcode = _OPCODES[code]
-        position = _end(record, start, _ARGUMENTS.get(code, 0))
-        if opcode in _NAMING:
-            position = _end(record, position, pickletools.UP_TO_NEWLINE)
-            module, name, _ = record[start:position].decode().split('\n')
-            names.add((module, name))
-        if opcode in _CALLING:
-            calls = True
-        if opcode in _NUMBERING:
-            argument = record[start:position]
-            number = (int(argument) if opcode == 'PUT'
-                      else int.from_bytes(argument, 'little'))
-            if number > len(record):
-                raise Untrusted(f'the memo number {number}')
-    return names, calls
-
-
-def _end(record: bytes, start: int, size: int) -> int:
-    """Where the argument of an opcode ends."""
-    if size >= 0:
-        return start + size
-    if size == pickletools.UP_TO_NEWLINE:
-        return record.index(b'\n', start) + 1
-    length = _COUNTED[size]
-    return start + length + int.from_bytes(
-        record[start:start + length], 'little')
-

@@ -30,8 +30,8 @@ from .recovery import DamagedFile
 
 logger = logging.getLogger(__name__)
 
-# The last one is of stock FileStorage.
 #: An opening for writing removes files with such names beside the data file.
+#: (The last one is of stock FileStorage.)
 GONE_AFTER_OPEN = '.pack', '.pack.index', '.index.index_tmp', '.tmp'
 # Stock FileStorage truncates the first, zc.lockfile writes into the second.
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
@@ -80,17 +80,10 @@ def _last_tid(path: str) -> bytes | None:
         return None
     with datafile.open_existing(path, read_only=True) as file:
         window = Window.of_file(file.fileno())
-        end = window.end
-        if end < len(FILESTORAGE_MAGIC) + 8 or (
-                window.read(0, len(FILESTORAGE_MAGIC)) != FILESTORAGE_MAGIC):
+        if window.read(0, len(FILESTORAGE_MAGIC)) != FILESTORAGE_MAGIC:
             return None
-        begin = end - 8 - int.from_bytes(window.read(end - 8, 8), 'big')
-        if begin < scan.FIRST:
-            return None
-        try:
-            return scan.read_transaction(window, begin).tid
-        except scan.Damage:
-            return None
+        last = scan.transaction_before(window, window.end)
+        return None if last is None else last.tid
 
 
 def _remove(name: str) -> None:

@@ -45,14 +45,12 @@ stock_logger = logging.getLogger('ZODB.FileStorage')
 FAR_FUTURE = 30 * 60
 
 
-def check_arguments(read_only: bool, create: bool, stop: bytes | None) -> None:
+def check_arguments(path: str, read_only: bool, create: bool,
+                    stop: bytes | None) -> None:
     if read_only and create:
         raise ValueError("can't create a read-only file")
     if stop is not None and not read_only:
         raise ValueError('time-travel only supported in read-only mode')
-
-
-def refuse_what_is_no_file(path: str) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(
             f'{path} is a directory; the path of a data file is'
@@ -70,10 +68,6 @@ def prepare(path: str, create: bool, read_only: bool,
         if not read_only:
             swap.finish_interrupted(path)
         recovery.refuse_lost_file(path, blob_dir)
-
-
-def take_lock(path: str) -> zc.lockfile.LockFile:
-    return zc.lockfile.LockFile(path + '.lock')
 
 
 def locked(path: str) -> str:
@@ -172,7 +166,7 @@ def trusted_index(file: datafile.DataFile
                   ) -> tuple[recovery.Recovered, index.Loaded | None]:
     """What the index file has, if it can be trusted; and the index, if it is
     sound and contradicts the data."""
-    nothing = recovery.nothing_known()
+    nothing = recovery.Recovered(fsIndex(), scan.FIRST, z64)
     path = file.name + '.index'
     try:
         loaded = index.load(path)
@@ -204,11 +198,7 @@ def _trusted_by_stock(file: datafile.DataFile,
                       loaded: index.Loaded) -> recovery.Recovered | None:
     """What an index without a checksum has, if it agrees with the last
     transaction that changed anything: then stock trusts it."""
-    window = Window.of_file(file.fileno())
-    try:
-        tid = _last_tid_if_known(window, loaded)
-    except (EOFError, scan.Damage):
-        tid = None
+    tid = _last_tid_if_known(Window.of_file(file.fileno()), loaded)
     if tid is None:
         if loaded.position > scan.FIRST:
             stock_logger.warning('Ignoring index for %s', file.name)
@@ -219,28 +209,15 @@ def _trusted_by_stock(file: datafile.DataFile,
 def _last_tid_if_known(window: Window, loaded: index.Loaded) -> bytes | None:
     """The last tid; None if the index contradicts the file."""
     end, tid = loaded.position, None
-    while end > scan.FIRST:
-        begin = end - 8 - int.from_bytes(_exactly(window, end - 8, 8), 'big')
-        if begin < scan.FIRST:
-            break
-        transaction = scan.read_transaction(window, begin)
-        if transaction.end != end:
-            break
+    while transaction := scan.transaction_before(window, end):
         tid = tid or transaction.tid
         if transaction.records and transaction.status != b'u':
             last = {each.oid: each.position for each in transaction.records}
             known = all(loaded.index.get(oid, 0) == position
                         for oid, position in last.items())
             return tid if known else None
-        end = begin
+        end = transaction.position
     return None
-
-
-def _exactly(window: Window, position: int, length: int) -> bytes:
-    data = window.read(position, length)
-    if len(data) < length:
-        raise EOFError
-    return data
 
 
 # Blobs

@@ -29,6 +29,7 @@ import typing
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.FileStorage.FileStorage import CorruptedTransactionError
 from ZODB.fsIndex import fsIndex
+from ZODB.utils import cp
 from ZODB.utils import z64
 
 from .. import datafile
@@ -39,31 +40,15 @@ from ..format.window import Window
 
 logger = logging.getLogger(__name__)
 
-COPY_CHUNK = 1 << 20
-
 
 class DamagedFile(CorruptedTransactionError):
     """Data that was durable is damaged.  Nothing was changed."""
-
-
-class _Before(typing.NamedTuple):
-    """The transaction before, as far as reading the next one needs it.
-
-    It has no tid: tids that do not rise are no damage here.
-    """
-
-    tid: bytes
-    status: bytes
 
 
 class Recovered(typing.NamedTuple):
     index: fsIndex
     end: int
     tid: bytes
-
-
-def nothing_known() -> Recovered:
-    return Recovered(fsIndex(), scan.FIRST, z64)
 
 
 def refuse_lost_file(path: str, blob_dir: str | None) -> None:
@@ -195,7 +180,8 @@ def _read_on(window: Window,
         for record in transaction.records:
             index[record.oid] = record.position
         position, tid = transaction.end, transaction.tid
-        before = _Before(z64, transaction.status)
+        # Not its tid: tids that do not rise are no damage here.
+        before = transaction._replace(tid=z64)
     return Recovered(index, position, tid), damage
 
 
@@ -291,10 +277,7 @@ def _keep_tail(file: datafile.DataFile, position: int, end: int) -> str:
     try:
         with file.reader() as reader, datafile.open_new(path) as tail:
             reader.seek(position)
-            while position < end:
-                chunk = reader.read(min(COPY_CHUNK, end - position))
-                tail.write(chunk)
-                position += len(chunk)
+            cp(reader, tail, size)
             tail.sync()
         datafile.disk.sync_directory(os.path.dirname(path))
     except OSError as error:  # the next start tries again

@@ -137,8 +137,10 @@ class FsyncStorage(
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
         self._checksums = bool(checksums)
-        self.durability = policies.Durability.of(
-            durability, sync_interval, group_commit_delay)
+        self.durability = policies.Durability(
+            policies.policy_named(durability),
+            policies.sync_interval(sync_interval),
+            policies.group_commit_delay(group_commit_delay))
         if packer is not None:
             if self.durability.policy.status_last:
                 raise ValueError(
@@ -146,8 +148,7 @@ class FsyncStorage(
                     ' one may copy transactions whose status is not written'
                     ' yet')
             self.packer = packer  # type: ignore[method-assign]
-        opening.check_arguments(read_only, create, stop)
-        opening.refuse_what_is_no_file(file_name)
+        opening.check_arguments(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
         self._quota = quota
         self._pack_gc = pack_gc
@@ -190,7 +191,7 @@ class FsyncStorage(
         """Take the lock, and read the file."""
         read_only = self._is_read_only
         if not read_only:
-            self._lock_file = opening.take_lock(file_name)
+            self._lock_file = zc.lockfile.LockFile(file_name + '.lock')
         BaseStorage.__init__(self, file_name)
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
@@ -435,10 +436,6 @@ class FsyncStorage(
             self._sequencer.rebase(point)
             self._show(point)
         self._reserve.move(file)
-
-    def sync_home(self) -> None:
-        """Make the names beside the data file durable."""
-        self._spare.sync_directory(self._home)
 
     def stats(self) -> dict[str, object]:
         """Figures for monitoring, as a dictionary."""

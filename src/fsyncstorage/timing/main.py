@@ -11,7 +11,7 @@ from .commits import commandline as commits
 from .disk import commandline as disk
 from .options import arguments
 from .reports import commandline as report
-from .running import session
+from .running import measurement
 from .zeo import commandline as zeo
 
 COMMANDS = (disk, commits, zeo, blobs, report)
@@ -28,9 +28,9 @@ def main(argv=None):
     try:
         return options.run(options)
     except KeyboardInterrupt:
-        # Of a command that measures nothing; a session says what it keeps.
+        # Of a command that measures nothing; a measurement says what it keeps.
         print('fsync-time: interrupted', file=sys.stderr)
-        return session.INTERRUPTED
+        return measurement.INTERRUPTED
 
 
 def parser():

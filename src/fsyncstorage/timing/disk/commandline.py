@@ -10,7 +10,7 @@ import os
 from ..commits import committing
 from ..options import arguments
 from ..options import contestants
-from ..running import session
+from ..running import measurement
 from . import disktables
 from . import probing
 
@@ -55,7 +55,8 @@ def run(options):
     options.contestants = [*probing.WAYS, *STORAGES]
     options.baseline = probing.WAYS[0]
     options.rounds = ROUNDS[options.quick]
-    return session.run(options, 'disk', races(options.quick), disktables.show)
+    return measurement.run(
+        options, 'disk', races(options.quick), disktables.show)
 
 
 def races(quick):

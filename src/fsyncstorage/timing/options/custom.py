@@ -28,8 +28,8 @@ from ZODB.POSException import POSError
 from ..results import tables
 from ..results import wording
 from ..running import loops
+from ..running import measurement
 from ..running import population
-from ..running import session
 from ..running import supervisor
 from ..running.campaign import SampleFailed
 from ..servers import served
@@ -126,7 +126,7 @@ class _Whole(ZODB.DB):
 
 
 def run(options, command, races):
-    """As `session.run`, where storages of the user may take part.
+    """As `measurement.run`, where storages of the user may take part.
 
     Each has its key before the first sample, and is left clean after the last.
     """
@@ -138,7 +138,7 @@ def run(options, command, races):
         if written:  # its owner may mind
             _complain(command, f'{one.name}: at least {wording.size(written)}'
                       ' will be written to it; pack it afterwards')
-    return session.run(
+    return measurement.run(
         options, command, races, tables.show, around=_with_keys(own, command))
 
 

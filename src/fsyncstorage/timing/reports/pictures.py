@@ -11,7 +11,7 @@ import typing
 
 from ..results import document as documents
 from ..results import estimates
-from ..results import quiet
+from ..results import otherload
 from ..results import tables
 from ..results.questions import QUESTIONS
 from ..results.questions import Question
@@ -132,4 +132,4 @@ def _footer(document):
         f'{machine["cpus"]} CPUs ({machine["cpu_model"]}),'
         f' {machine["system"]}, {machine["file_system"]}: one sync takes'
         f' {duration(machine["sync_p50_seconds"])}.',
-        quiet.warning(document), document['began'][:10])))
+        otherload.warning(document), document['began'][:10])))

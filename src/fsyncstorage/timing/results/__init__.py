@@ -3,7 +3,7 @@
 - tables        in the terminal
 - questions     what tables and pictures answer
 - document      all of a run, as it is kept in a file
-- quiet         what others did with the processors meanwhile
+- otherload     what others did with the processors meanwhile
 - estimates     medians, percentiles, and how far a ratio can be trusted
 - wording       how numbers are put
 """

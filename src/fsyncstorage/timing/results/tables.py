@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import document as documents
-from . import quiet
+from . import otherload
 from .estimates import CONFIDENCE
 from .estimates import carried
 from .questions import QUESTIONS
@@ -194,7 +194,7 @@ def show_machine(document, console):
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
     console.print(Text(
-        f'{document["added"]} {quiet.warning(document)}'.rstrip(), 'bold'))
+        f'{document["added"]} {otherload.warning(document)}'.rstrip(), 'bold'))
     console.print()
 
 

@@ -1,6 +1,6 @@
 """How samples are taken, whatever is measured.
 
-- session       what every measuring run does
+- measurement   what every measuring run does
 - campaign      which sample is taken when: rounds of races between contestants
 - progress      the bar in the terminal
 - machine       what the measurements were made on

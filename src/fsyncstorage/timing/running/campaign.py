@@ -14,7 +14,7 @@ import os
 import tempfile
 import typing
 
-from ..results import quiet
+from ..results import otherload
 from ..results import wording
 from . import supervisor
 
@@ -76,7 +76,7 @@ def run(races, scratch, progress):
     for step in progress.each_step():
         race = races[step.race]
         with directory(scratch) as place:
-            watch = quiet.Watch()
+            watch = otherload.Watch()
             try:
                 figures = supervisor.run(
                     functools.partial(race.measure, **race.settings),

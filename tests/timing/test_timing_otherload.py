@@ -11,7 +11,7 @@ from unittest import mock
 from rich.console import Console
 
 from fsyncstorage.timing.results import document as documents
-from fsyncstorage.timing.results import quiet
+from fsyncstorage.timing.results import otherload
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.running import machine
 
@@ -31,8 +31,8 @@ def document_of(*samples):
 @contextlib.contextmanager
 def counted(user, steal=0, kernel=30):
     with tempfile.TemporaryDirectory() as directory, \
-            mock.patch.object(quiet, '_PROC', pathlib.Path(directory)), \
-            mock.patch.object(quiet, '_of_kernel', lambda: kernel):
+            mock.patch.object(otherload, '_PROC', pathlib.Path(directory)), \
+            mock.patch.object(otherload, '_of_kernel', lambda: kernel):
         pathlib.Path(directory, 'stat').write_text(STAT.format(user, steal))
         yield
 
@@ -43,10 +43,10 @@ class WatchTests(unittest.TestCase):
         """Where this process, with its children, used so much meanwhile."""
         usage = [1, 2]
         with mock.patch.object(
-                quiet.resource, 'getrusage', return_value=usage), \
-                mock.patch.object(quiet.os, 'sysconf', return_value=100):
+                otherload.resource, 'getrusage', return_value=usage), \
+                mock.patch.object(otherload.os, 'sysconf', return_value=100):
             with counted(1000):
-                watch = quiet.Watch()
+                watch = otherload.Watch()
             usage[0] += used / 2  # it is asked for two sums
             with counted(**counters):
                 return watch.seen()
@@ -70,8 +70,8 @@ class WatchTests(unittest.TestCase):
         self.assertEqual(self.seen(used=9, user=1150)['cpu_seconds'], 0.0)
 
     def test_on_a_system_that_does_not_tell(self):
-        with mock.patch.object(quiet, '_PROC', pathlib.Path('/no/such')):
-            self.assertIsNone(quiet.Watch().seen())
+        with mock.patch.object(otherload, '_PROC', pathlib.Path('/no/such')):
+            self.assertIsNone(otherload.Watch().seen())
 
     def test_threads_of_the_kernel_are_not_others(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -81,12 +81,13 @@ class WatchTests(unittest.TestCase):
                 path = pathlib.Path(directory, str(number))
                 path.mkdir()
                 path.joinpath('stat').write_text(f'{number} {rest}\n')
-            with mock.patch.object(quiet, '_PROC', pathlib.Path(directory)):
-                self.assertEqual(quiet._of_kernel(), 34)
+            with mock.patch.object(
+                    otherload, '_PROC', pathlib.Path(directory)):
+                self.assertEqual(otherload._of_kernel(), 34)
 
     @unittest.skipUnless(sys.platform == 'linux', 'needs /proc')
     def test_for_real(self):
-        seen = quiet.Watch().seen()
+        seen = otherload.Watch().seen()
         self.assertEqual(list(seen), ['seconds', 'cpu_seconds'])
         self.assertGreaterEqual(min(seen.values()), 0)
 
@@ -94,15 +95,15 @@ class WatchTests(unittest.TestCase):
 class ShareTests(unittest.TestCase):
 
     def test_the_worst_round_counts_and_the_warm_up_does_not(self):
-        self.assertAlmostEqual(quiet.share(document_of(
+        self.assertAlmostEqual(otherload.share(document_of(
             (0, (10, 10)), (1, (0.1, 1)), (1, (0.5, 1)), (2, (0.2, 1)))), 0.3)
 
     def test_where_it_is_not_known(self):
-        self.assertIsNone(quiet.share(document_of((1, None))))
+        self.assertIsNone(otherload.share(document_of((1, None))))
         recorded = document_of((1, None))
         del recorded['samples'][0]['others']
-        self.assertIsNone(quiet.share(recorded))
-        self.assertEqual(quiet.warning(recorded), '')
+        self.assertIsNone(otherload.share(recorded))
+        self.assertEqual(otherload.warning(recorded), '')
 
     def test_a_table_says_so(self):
         for used, expected in (0.1, False), (0.12, True):

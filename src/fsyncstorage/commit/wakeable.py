@@ -26,17 +26,16 @@ def let_go(lock: threading.Lock) -> None:
         pass
 
 
-class Flusher:
+class WakeableThread:
 
     def __init__(self, name: str, work: Callable[[], object],
-                 seconds: Callable[[], float | None]) -> None:
-        self._name = name
+                 seconds: Callable[[], float | None] = lambda: None) -> None:
         self._work = work
         self._seconds = seconds  # None: until it is woken
         self._wake = taken_lock()  # released to wake the thread
         self._closing = False
         self._thread = threading.Thread(
-            target=self._run, daemon=True, name=f'flusher of {name}')
+            target=self._run, daemon=True, name=name)
 
     def start(self) -> None:
         self._thread.start()
@@ -48,7 +47,7 @@ class Flusher:
             try:
                 self._work()
             except BaseException:  # no caller to raise it to: go on
-                logger.exception('%s: flusher', self._name)
+                logger.exception('an error in the %s', self._thread.name)
 
     def wake(self) -> None:
         let_go(self._wake)
