@@ -28,7 +28,7 @@ def main(argv=None):
     try:
         return options.run(options)
     except KeyboardInterrupt:
-        # Of a command that measures nothing; a measurement says what it keeps.
+        # A command that measures something has handled it by itself.
         print('fsync-time: interrupted', file=sys.stderr)
         return measurement.INTERRUPTED
 
