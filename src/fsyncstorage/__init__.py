@@ -7,10 +7,11 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     config      the section <fsyncstorage>
     check/      `fsync-check`: what is damaged, and what can be saved
     server/     the ZEO server, `fsync-runzeo`
-    storage/    FsyncStorage: opening, recovery, transactions, look-ups
+    storage/    FsyncStorage: opening, recovery, transactions
     pack/       a pack: what it copies, and how the new file replaces the old
     commit/     from the vote to the disk: policies, locks, syncs, publishing
-    format/     what the bytes of a Data.fs mean; no locks, and no threads
+    format/     what the bytes of a Data.fs mean, and look-ups in it; no locks,
+                and no threads
     client/     the ZEO client; client/blobs/ is its blob cache
     files/      blobs for browsers; it knows ZODB, and nothing else of this
     wire        the frames of the read channel, for server and client

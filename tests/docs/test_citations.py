@@ -1,8 +1,10 @@
 """What the documents and the code say of each other is there: invariants and
-their tests, words and their modules, figures and what was recorded."""
+their tests, words and their modules, bounds and their constants, figures and
+what was recorded."""
 
 import ast
 import re
+import socket
 import unittest
 
 from fsyncstorage.timing.results import document as documents
@@ -14,8 +16,12 @@ from perf.claims import Claim
 from .documents import PAGES
 from .documents import ROOT
 
-INVARIANTS = ROOT / 'docs' / 'internals' / 'invariants.rst'
-GLOSSARY = ROOT / 'docs' / 'internals' / 'glossary.rst'
+PACKAGE = ROOT / 'src' / 'fsyncstorage'
+ROOMS = [path.parent.name for path in PACKAGE.glob('*/__init__.py')]
+INTERNALS = ROOT / 'docs' / 'internals'
+INVARIANTS = INTERNALS / 'invariants.rst'
+GLOSSARY = INTERNALS / 'glossary.rst'
+SERVER = INTERNALS / 'server.rst'
 FRONT_PAGES = ROOT / 'README.rst', ROOT / 'docs' / 'index.rst'
 RESULTS = ROOT / 'perf' / 'results'
 
@@ -25,6 +31,9 @@ _CITED = re.compile(r'\bI(\d+)(?=_|\b)(?!\\)')
 _TEST = re.compile(r'``(test_\w+)\.(\w+)(?:\.(\w+))?``')
 _WORD = re.compile(r'^    (\S.*)\n((?:     +\S.*\n)+)', re.MULTILINE)
 _AT_HOME = re.compile(r'\(``([\w./]+)``\)\n$')
+_IN_A_ROOM = re.compile(rf'``((?:{"|".join(ROOMS)})\.\w+(?:\.\w+)*)``')
+_TEST_MODULE = re.compile(r'``(test_\w+)[.`]')
+_CONSTANT = re.compile(r'``(?:(\w+)\.)?([A-Z][A-Z_]+)``')
 
 #: Words of the front pages -> the result, and what has to hold of it.
 SAID = {
@@ -93,6 +102,41 @@ class Glossary(unittest.TestCase):
                 self.assertTrue(_is_module(found[1]), found[1])
 
 
+class Names(unittest.TestCase):
+
+    def test_what_is_in_a_room_is_there(self):
+        """A module, or what it has; no room is left out."""
+        self.check(_IN_A_ROOM, self._has)
+
+    def test_test_modules_are_there(self):
+        self.check(_TEST_MODULE, lambda name: any(
+            (ROOT / 'tests').rglob(f'{name}.py')))
+
+    def check(self, pattern, is_there):
+        found = {(path.name, name) for path in INTERNALS.glob('*.rst')
+                 for name in pattern.findall(path.read_text())}
+        self.assertGreater(len(found), 20)
+        for page, name in sorted(found):
+            with self.subTest(name, page=page):
+                self.assertTrue(is_there(name))
+
+    @staticmethod
+    def _has(name):
+        module, _, inner = name.rpartition('.')
+        return _is_module(name) or _is_module(module) and re.search(
+            rf'\b{inner}\b', _module(module).read_text())
+
+    def test_the_bounds_of_the_server_are_constants(self):
+        found = set(_CONSTANT.findall(SERVER.read_text()))
+        self.assertGreater(len(found), 20)
+        for module, name in sorted(found):
+            with self.subTest(name, module=module):
+                self.assertTrue(hasattr(socket, name) or any(
+                    re.search(rf'^{name} = ', path.read_text(), re.MULTILINE)
+                    for room in ('server', 'format')
+                    for path in (PACKAGE / room).glob(f'{module or "*"}.py')))
+
+
 class FrontPages(unittest.TestCase):
 
     def test_figures_hold(self):
@@ -114,8 +158,9 @@ def _classes(path):
 
 
 def _is_module(name):
-    """A path from the root, or the end of a dotted name below the package."""
-    if '/' in name:
-        return (ROOT / name).is_file()
-    path = name.replace('.', '/') + '.py'
-    return any((ROOT / 'src' / 'fsyncstorage').rglob(path))
+    """A path from the root, or a dotted name below the package."""
+    return (ROOT / name if '/' in name else _module(name)).is_file()
+
+
+def _module(name):
+    return PACKAGE / (name.replace('.', '/') + '.py')

@@ -7,7 +7,7 @@
 - blobs     blob files that are durable before their transaction counts
 - spare     descriptors that are kept for syncs
 - pipeline  the states of commits: appended, durable, published
-- policies  when a commit is acknowledged, and the settings
+- policies  when a commit is acknowledged, and the settings of a storage
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does

@@ -1,7 +1,9 @@
 """The policies: when a commit is acknowledged, and what a crash may take back.
 
 This module has only rules and settings.  It reads no clock and touches no
-file: the storage asks it what to wait for, the sequencer how to sync.
+file: the storage asks it what to wait for, the sequencer how to sync.  The
+settings are all that <fsyncstorage> has and <filestorage> lacks, also what is
+not about durability: the defaults, and which values are refused.
 
 A *crash* is a power cut or a failure of the kernel.  When only the process
 dies, the kernel still writes what was appended, whatever the policy.

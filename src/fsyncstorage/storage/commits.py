@@ -59,8 +59,8 @@ leaves.
 
 Left to others: the transaction (transaction), its records (records), the end
 of the file (appending), which transaction has which object (commit.locks), the
-pipeline's states (pipeline), syncing and making visible (commit.sequencer),
-opening, closing and reading (storage).
+pipeline's states (commit.pipeline), syncing and making visible
+(commit.sequencer), opening, closing and reading (storage).
 """
 
 import contextlib

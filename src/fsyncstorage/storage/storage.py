@@ -5,10 +5,10 @@ files.  Here is what is called from outside: opening and closing, the methods
 for readers, and maintenance.  A reader takes the current `View` and needs no
 lock.
 
-Left to others: commits (commits, records), look-ups (view), what is found
-at open (opening, recovery), what a crash left (leftovers), the index file
-(checkpoints, index), packs (packing, swap), and the inner names of a
-FileStorage that other programs use (ecosystem).
+Left to others: commits (commits, records), look-ups (format.view), what is
+found at open (opening, recovery), what a crash left (leftovers), the index
+file (checkpoints, format.index), packs (pack.packing, pack.swap), and the
+inner names of a FileStorage that other programs use (ecosystem).
 
 The internals of stock that are used here were read from ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they move.
