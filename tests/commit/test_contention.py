@@ -21,15 +21,24 @@ class Stepping(TestCase):
         self.sleeps = []
 
     def come_beside(self, *events):
-        """`b` comes while `a` is inside; in its sleeps, these happen."""
+        """`b` comes while `a` is inside; in its sleeps, these happen.
+
+        All in one thread, so that the one that has left is back.
+        """
         events = list(events)
+        wake = Sleeper.wake
+
+        def note_wake(sleeper, thread):
+            self.woken = True
+            wake(sleeper, thread)
 
         def sleep(sleeper, seconds):
             self.sleeps.append(seconds)
+            self.woken = False
             if events:
-                self.woken = False
-                with mock.patch.object(Sleeper, 'wake', self.note_wake):
+                with mock.patch.object(Sleeper, 'wake', note_wake):
                     events.pop(0)()
+            return self.woken
 
         self.contention.come('a')
         with mock.patch.object(Sleeper, 'sleep', sleep):
@@ -37,8 +46,10 @@ class Stepping(TestCase):
         self.assertIn('b', self.contention.inside)
         self.assertFalse(self.contention._sleepers)
 
-    def note_wake(self, sleeper=None):
-        self.woken = True
+    def leave_and_come_back(self):
+        for owner in 'ac':
+            self.contention.leave(owner)
+        self.contention.come('c')
 
     def test_one_alone_does_not_sleep(self):
         with mock.patch.object(Sleeper, 'sleep') as sleep:
@@ -55,10 +66,6 @@ class Stepping(TestCase):
         self.assertEqual(self.sleeps, [contention.LONGEST])
 
     def test_then_it_sleeps_until_the_lock_was_free_many_times(self):
-        def leave_once():
-            self.contention.leave('a')
-            self.contention.come('c')
-
         def leave_often():
             for number in range(contention.TIMES[1]):
                 self.assertFalse(self.woken, number)
@@ -67,20 +74,39 @@ class Stepping(TestCase):
                     self.contention.come('c')
             self.assertTrue(self.woken)
 
-        self.come_beside(leave_once, leave_often)
-        self.assertEqual(len(self.sleeps), 2)
-        self.assertLess(self.sleeps[1], self.sleeps[0])
+        self.come_beside(self.leave_and_come_back, leave_often)
+        self.assertEqual(
+            self.sleeps, [contention.LONGEST, contention.LOOK_AFTER])
+
+    def test_it_goes_on_when_the_one_that_has_left_is_not_back(self):
+        """Most programs have other things to do between their commits."""
+        def leave_to_another():
+            self.contention.leave('a')
+            Thread(self.contention.come, 'c').result()
+        self.come_beside(leave_to_another)
+        self.assertEqual(self.sleeps, [contention.LONGEST])
+
+    def test_it_goes_on_soon_when_no_other_leaves(self):
+        self.come_beside(
+            self.leave_and_come_back, lambda: self.contention.leave('c'))
+        self.assertEqual(
+            self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
 
     def test_it_goes_on_although_another_stays(self):
         self.come_beside()
-        self.assertEqual(len(self.sleeps), len(contention.TIMES))
+        self.assertEqual(
+            self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
+
+    def test_it_goes_on_although_another_comes_slowly_again_and_again(self):
+        self.come_beside(*100 * [self.leave_and_come_back])
+        self.assertEqual(len(self.sleeps), 1 + 2 * contention.MOST_LOOKS)
 
     def test_the_lock_is_free_before_it_sleeps(self):
         real = Contention._sleep
 
-        def leave_first(it, sleeper, seconds):
+        def leave_first(it, *args):
             it.leave('a')
-            real(it, sleeper, seconds)
+            real(it, *args)
 
         with mock.patch.object(Contention, '_sleep', leave_first):
             # The wake-up came too early for `sleep`, or before it.
@@ -106,7 +132,7 @@ class Stepping(TestCase):
               self.assertRaises(KeyboardInterrupt)):
             self.contention.come('b')
         self.assertFalse(self.contention._sleepers)
-        self.assertEqual(self.contention.inside, {'a'})
+        self.assertEqual([*self.contention.inside], ['a'])
 
 
 class OfAStorage(TestCase):
