@@ -5,6 +5,7 @@ from unittest import mock
 from fsyncstorage.commit import contention
 from fsyncstorage.commit.contention import Contention
 from fsyncstorage.commit.contention import Sleeper
+from fsyncstorage.storage import AsyncFinish
 
 from ..support import TestCase
 from ..support import Thread
@@ -150,3 +151,17 @@ class OfAStorage(TestCase):
         second.result()
         storage.tpc_abort(under_way)
         self.assertFalse(storage._contention.inside)
+
+    def test_an_asynchronous_finish_does_not_sleep(self):
+        """An event loop may have called it."""
+        storage = self.open(durability='none')
+        under_way = begin(storage)
+        storage._contention.come('another')
+        told = []
+        with mock.patch.object(Sleeper, 'sleep') as sleep:
+            commit(storage, {1: b'1'},
+                   f=AsyncFinish(lambda tid, error: told.append(error)))
+        self.assertFalse(sleep.called)
+        until(lambda: told, 'is told')
+        self.assertEqual([*storage._contention.inside], ['another'])
+        storage.tpc_abort(under_way)

@@ -62,9 +62,9 @@ class Contention:
         #: How often one has left while others slept.
         self._left = 0
 
-    def come(self, owner: Hashable) -> None:
-        """Call it before taking the lock."""
-        if self.inside:
+    def come(self, owner: Hashable, may_sleep: bool = True) -> None:
+        """Call it before taking the lock.  An event loop must not sleep."""
+        if self.inside and may_sleep:
             self._step_back()
         self.inside[owner] = threading.get_ident()
 
