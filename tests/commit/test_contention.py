@@ -91,15 +91,31 @@ class Stepping(TestCase):
         self.come_beside(
             self.leave_and_come_back, lambda: self.contention.leave('c'))
         self.assertEqual(
-            self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
+            self.sleeps, [contention.LONGEST, contention.LOOK_AFTER])
 
     def test_it_goes_on_although_another_stays(self):
         self.come_beside()
         self.assertEqual(
             self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
 
-    def test_it_goes_on_although_another_comes_slowly_again_and_again(self):
-        self.come_beside(*100 * [self.leave_and_come_back])
+    def test_it_goes_on_soon_when_few_leave(self):
+        """It would be late for nothing."""
+        def some_leave():
+            for _ in range(contention.LEAST - 1):
+                self.leave_and_come_back()
+        self.come_beside(self.leave_and_come_back, *100 * [some_leave])
+        self.assertEqual(
+            self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
+
+    def test_it_goes_on_although_many_leave_that_count_for_another(self):
+        def many_leave():
+            if len(self.sleeps) == 2:
+                self.contention._sleepers.appendleft(Sleeper(1000))
+            for _ in range(contention.LEAST):
+                self.leave_and_come_back()
+            if len(self.sleeps) == 1 + 2 * contention.MOST_LOOKS:
+                self.contention._sleepers.clear()
+        self.come_beside(self.leave_and_come_back, *100 * [many_leave])
         self.assertEqual(len(self.sleeps), 1 + 2 * contention.MOST_LOOKS)
 
     def test_the_lock_is_free_before_it_sleeps(self):

@@ -25,9 +25,10 @@ from collections.abc import Hashable
 TIMES = 1, 64, 64
 # And at most that long, the first time: it is in the queue behind others.
 LONGEST = 0.1
-# Later, it looks after each such time whether any other has left, and at most
-# so many times.
+# Later, it looks after each such time whether so many others have left, and at
+# most so many times.
 LOOK_AFTER = 0.5e-3
+LEAST = 5
 MOST_LOOKS = 13
 
 
@@ -98,7 +99,7 @@ class Contention:
             if self.inside:  # else there might be nobody to wake it
                 for _ in range(looks):
                     left = self._left
-                    if sleeper.sleep(seconds) or self._left == left:
+                    if sleeper.sleep(seconds) or self._left < left + LEAST:
                         break
         finally:
             self._remove(sleeper)
