@@ -41,11 +41,16 @@ class Stepping(TestCase):
                     events.pop(0)()
             return self.woken
 
-        self.contention.come('a')
+        self.come_at_once('a')
         with mock.patch.object(Sleeper, 'sleep', sleep):
             self.contention.come('b')
         self.assertIn('b', self.contention.inside)
         self.assertFalse(self.contention._sleepers)
+
+    def come_at_once(self, owner):
+        for _ in range(2):
+            self.contention.leave(owner)
+            self.contention.come(owner)
 
     def leave_and_come_back(self):
         for owner in 'ac':
@@ -58,6 +63,36 @@ class Stepping(TestCase):
                 self.contention.come(owner)
                 self.contention.leave(owner)
         self.assertFalse(sleep.called)
+
+    def test_it_does_not_sleep_beside_one_that_has_not_come_at_once(self):
+        """Most programs have other things to do between their commits."""
+        with mock.patch.object(Sleeper, 'sleep') as sleep:
+            self.contention.come('a')
+            Thread(self.contention.come, 'b').result()
+            Thread(self.contention.leave, 'b').result()
+            self.contention.leave('a')
+            Thread(self.contention.come, 'b').result()
+            self.contention.come('a')
+        self.assertFalse(sleep.called)
+
+    def test_it_does_not_sleep_beside_one_that_came_at_once_before(self):
+        with mock.patch.object(Sleeper, 'sleep') as sleep:
+            self.come_at_once('a')
+            self.contention.leave('a')
+            Thread(self.contention.come, 'b').result()
+            Thread(self.contention.leave, 'b').result()
+            self.contention.come('a')
+            Thread(self.contention.come, 'b').result()
+        self.assertFalse(sleep.called)
+
+    def test_one_that_has_slept_is_not_passed_again_at_once(self):
+        with mock.patch.object(Sleeper, 'sleep', return_value=False) as sleep:
+            self.come_at_once('a')
+            Thread(self.contention.come, 'b').result()
+            self.assertEqual(sleep.call_count, len(contention.TIMES))
+            self.contention.leave('a')
+            self.contention.come('a')  # it sleeps now
+        self.assertEqual(sleep.call_count, 2 * len(contention.TIMES))
 
     def test_it_is_woken_when_the_lock_is_free(self):
         def leave():
@@ -143,7 +178,7 @@ class Stepping(TestCase):
         self.come_beside(leave_twice)
 
     def test_an_interrupted_sleep_leaves_nothing_behind(self):
-        self.contention.come('a')
+        self.come_at_once('a')
         interrupted = mock.Mock(side_effect=KeyboardInterrupt)
         with (mock.patch.object(Sleeper, 'sleep', interrupted),
               self.assertRaises(KeyboardInterrupt)):
@@ -160,6 +195,7 @@ class OfAStorage(TestCase):
         with storage._commit_lock:
             first = Thread(commit, storage, {1: b'1'})
             until(lambda: storage._contention.inside, 'is at the lock')
+            storage._contention._returner = first.ident
             with mock.patch.object(contention, 'LONGEST', 60):
                 second = Thread(commit, storage, {2: b'2'})
                 until(lambda: storage._contention._sleepers, 'sleeps')
@@ -172,7 +208,9 @@ class OfAStorage(TestCase):
         """An event loop may have called it."""
         storage = self.open(durability='none')
         under_way = begin(storage)
-        storage._contention.come('another')
+        for _ in range(2):  # it comes at once
+            storage._contention.leave('another')
+            storage._contention.come('another')
         told = []
         with mock.patch.object(Sleeper, 'sleep') as sleep:
             commit(storage, {1: b'1'},

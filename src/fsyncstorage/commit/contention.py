@@ -7,12 +7,14 @@ interpreter's lock, too, and the first thread has it, until it comes to the
 append lock and has to wait itself.  So each commit changes the thread, which
 costs as much again as the commit.
 
-Here a thread that finds another at the lock steps back.  It sleeps until the
-lock was free once, and looks: if the thread that has left is back already, it
-sleeps until the lock was free many times.  Meanwhile the other one appends
-again and again.  (If that one has other things to do first, as most programs
-have, then nobody gains from a longer sleep.)  After three sleeps, each with a
-limit, it goes on to the lock: nobody is passed for ever.
+Here a thread steps back when it finds one at the lock that has come back at
+once.  It sleeps until the lock was free once, and looks: if the thread that
+has left is back again, it sleeps until the lock was free many times.
+Meanwhile the other one appends again and again.  After three sleeps, each with
+a limit, it goes on to the lock: nobody is passed for ever.
+
+Most programs have other things to do between their commits.  Then the one at
+the lock has not come back at once, and nobody gains from a sleep.
 
 No promise depends on this.  A wake-up that is lost costs `LONGEST`.
 """
@@ -60,22 +62,38 @@ class Contention:
         self.inside: dict[Hashable, int] = {}
         #: The first is counted for.
         self._sleepers: collections.deque[Sleeper] = collections.deque()
+        #: The thread that left last; and the last one that came back when no
+        #: other had left since, or that has slept as often as it may: it is
+        #: likely to come again.
+        self._last: int | None = None
+        self._returner: int | None = None
         #: How often one has left while others slept.
         self._left = 0
 
     def come(self, owner: Hashable, may_sleep: bool = True) -> None:
         """Call it before taking the lock.  An event loop must not sleep."""
-        if self.inside and may_sleep:
-            self._step_back()
-        self.inside[owner] = threading.get_ident()
+        thread = threading.get_ident()
+        slept = (self.inside and may_sleep
+                 and self._is_inside(self._returner) and self._step_back())
+        if slept or thread == self._last:
+            self._returner = thread
+        elif thread == self._returner:
+            self._returner = None
+        self.inside[owner] = thread
 
     def leave(self, owner: Hashable) -> None:
         """Call it when the lock is free again; or at any other time."""
         thread = self.inside.pop(owner, None)
-        if thread is not None and self._sleepers:
-            self._count_one(thread)
+        if thread is not None:
+            self._last = thread
+            if self._sleepers:
+                self._count_one(thread)
 
-    def _step_back(self) -> None:
+    def _is_inside(self, thread: int | None) -> bool:
+        return thread in self.inside.copy().values()
+
+    def _step_back(self) -> bool:
+        """Did it sleep as often as it may?"""
         for times in TIMES:
             sleeper = Sleeper(times)
             if times == 1:
@@ -85,14 +103,14 @@ class Contention:
                 self._sleepers.appendleft(sleeper)
                 self._sleep(sleeper, LOOK_AFTER, MOST_LOOKS)
             if not self._may_gain(sleeper):
-                return
+                return False
+        return True
 
     def _may_gain(self, sleeper: Sleeper) -> bool:
         """Might it gain from one more sleep?"""
-        threads = self.inside.copy().values()
         if sleeper.woken_by is None:
-            return bool(threads)
-        return sleeper.woken_by in threads
+            return bool(self.inside)
+        return self._is_inside(sleeper.woken_by)
 
     def _sleep(self, sleeper: Sleeper, seconds: float, looks: int) -> None:
         try:
