@@ -242,6 +242,17 @@ class Calls(TestCase):
         self.storage.tpc_finish(transaction)
         self.check_what_is_in_the_file(2)
 
+    def test_a_serial_that_is_not_8_bytes(self):
+        """The file would have another one than is remembered of the record:
+        each later store of the object would conflict."""
+        transaction = begin(self.storage)
+        for serial in b'short', b'much too long', bytearray(8), None:
+            with self.assertRaisesRegex(ValueError, 'a serial is 8 bytes'):
+                self.storage.restore(
+                    oid(2), serial, b'x', '', None, transaction)
+        self.storage.tpc_abort(transaction)
+        self.still_works()
+
     def test_a_creation_that_was_undone_and_a_transaction_with_data(self):
         """The record does not point to these data: it has none."""
         transaction = begin(self.storage)

@@ -66,4 +66,6 @@ class Serials(TestCase):
         with mock.patch.object(transaction, 'MOST_SERIALS', 5):
             for number in range(20):
                 commit(self.storage, {number: b'x'})
-                self.assertLessEqual(len(self.serials), 6)
+                self.assertLessEqual(len(self.serials), 5)
+            commit(self.storage, {number: b'y' for number in range(30, 40)})
+            self.assertLessEqual(len(self.serials), 5)

@@ -79,6 +79,12 @@ def check_oid(oid: bytes) -> None:
         raise ValueError(f'an oid is 8 bytes, not {len(oid)}: {oid!r}')
 
 
+def check_serial(serial: bytes) -> None:
+    """As an oid: what is known of a record must be what is in the file."""
+    if serial.__class__ is not bytes or len(serial) != 8:
+        raise ValueError(f'a serial is 8 bytes, not {serial!r}')
+
+
 def read_header(
         file: DataFile, position: int,
         oid: bytes | None = None) -> tuple[bytes, bytes, int, int, int, int]:

@@ -383,7 +383,8 @@ class Commits(Appending):
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:
         """Give it its place, and write it."""
         if len(self._begun) > 1 and not self.durability.policy.promises:
-            self._contention.come(under_way)
+            self._contention.come(
+                under_way, may_sleep=not isinstance(f, AsyncFinish))
         with self._commit_lock, self._writing:
             try:
                 self._refuse_when_stopped()

@@ -42,6 +42,7 @@ from ..format import blobrecord
 from ..format.index import Positions
 from ..format.view import View
 from ..format.view import check_oid
+from ..format.view import check_serial
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
@@ -246,6 +247,7 @@ class Records(ConflictResolvingStorage):
         if version:
             raise TypeError('Versions are no-longer supported')
         self._refuse_oid(oid)
+        check_serial(serial)
         if data is not None:
             self._refuse_data(data)
         if oid > self._oid:

@@ -60,8 +60,8 @@ COPY_CHUNK = 1 << 20
 # append lock: see `is_large`.
 MOST_BYTES_AT_ONCE = 16 << 20
 MOST_RECORDS_AT_ONCE = 10_000
-# How many serials of records are remembered (2 MB), and those of one
-# transaction more.
+# How many serials of records are remembered (2 MB) after a transaction was
+# written.
 MOST_SERIALS = 10_000
 
 LONGEST_FIELD = 65535
@@ -306,8 +306,6 @@ class Transaction:
         length = self.length - LENGTH_BEHIND  # as in the header
         status = self.status if counts else b'c'
         places = self.places = {}
-        if len(file.serials) > MOST_SERIALS:
-            file.serials.clear()
         body: list[bytes] = []
         crc = 0
         position = at = first = start + self._header_length
@@ -335,6 +333,8 @@ class Transaction:
         else:
             file.write_at(rest, position)
             file.write_at(header, start)
+        if len(file.serials) > MOST_SERIALS:
+            file.serials.clear()
 
     def _header(self, status: bytes, length: int, records_crc: int,
                 durable: int) -> bytes:
