@@ -25,6 +25,7 @@ from ZODB.utils import z64
 from fsyncstorage import wire
 from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
+from fsyncstorage.server import frames
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 
@@ -827,7 +828,7 @@ class Strangers(ChannelTestCase):
 
     def test_a_request_that_does_not_end(self):
         peer = self.peer()
-        self.patch(channel, 'FRAME_WITHIN', 0.01)
+        self.patch(frames, 'PER_FRAME', 0.01)
         _, request = peer.client.load(oid(1), maxtid)
         peer.send(request + request[:-1])
         found, = peer.rest()
@@ -842,7 +843,8 @@ class Strangers(ChannelTestCase):
         one, = [each for each in self.in_loop(list, self.server.connections)
                 if isinstance(each, channel.Channel)]
         self.honest.send(request[:10])
-        until(lambda: self.in_loop(lambda: one._patience), 'half a frame')
+        until(lambda: self.in_loop(lambda: one._frame_patience._timer),
+              'half a frame')
         self.honest.send(request[10:])
         self.assertEqual(self.honest.next().data, b'one')
         self.assertEqual(self.timers(), [])

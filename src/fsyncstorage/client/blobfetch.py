@@ -24,8 +24,7 @@ from .readchannel import failure
 def by_channel(channels: Channels, oid: bytes, serial: bytes,
                download: Download) -> None:
     """Raises `Lost` if there is no channel."""
-    with contextlib.ExitStack() as stack:
-        channel = stack.enter_context(channels.channel())
+    with channels.channel() as channel:
         try:
             for event in channel.blob(
                     oid, serial, download.offset, download.most):
@@ -48,28 +47,28 @@ class Transfers:
     """Blobs that come over the ZEO connection."""
 
     def __init__(self):
-        self._downloads = {}  # (oid, serial) -> _Transfer
+        self._under_way = {}  # (oid, serial) -> _Transfer
         self._calls = {}      # (oid, serial) -> future, done at the end
 
     def fetch(self, call, oid, serial, download):
         """`call` asks the server; no other thread fetches the same blob."""
         key = oid, serial
         self._wait_for_what_was_given_up(key)
-        arrival = self._downloads[key] = _Transfer(download)
+        transfer = self._under_way[key] = _Transfer(download)
         try:
             self._calls[key] = call('sendBlob', oid, serial, wait=False)
             self._calls[key].result()
         except ClientDisconnected as error:
             raise Interrupted(str(error)) from error
         finally:
-            del self._downloads[key]
-            self._forget_what_is_over(key)
-        arrival.finish(oid)
-
-    def _forget_what_is_over(self, key):
-        """Keep the call if it is not done: this thread was interrupted."""
-        if key in self._calls and self._calls[key].done():
-            del self._calls[key]
+            del self._under_way[key]
+            # Else this thread was interrupted, and the call goes on.
+            if key in self._calls and self._calls[key].done():
+                del self._calls[key]
+        if transfer.error is not None:
+            raise transfer.error
+        if not transfer.complete:
+            raise POSKeyError(oid)
 
     def _wait_for_what_was_given_up(self, key):
         """Its pieces may still come, and must not be taken for ours."""
@@ -81,45 +80,30 @@ class Transfers:
     # The server's messages, in the event loop
 
     def start(self, oid, serial):
-        self._tell(oid, serial, 'restart')
+        self._change(oid, serial, 'restart')
 
     def piece(self, oid, serial, data):
-        self._tell(oid, serial, 'write', data)
+        self._change(oid, serial, 'write', data)
 
     def stop(self, oid, serial):
-        self._tell(oid, serial, 'complete')
+        transfer = self._under_way.get((oid, serial))
+        if transfer is not None:
+            transfer.complete = True
 
-    def _tell(self, oid, serial, what, *args):
-        arrival = self._downloads.get((oid, serial))
-        if arrival is not None:  # else it was given up meanwhile
-            getattr(arrival, what)(*args)
+    def _change(self, oid, serial, method, *args):
+        """Call a method of the download, unless it was given up or failed."""
+        transfer = self._under_way.get((oid, serial))
+        if transfer is not None and transfer.error is None:
+            try:
+                getattr(transfer.download, method)(*args)
+            except Exception as error:
+                transfer.error = error  # for the thread that waits
 
 
 class _Transfer:
 
+    error = None
+    complete = False
+
     def __init__(self, download):
-        self._download = download
-        self._error = None
-        self._complete = False
-
-    def restart(self):
-        self._do(self._download.restart)
-
-    def write(self, data):
-        self._do(self._download.write, data)
-
-    def _do(self, function, *args):
-        if self._error is None:
-            try:
-                function(*args)
-            except Exception as error:
-                self._error = error  # for the thread that waits
-
-    def complete(self):
-        self._complete = True
-
-    def finish(self, oid):
-        if self._error is not None:
-            raise self._error
-        if not self._complete:
-            raise POSKeyError(oid)
+        self.download = download

@@ -18,18 +18,13 @@ Both are needed:
   invalidations of its next transaction.  This is the only way to know which
   transaction a commit belongs to.
 - A load that is *under way*, waiting for the server, was called before that.
-  It is refused when it returns, by the tid before which it reads.  Each
-  instance makes a new bytes object of this tid when a transaction begins, and
-  passes it with each load.  So `refuses` compares identities: a historical
-  connection, or a later transaction, may read before an equal tid, and idle
-  instances stay doomed for long.
+  It is refused when it returns, by the tid before which it reads: by the very
+  object that the instance passes (`refuses`), since a historical connection,
+  or a later transaction, may read before an equal tid.
 
-The order: first the cache is emptied and set to the last transaction that the
-server has (`link`), and the connections are told to forget the objects that
-they have in memory; then every instance is doomed (`fall`); then the new
-connection can be used.  A transaction that begins between the first two steps
-is doomed, too, which does no harm: it is tried again.  One that begins
-afterwards gets the new state.
+The order of the steps is in docs/internals/client.rst.  A transaction that
+begins between the first two of them is doomed, too, which does no harm: it is
+tried again.
 
 The instances are found through the storage's database: an MVCCAdapter, or a
 wrapper around this storage that has its own database as `db` (those of

@@ -5,6 +5,7 @@ reply ends the channel, because later replies could be taken for the answer to
 something else: it raises `Lost`, and the caller closes it.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -52,7 +53,10 @@ class ReadChannel:
 
     def __init__(self, address, instance, storage, ssl, hostname):
         self._frames = wire.Client(instance, storage)
-        self._socket = _connect(address, ssl, hostname)
+        try:
+            self._socket = _connect(address, ssl, hostname)
+        except OSError as error:
+            raise Lost(str(error)) from error
         self._looks = ssl is None  # a TLS socket cannot be polled so
         self._sleeps = 0
         self._next_sleeps = FEWEST_SLEEPS
@@ -166,35 +170,21 @@ class ReadChannel:
 
 
 def _connect(address, ssl, hostname):
-    try:
-        if isinstance(address, str):
-            return _connect_unix(address)
-        return _connect_tcp(*address, ssl, hostname)
-    except OSError as error:
-        raise Lost(str(error)) from error
-
-
-def _connect_unix(path):
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(CONNECT_WITHIN)
-        connection.connect(path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _connect_tcp(host, port, ssl, hostname):
-    connection = socket.create_connection((host, port), CONNECT_WITHIN)
-    try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A server machine may go away without a word.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if ssl is not None:
+    is_unix = isinstance(address, str)
+    with contextlib.ExitStack() as if_it_fails:
+        connection = (
+            socket.socket(socket.AF_UNIX) if is_unix
+            else socket.create_connection(address, CONNECT_WITHIN))
+        if_it_fails.enter_context(connection)
+        if is_unix:
+            connection.settimeout(CONNECT_WITHIN)
+            connection.connect(address)
+        else:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A server machine may go away without a word.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if ssl is not None and not is_unix:
             connection = ssl.wrap_socket(
                 connection, server_hostname=hostname)
-    except BaseException:
-        connection.close()
-        raise
+        if_it_fails.pop_all()
     return connection

@@ -23,7 +23,6 @@ class Written:
         self.server_resolved: set[bytes] = set()
         self.client_resolved: set[bytes] = set()
         self.blobs: list[tuple[bytes, str]] = []  # (oid, file name)
-        # oid -> data, or None: it is not kept, or deleted
         self._data: Any = {}  # oid -> data; None if not kept, or deleted
         self._room = KEPT
 

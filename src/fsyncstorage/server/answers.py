@@ -47,19 +47,18 @@ class Load(Read):
     """The answer to a load: keeps its place among the invalidations."""
 
     def set_sender(self, message_id, connection):
-        self._place = connection.outbox.begin_load()
+        self._place = self._begin(connection.outbox)
         super().set_sender(message_id, connection)
+
+    def _begin(self, outbox):
+        return outbox.begin_load()
 
     def _send(self, outbox, frame):
         outbox.finish_load(self._place, frame)
 
 
-class InPlace(Read):
+class InPlace(Load):
     """An answer behind which everything else waits."""
 
-    def set_sender(self, message_id, connection):
-        self._place = connection.outbox.reserve()
-        super().set_sender(message_id, connection)
-
-    def _send(self, outbox, frame):
-        outbox.fill(self._place, frame)
+    def _begin(self, outbox):
+        return outbox.reserve()

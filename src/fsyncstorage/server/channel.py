@@ -29,6 +29,7 @@ from .. import wire
 from . import quiet
 from .accounts import Account
 from .blobsender import BlobSender
+from .frames import Patience
 
 logger = quiet.get_logger(__name__)
 
@@ -39,8 +40,6 @@ WINDOW = 256
 TURN = 64
 # Bytes of replies that are gathered before they are sent.
 GATHERED = 1 << 16
-# Seconds in which a frame that has begun must be complete.
-FRAME_WITHIN = 10
 
 
 class Unwelcome(Exception):
@@ -97,7 +96,7 @@ class Channel(asyncio.Protocol):
         self._unanswered = 0
         self._paused = False
         self._work_is_near = False
-        self._patience = None  # the timer of a frame that has begun
+        self._frame_patience = Patience(loop, self.abort)
 
     # What asyncio calls
 
@@ -126,7 +125,7 @@ class Channel(asyncio.Protocol):
     def connection_lost(self, error):
         self.closed = True
         self._figures.channels -= 1
-        self._end_patience()
+        self._frame_patience.over()
         self._replies.clear()
         self._blobs.close()
         self.readers.close()
@@ -170,9 +169,9 @@ class Channel(asyncio.Protocol):
             self.work_soon()
         self._read(self._may_take() and not more)
         if taken or self._paused:
-            self._end_patience()
+            self._frame_patience.over()
         if self._requests.waiting and not self._paused:
-            self._begin_patience()
+            self._frame_patience.came(0)
 
     def work_soon(self):
         if not self._work_is_near:
@@ -199,15 +198,6 @@ class Channel(asyncio.Protocol):
         elif self._paused:
             self._paused = False
             self.transport.resume_reading()
-
-    def _begin_patience(self):
-        if self._patience is None:
-            self._patience = self._loop.call_later(FRAME_WITHIN, self.abort)
-
-    def _end_patience(self):
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
 
     # Answering them
 

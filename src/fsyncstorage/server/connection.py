@@ -6,16 +6,9 @@ side names protocol and encoding; what follows are calls, answered by the
 session.
 
 A peer that does not keep to the protocol is disconnected, and harms no other:
-
-- until it has registered, it has the time that its newcomer was given
-  (listening), `MOST_BEFORE` bytes and `MOST_TRIES` calls;
-- while it does not read what it is sent, or many of its requests are
-  unanswered, the server reads nothing from it, and when too much waits for it,
-  it is disconnected (accounts);
-- after `TURN` frames, or `LONGEST_TURN` seconds, others have their turn;
-- a frame that has begun must be completed in time, and a long one needs room
-  (frames);
-- a message that cannot be understood ends the connection.
+it may not take long to register or to complete a frame, send what cannot be
+understood, or leave its answers unread.  The bounds are the constants below,
+and explained in docs/internals/server.rst.
 
 Left to others: decoding (decoding), the types of arguments (calls), what the
 calls mean (session), what must not overtake what (outbox), how many

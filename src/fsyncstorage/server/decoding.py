@@ -11,13 +11,8 @@ here makes plain data and calls nothing:
   that stock clients send.
 
 Whatever a message says, decoding takes no more memory than the message itself
-and a constant, and time in proportion:
-
-- MOST_STEPS opcodes of a pickle, MOST_CONTAINERS tuples, lists and
-  dictionaries: less than 2 MB;
-- in msgpack MOST_CONTAINERS of at most LONGEST_ARRAY values: 20 MB; and
-  32 MB for values that are announced but missing (LONGEST_ARRAY for each of
-  the 1024 levels that the msgpack library has).
+and a constant, and time in proportion.  docs/internals/server.rst has a table
+of the bounds, with what each of them costs.
 
 Left to others: whether the message is a call, and of what (calls).
 """

@@ -11,9 +11,8 @@ promises that its end is that of the blob: if the rest does not come, it raises
 the error of the download.  Readers delay neither the download nor each other.
 
 Any process can read a part.  A process that waits for the download of another
-is not woken, but looks again: after a millisecond, then less often, at last
-every 20 milliseconds.  When the download is given up, it goes on with it
-itself.
+is not woken, but looks again.  When the download is given up, it goes on with
+it itself.
 """
 
 import contextlib
@@ -98,7 +97,8 @@ class Arrivals:
     def _begin(self, arrival, part, oid, serial, name):
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._ending(arrival, part, name))
-            download = _Told(arrival, part, name, self.directory, self.books)
+            download = Download(part, name, self.directory, self.books)
+            arrival.follow(download)
             stack.enter_context(download.given_up_if_it_fails())
             download.most = SHORT
             self._transfer(oid, serial, download)
@@ -170,7 +170,12 @@ class Arrival:
     def is_of_a_guest(self):
         return self.download is not None and self.download.guest
 
-    def tell(self, size, there):
+    def follow(self, download):
+        self.download = download
+        download.tell = self._tell
+        self._tell(None, download.offset)
+
+    def _tell(self, size, there):
         with self._changed:
             self.size = size
             self.there = there
@@ -189,31 +194,6 @@ class Arrival:
         if self._error is not None:
             # A copy for each thread: raising it adds a traceback.
             raise copy.copy(self._error) from self._error
-
-
-class _Told(Download):
-    """A download that reports how far it is."""
-
-    def __init__(self, arrival, *args):
-        super().__init__(*args)
-        self._arrival = arrival
-        arrival.download = self
-        self._tell()
-
-    def _tell(self):
-        self._arrival.tell(self._size, self.offset)
-
-    def expect(self, size):
-        super().expect(size)
-        self._tell()
-
-    def write(self, piece):
-        super().write(piece)
-        self._tell()
-
-    def restart(self):
-        super().restart()
-        self._tell()
 
 
 class ArrivingFile(io.RawIOBase):

@@ -25,7 +25,6 @@ import math
 import os
 import tempfile
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 from typing import BinaryIO
 
@@ -134,21 +133,15 @@ class BlobCache:
     def _get(self, oid: bytes, serial: bytes, name: str) -> None:
         """Download a blob, unless another did meanwhile."""
         part = self._directory.claim_missing(name)
-        if part is not None:
-            with part:
-                download = Download(part, name, self._directory, self._books)
-                with self._downloaded(oid, serial, download):
+        if part is None:
+            return
+        with part:
+            download = Download(part, name, self._directory, self._books)
+            with download.given_up_if_it_fails():
+                self._transfer(oid, serial, download)
+                with download.finished():
                     if download.guest:
                         self._hold(name)
-
-    @contextlib.contextmanager
-    def _downloaded(self, oid: bytes, serial: bytes,
-                    download: Download) -> Iterator[None]:
-        """A guest is not removed before the `with` has ended."""
-        with download.given_up_if_it_fails():
-            self._transfer(oid, serial, download)
-            with download.finished():
-                yield
 
     def _transfer(self, oid: bytes, serial: bytes,
                   download: Download) -> object:

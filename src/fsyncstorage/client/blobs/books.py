@@ -16,10 +16,9 @@ use it.  They promise:
   of the machine, as blobs are not synced: then only blobs are kept that are as
   long as the books say; a power cut takes the end of a file first.
 
-Using a blob does not change the books, but the access time of the file, which
-stock clients set, too.  The books have the time of an earlier use, and are
-corrected when the blob would be the next to remove.  A lease is a time of use
-in the future: leased blobs are removed when nothing else is left.
+Using a blob does not change the books, but the access time of the file.  The
+books have the time of an earlier use, and are corrected when the blob would be
+the next to remove.  A lease is a time of use in the future.
 """
 
 import collections

@@ -64,6 +64,8 @@ class Download:
         self._made_room = False
         #: Bytes that are there.
         self.offset = os.fstat(part.fd).st_size
+        #: Told of the size (None: not known) and of the bytes that are there.
+        self.tell: Callable[[int | None, int], object] = lambda *_: None
 
     def __str__(self) -> str:
         return f'the blob {self._name}'
@@ -79,6 +81,7 @@ class Download:
             raise DownloadFailed(
                 f'{self} has {size} bytes on the server, but'
                 f' {self._size or self.offset} were expected')
+        self.tell(self._size, self.offset)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
         piece = memoryview(piece).cast('B')
@@ -94,11 +97,13 @@ class Download:
                 os.pwrite, self._part.fd, piece, self.offset)
             self.offset += written
             piece = piece[written:]
+        self.tell(self._size, self.offset)
 
     def restart(self) -> None:
         """The server begins again: it cannot continue."""
         os.truncate(self._part.fd, 0)
         self.offset = 0
+        self.tell(self._size, self.offset)
 
     # What the cache calls
 

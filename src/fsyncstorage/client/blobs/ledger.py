@@ -16,6 +16,7 @@ import contextlib
 import errno
 import logging
 import os
+import pathlib
 import sqlite3
 import threading
 
@@ -202,7 +203,7 @@ class Ledger:
         """Make a new database, named when it is complete; locked."""
         self._disconnect()
         new = f'{self._directory.books}.new'
-        _remove(new)
+        pathlib.Path(new).unlink(missing_ok=True)
         with contextlib.closing(_connection(new)) as db:
             db.execute('PRAGMA journal_mode = OFF')
             db.execute('BEGIN')
@@ -211,7 +212,8 @@ class Ledger:
                 db.execute('COMMIT')
                 # The old database's log would damage the new database.
                 for suffix in '-wal', '-shm':
-                    _remove(self._directory.books + suffix)
+                    pathlib.Path(self._directory.books + suffix).unlink(
+                        missing_ok=True)
                 os.replace(new, self._directory.books)
         self._clear_note()
         self._open()
@@ -233,8 +235,3 @@ class Ledger:
 def _connection(path):
     return sqlite3.connect(
         path, isolation_level=None, check_same_thread=False)
-
-
-def _remove(path):
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
