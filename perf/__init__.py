@@ -12,15 +12,14 @@ two, `commits` as well.  What they share:
 - __main__      the command line
 - campaign      a campaign: measured, recorded, drawn again
 - claims        what is claimed of a figure, and whether it holds
-- history       what others measured long ago; table2009, as it was shown then
+- history       what others measured long ago; table2009 shows it as they did
 
 What takes part in them, and is not in `fsyncstorage.timing`:
 
 - peers         RelStorage over SQLite, and over a PostgreSQL of its own
 - network       server and clients in two networks, some time apart
 - colddisk      a server whose data are on the disk alone
-- http          applications, web servers and nginx; who asks them
+- web           applications, web servers, nginx, and what sends requests
 
-It imports `fsyncstorage.timing` as an operator has it, and nothing there knows
-of it.
+It imports `fsyncstorage.timing`, which does not depend on it.
 """

@@ -1,17 +1,16 @@
 """What the blob cache costs: a hit, and room made for a blob.
 
 A cache is full of 100,000 small blobs, and processes share it.  Each of them
-opens blobs at random and reads them.  Of a hundred one is new, and some were
-removed before; then the one that was used least recently is removed.  Timed
-are the call that finds a blob, and, of one that has to be downloaded, the part
-that the books take, until there is room; the download comes out of memory.
+opens blobs at random and reads them.  One of a hundred is new, and some were
+removed before; then the least recently used blob is removed.  Timed are the
+call that finds a blob, and, for a blob that has to be downloaded, the time
+until there is room for it; the download comes out of memory.
 
-The claims are about processes that load a blob, and do something else for a
-millisecond.  Without that pause, eight of them fight for the processors, and
-what is measured is mostly how long one waits for its turn.
+The claims are about processes that pause for a millisecond after each blob.
+Without the pause, eight of them compete for the processors, and most of the
+time that is measured is spent waiting for one.
 
-How long it takes to take over the directory of a stock client, by a walk, is
-shown, too.
+Also shown is how long it takes to read the directory that a stock client left.
 """
 
 import contextlib
@@ -81,8 +80,8 @@ def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
     began = time.perf_counter()
     BlobCache(directory, blobs * SIZE, fetch=None).close()
     walk = time.perf_counter() - began
-    nobody = served.Site(served.Nobody(), None, None)
-    hits, evictions = zip(*crew.processes(nobody, [
+    no_server = served.Site(served.NoServer(), None, None)
+    hits, evictions = zip(*crew.processes(no_server, [
         functools.partial(work, directory, blobs, number, pause, seconds)
         for number in range(settings['processes'])]).results)
     hits, evictions = sum(hits, []), sum(evictions, [])

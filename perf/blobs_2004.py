@@ -13,7 +13,6 @@ import argparse
 import functools
 
 from fsyncstorage.timing.blobs import commandline as blobs
-from fsyncstorage.timing.blobs import sites
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.results.wording import size as put
 
@@ -57,6 +56,6 @@ CLAIMS = [
 
 CAMPAIGNS = [Campaign(
     'blobs_2004', 'blobs over ZEO and without it, by size',
-    [*sites.CONTESTANTS.values(), relstorages.POSTGRESQL], races, rounds=5,
+    [*blobs.CONTESTANTS.values(), relstorages.POSTGRESQL], races, rounds=5,
     claims=lambda document: CLAIMS, command='blobs', show=tables.show,
     added=relstorages.versions)]

@@ -6,8 +6,8 @@ they can be made again at any time.
 
 A quick run records nothing.  A run that ends before its time leaves what it
 has in `NAME.json.new`; so does one that finds a record of a quieter machine,
-unless it is told to record anyway: whoever reads a record takes it for what
-the project can do, not for what else ran on that day.
+unless it is told to record anyway: a record has to show what the project can
+do, not what else ran on that day.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import typing
 
 from rich.console import Console
 
+from fsyncstorage.timing.reports import commandline as reports
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.results import quiet
@@ -80,8 +81,7 @@ def record(campaign, options):
     hold = []
     code = session.run(
         argparse.Namespace(
-            contestants=contestants, baseline=contestants[0],
-            directory=options.directory,
+            contestants=contestants, directory=options.directory,
             json=None if options.quick else os.fspath(new),
             rounds=options.rounds or (
                 QUICK_ROUNDS if options.quick else campaign.rounds)),
@@ -109,7 +109,7 @@ def draw(campaign, results):
     documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if not (drawing := questions.drawing()):
+    if not (drawing := reports.drawing()):
         _complain(campaign, 'there is no matplotlib to draw its pictures')
         return
     for picture in pictures.of(document, questions.ALL):
@@ -119,7 +119,7 @@ def draw(campaign, results):
 
 
 def _able(campaign):
-    """Those that are installed; the others are named."""
+    """Yields the contestants that are installed, and names the others."""
     for one in campaign.contestants:
         if reason := missing(one):
             _complain(campaign, f'{one.name} is left out: {reason}')
@@ -128,7 +128,7 @@ def _able(campaign):
 
 
 def missing(contestant):
-    """What of it is not installed; those of the package need nothing else."""
+    """What it needs and is not installed; None for those of the package."""
     return getattr(contestant, 'missing', lambda: None)()
 
 
@@ -148,8 +148,8 @@ def _is_worse(new, path):
 
 
 def company(document):
-    """How many processors others kept busy meanwhile; where that is not known,
-    how many were wanted before it began."""
+    """How many processors others kept busy during the run; if unknown, the
+    load average before it."""
     found = quiet.share(document)
     return document['machine']['load_average'] if found is None else found
 

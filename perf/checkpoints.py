@@ -2,16 +2,16 @@
 
 `seal_cost` has the CPU time of a commit, with checksums and without: threads
 set one key of an IIBTree in each transaction, as in fsync_2004.py, under
-durability none, so that no sync hides the work.  It is that of the whole
-process, from the moment that all threads are ready until the last one is done,
-by transaction.
+durability none, so that no sync hides the work.  It is the CPU time of the
+whole process, from the time when all threads are ready until the last one is
+done, divided by the number of transactions.
 
 `checkpoints` has the latency of commits, with checkpoints and without.
 Threads commit to a database that has 100,000 objects, so that an index is
 worth writing, under group-commit: each transaction stores one object of 10,000
-bytes anew, so that an index is due often.  One contestant never writes one;
-one has the default of `index-checkpoint`; and one writes an index as often as
-the storage ever does.
+bytes, so that an index is due often.  One contestant never writes one; one has
+the default of `index-checkpoint`; and one writes an index as often as the
+storage ever does.
 """
 
 import contextlib

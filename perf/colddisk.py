@@ -1,20 +1,20 @@
 """A server whose data file is on the disk, and not in the page cache.
 
 A database that was just made is in the memory of the machine; a large one is
-not.  What a cold read costs there is shown by a file that was dropped from the
-cache before, by a server that reads nothing ahead.
+not.  To measure what a cold read costs there, the file is dropped from the
+cache before, and the server reads nothing ahead.
 
 This is the program of such a server, too: like the launcher of the timing
 driver, but a load that has to wait for the disk waits longer, and is counted.
-These seams of the storages are used:
+It patches:
 
 - stock FileStorage calls `open`, a global of its module, for the files that it
   loads from (read in ZODB 6.4);
 - FsyncStorage first asks for what is cached, with `CachedView.pread`, and
   waits for the disk in `View.pread`.
 
-What is added is slept before the read, in the calling thread and without the
-GIL: to the storage the disk has become slower.
+To make a read slower, the calling thread sleeps before it, without the GIL: to
+the storage, this is a slower disk.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _PROBE = b'x' * 4096
 
 
 def main(options):
-    """As that of the launcher, with a `read_latency` besides."""
+    """Like that of the launcher, with the option `read_latency`."""
     with cold_reads(options['read_latency']) as misses:
         launcher.main(options, misses=misses)
 
@@ -58,15 +58,15 @@ def drop(path):
 
 
 def read_singly(descriptor):
-    """Nothing is read ahead through this descriptor: as it would help little
-    in a large file."""
+    """Nothing is read ahead through this descriptor; in a large file, that
+    would not help much."""
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def is_cached(descriptor, length, position):
-    """Whether a read would not wait for the disk.
+    """Would a read not wait for the disk?
 
-    To ask may start to read it.
+    The question may start a read of the disk.
     """
     try:
         pread_cached(descriptor, length, position)

@@ -9,7 +9,7 @@ OBJECT_SIZE = 1000
 
 
 def fill(storage, first, number):
-    """Make so many objects, straight in the storage, from that oid on."""
+    """Make this number of objects in the storage, from an oid on."""
     for begin in range(first, first + number, AT_ONCE):
         store(storage, range(begin, begin + AT_ONCE))
 

@@ -1,8 +1,8 @@
-"""A server that others wrote, in the place of one of ours, for `served`.
+"""Runs a server that others wrote as a program for `served`.
 
-It speaks no JSON.  A program of ours starts it and speaks for it: tells the
-address when clients can connect, passes on errors, and ends it when its own
-standard input is closed, or the driver is gone.
+Such a server speaks no JSON.  A program of ours starts it and speaks for it:
+tells the address when clients can connect, passes on errors, and ends it when
+its own standard input is closed, or the driver dies.
 """
 
 import functools
@@ -31,7 +31,7 @@ def free_port(host):
 
 
 def serve(command, bond, address, *, ready, chatter, end, **options):
-    """Return its exit code, when it has ended.
+    """Run it, and return its exit code when it has ended.
 
     On standard error, a line with `chatter` is no error, and one of those with
     `ready` says that clients can connect.  It is ended by the signal `end`.

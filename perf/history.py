@@ -1,4 +1,4 @@
-"""What others measured long ago, to stand beside what is measured here.
+"""What others measured long ago, to compare it with what is measured here.
 
 The figures are in `history.json`, each with who measured it, when and on what.
 """
@@ -25,7 +25,7 @@ WSGI_2009 = _ALL['wsgi_2009']
 
 
 def show_files(console):
-    """Requests for files a second: by sizes, and who sent them."""
+    """Requests for files a second: by size, and by what sent them."""
     for one in _ALL['files']:
         table = tables.new_table(one['year'], *(
             kilobytes(size << 10) for size in one['kilobytes']))

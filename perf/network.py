@@ -1,17 +1,17 @@
 """Server and clients as on two machines, some time apart.
 
-The process that takes a sample goes into a network namespace of the server's,
-starts the server there, and goes on to one for the clients.  Each has a TUN
-device; a process of ours takes the packets of one, lets them wait, and gives
-them to the other.  So a delay needs nothing else of the kernel.
+The process that takes a sample enters a network namespace for the server,
+starts the server there, and goes on to another one for the clients.  Each has
+a TUN device; a process of ours reads the packets of one, keeps them for the
+delay, and writes them to the other.  The kernel needs no other feature for it.
 
-It promises the order of the packets, and no less delay than it was told.  The
-process is given a processor before all others, for busy clients do not keep a
-network waiting; but it takes its time from them, and how long a round trip
-takes is to be measured.
+It promises the order of the packets, and that no delay is shorter than asked
+for.  The process has priority over all others, because busy clients do not
+delay a network; but it uses processor time, so a campaign measures how long a
+round trip takes.
 
 Nothing has a name outside of these processes: namespaces and devices vanish
-with them, however they end.
+with the last process, also if that is killed.
 """
 
 import collections
@@ -32,13 +32,13 @@ from fsyncstorage.timing.running import supervisor
 
 CONTROL = '/dev/net/tun'
 
-#: Set aside for examples: nobody's machines have them.
+#: Reserved for examples: no machine has them.
 SERVER, CLIENTS = '192.0.2.1', '192.0.2.2'
 
 #: Of a device.
 _NAME = 'tunnel'
 
-#: Nobody listens there.
+#: No server listens there.
 _CLOSED_PORT = 1
 _ROUND_TRIPS = 9
 
@@ -52,7 +52,7 @@ _PACKET = 1 << 16
 
 
 class Apart(typing.NamedTuple):
-    """The process that enters a namespace starts others in there."""
+    """Two namespaces; a process that enters one starts its children there."""
 
     server: int
     clients: int
@@ -66,10 +66,10 @@ class Apart(typing.NamedTuple):
 
 @contextlib.contextmanager
 def network(delay):
-    """Where to start the server and the clients of a sample.
+    """Yields where to start the server and the clients of a sample.
 
-    What one sends to the other arrives so many seconds later.  This process
-    does not come back.
+    What one sends to the other arrives `delay` seconds later.  This process
+    cannot return to its own network.
     """
     namespaces, devices = zip(*map(_new_namespace, (SERVER, CLIENTS)))
     with forwarding(*devices, delay):
@@ -103,7 +103,7 @@ def _round_trip(delay):
 
 
 def _refusal():
-    """How long it takes to be told that nobody listens."""
+    """How long it takes to be refused by a port without a server."""
     began = time.perf_counter()
     with socket.socket() as client, contextlib.suppress(
             ConnectionRefusedError):
@@ -112,10 +112,10 @@ def _refusal():
 
 
 def _new_namespace(address):
-    """A descriptor of one, and that of its device; this process is in it.
+    """Make one and enter it; return its descriptor and that of its device.
 
-    The second one reads what is sent in this namespace.  The device belongs to
-    that, and is gone when the descriptor is closed everywhere.
+    From the second one, the packets are read that are sent in this namespace.
+    The device vanishes when no process has that descriptor any more.
     """
     _call('unshare', _NEW_NETWORK)
     device = os.open(CONTROL, os.O_RDWR)

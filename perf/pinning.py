@@ -1,8 +1,8 @@
 """Which processors a server and its clients may use.
 
-A process hands down to those that it starts what it may use itself.  So the
-one that takes a sample limits itself to what its server is to have, starts it,
-and then changes to what the clients are to have.
+Children of a process may use the same processors as the process itself.  So
+the process that takes a sample limits itself to those of the server, starts
+it, and then changes to those of the clients.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ SAME, ACROSS = 'same', 'across'
 
 
 class PinnedSite:
-    """A contestant that is told where its server and clients run."""
+    """A contestant whose server and clients are bound to processors."""
 
     def __init__(self, site):
         self.site = site

@@ -1,7 +1,6 @@
 """What tables and pictures answer: the questions of `fsync-time`, and more."""
 
 import functools
-import importlib.util
 
 from fsyncstorage.timing.results import questions
 from fsyncstorage.timing.results import tables
@@ -58,11 +57,3 @@ ALL = (
 
 def show(document, console):
     tables.show(document, console, ALL)
-
-
-def drawing():
-    """What draws them; None without matplotlib, which is an extra."""
-    if importlib.util.find_spec('matplotlib') is None:
-        return None
-    from fsyncstorage.timing.reports import drawing
-    return drawing

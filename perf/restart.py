@@ -111,7 +111,7 @@ def killed(function, *arguments):
 
 
 def run(contestant, directory, objects, changes, die=False):
-    """Make so many objects, change some in so many transactions, and end."""
+    """Make objects, change some in this number of transactions, and end."""
     with contestant.opened(directory) as storage:
         filling.fill(storage, 0, objects)
         known = range(len(storage))

@@ -1,15 +1,15 @@
-"""Many readers at once who take their time, and what others wait meanwhile.
+"""Many slow readers at once, and how long other requests take beside them.
 
-500 readers ask for files of 2 MB, in turn for each of 40, and read them bit by
-bit: none comes to an end.  Meanwhile somebody else asks for a small file,
-again and again, each time on a new connection.  The blob cache has room for
-half of the files.
+500 readers ask for files of 2 MB, in turn for each of 40, and read so slowly
+that none comes to an end.  At the same time, a small file is asked for, again
+and again, each time on a new connection.  The blob cache has room for half of
+the files.
 
-Counted are the readers who got a first byte within half a minute: so many a
-server holds at once.  Timed are the requests for the small file; one that is
-not answered in half a minute counts as that.  When all readers are gone, the
-files in the blob cache are added up.  Claimed is what goes through nginx;
-waitress and gunicorn without it are there to show their own limits.
+Counted are the readers that get a first byte within half a minute: the server
+can hold this number at once.  Timed are the requests for the small file; one
+that is not answered in half a minute counts as half a minute.  When all
+readers have ended, the files in the blob cache are added up.  The claims are
+about nginx; waitress and gunicorn without it show their own limits.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ READERS, SECONDS = (500, 200), (10, 3)
 SIZE, NUMBER = 2 << 20, 40
 CACHE = NUMBER * SIZE // 2
 
-#: For a first byte, and for the small file.
+#: Seconds to wait for a first byte, and for the small file.
 GIVE_UP = 30
 
-#: A reader takes so much, so often.
+#: The bytes that a reader takes at a time, and the seconds between.
 BIT, PAUSE = 512, 0.5
 
 #: Between two requests for the small file.
@@ -84,7 +84,7 @@ def measure(contestant, directory, *, readers, seconds, loop):
 
 
 class Readers:
-    """They are there as long as the `with` lasts."""
+    """They are connected until the `with` ends."""
 
     def __init__(self, address, number):
         self._selector = selectors.DefaultSelector()
@@ -114,7 +114,7 @@ class Readers:
 
 def _reader(address):
     reader = socket.socket()
-    # Else the system would read for it.
+    # Or the system would read for it.
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BIT)
     reader.connect(address)
     reader.sendall(b''.join([

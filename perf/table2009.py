@@ -1,15 +1,15 @@
 """The table of 2009: seconds that a transaction takes, by number of clients.
 
-It has the columns and the rows of the post, and the numbers of then beside
-those of now.  There is one for each number of objects in a transaction of
-which both writes and reads were measured.
+It has the columns and the rows of the post, and its numbers beside those that
+were measured now.  There is one for each number of objects in a transaction
+for which both writes and reads were measured.
 """
 
 from rich.text import Text
 
 from fsyncstorage.timing.results import tables
-from fsyncstorage.timing.results.document import figures
 from fsyncstorage.timing.results.document import grouped
+from fsyncstorage.timing.results.document import values
 from fsyncstorage.timing.results.estimates import median
 from fsyncstorage.timing.results.questions import conditions
 
@@ -66,8 +66,8 @@ def _measured(document, writes, reads):
 
 
 def _median(document, race, contestant, column):
-    values = figures(document, race, contestant, f'{column}_seconds')
-    return median(values) if values else None
+    found = values(document, race, contestant, f'{column}_seconds')
+    return median(found.values()) if found else None
 
 
 def _table(clients, *measured):

@@ -7,7 +7,7 @@ and four processes with one).  README.rst says how to read the tables.
 Each client is a process that asks, reads the answer, and asks again, by
 `http.client`, with a new connection for each request, as nginx makes them in
 front of such a server.  A connection that is kept would stay with the process
-that took it, however busy that is.
+that accepted it, even if that is busy and another one is not.
 """
 
 import functools

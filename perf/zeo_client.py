@@ -31,7 +31,7 @@ SECONDS = 2.0, 0.5  # of a sample of writes; and in a quick run
 MANY = 334  # objects in a transaction
 CROWD = 16  # clients
 
-#: Two that are equal differ by so much from run to run.
+#: Two equal contestants differ by up to this factor from run to run.
 NOISE = 1.1
 
 PINNED = {

@@ -1,15 +1,14 @@
 """Cold reads over ZEO, of a server whose data are on the disk alone.
 
-The server of a new database has all of it in memory; that of a large one has
-not, and there the disk decides what a cold read costs.  Before each cold
-stretch the data file is dropped from the page cache; the objects are far apart
-in it, nothing is read ahead, and each client reads objects of its own: nothing
-that is read brings anything along for another read.
+A new database is in memory as a whole; a large one is not, and there the disk
+decides what a cold read costs.  Before each cold stretch the data file is
+dropped from the page cache; the objects are far apart in it, nothing is read
+ahead, and each client reads objects of its own: so no read helps another one.
 
-As fast as the disk is, and with 8 ms added to each read of it, as a spinning
-one takes.  The tables say how many reads an object really took: about one, for
-the system may keep some pages that it was told to drop, and clients also read
-where their objects are.
+Measured as fast as the disk is, and with 8 ms added to each read, which is
+what a spinning disk takes.  The tables say how many reads an object took:
+about one, because the system may keep some pages that it was told to drop, and
+clients also read where their objects are.
 """
 
 import dataclasses
@@ -29,7 +28,7 @@ from fsyncstorage.timing.zeo import reading
 from . import colddisk
 from .campaign import Campaign
 
-#: Of a read of the disk.
+#: Seconds added to a read of the disk.
 LATENCIES = 0.0, 0.008
 
 #: Read by each client; and in a quick run.

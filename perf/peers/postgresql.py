@@ -1,14 +1,14 @@
-"""A program: PostgreSQL, on a new cluster, with the driver as its watchman.
+"""A program: PostgreSQL, on a new cluster, that the driver watches.
 
 The cluster has PostgreSQL's defaults; its commits are durable.  It belongs to
 the user that runs this program; or, since PostgreSQL does not run as root, to
 the one that its packages make.
 
-Only who knows its password can connect, and nobody is told but the driver: who
-may do anything in the cluster may run programs as its user.
+To connect, a client needs the password, which only the driver is told: a
+client that may do anything in the cluster can run programs as its user.
 
 It speaks with the driver as `served` says; its address is a connection string.
-It ends when nobody can speak to it any more, or the driver is gone.
+It ends when its standard input is closed, or the driver dies.
 """
 
 import glob
@@ -26,10 +26,10 @@ from .. import foreign
 
 PROGRAMS = 'initdb', 'postgres'
 
-#: Where Debian's packages put them, which is in nobody's PATH.
+#: Where Debian's packages put them, which is not in PATH.
 _DEBIAN = '/usr/lib/postgresql/*/bin'
 
-#: Who has to run them when this is root.
+#: The user that has to run them when this is root.
 ACCOUNT = 'postgres'
 
 USER, DATABASE = 'zodb', 'postgres'
@@ -38,7 +38,7 @@ _READY = 'ready to accept connections'
 
 
 def missing():
-    """What is not installed, or None."""
+    """What is missing, or None."""
     if None in map(_found, PROGRAMS):
         return 'PostgreSQL is not installed'
     if os.geteuid() == 0 and ACCOUNT not in [
@@ -76,7 +76,7 @@ def main(options):
         [_found('postgres'), '-D', cluster, *settings], options['bond'],
         f'{address} user={USER} password={password} dbname={DATABASE}',
         ready=_READY, chatter='LOG:',
-        end=signal.SIGQUIT,  # at once: nobody will start it again
+        end=signal.SIGQUIT,  # at once: it is not started again
         cwd=home, **account)
 
 

@@ -1,7 +1,7 @@
 """RelStorage over PostgreSQL and SQLite, as peers of ZEO.
 
-It is not part of this project: who wants to compare installs it, and the
-database, beside it.  History is kept, as FileStorage keeps it.
+It is not part of this project: to compare with it, install RelStorage and the
+database.  History is kept, as FileStorage keeps it.
 
 There is no event loop.  Each storage asks the database at the begin of each
 transaction what has changed, where a client of ZEO was told: that counts in
@@ -104,7 +104,7 @@ class SQLiteSite(RelStorageSite):
 
     @contextlib.contextmanager
     def database(self, directory, socket):
-        yield served.Nobody(cpu_seconds=0.0), SQLITE_SECTION.format(
+        yield served.NoServer(cpu_seconds=0.0), SQLITE_SECTION.format(
             directory=os.path.join(directory, 'sqlite'))
 
 

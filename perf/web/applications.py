@@ -1,9 +1,8 @@
-"""Applications of WSGI, once they are `open`: in the process that serves.
+"""Applications of WSGI; the process that serves has to `open` them.
 
 One makes pages, the others send blobs.  Their paths are `/small`, a blob
 before all others; `/warm`, always the same one of them; and `/cold`, with each
-request the next one: so who measures can ask for one path, and get another
-file each time.
+request the next one: so each of many requests for that path gets another file.
 """
 
 import html
@@ -75,8 +74,7 @@ class Ours(Blobs):
 
 
 class Stock(Blobs):
-    """What there is without us: the file, and the server's own way to send
-    it."""
+    """The way without our code: the file is sent by the server itself."""
 
     def answer(self, environ, blob):
         file = open(blob.committed(), 'rb')

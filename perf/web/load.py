@@ -1,8 +1,9 @@
 """Many requests for one path, several at a time: by ApacheBench (`ab`) where
 it is installed, else by threads of this process.
 
-Python takes more of a processor for a small file than who sends it: then the
-figures are those of the loader.  So whoever shows a figure says what asked.
+To ask for a small file, Python needs more of a processor than a server needs
+to send it: then the figures are those of the loader.  So a table says what
+sent the requests.
 """
 
 import functools
@@ -32,7 +33,7 @@ def name():
 
 
 def load(address, path, size, requests, at_once):
-    """Requests a second; each has to bring so many bytes."""
+    """Requests a second; each answer must have `size` bytes."""
     measure = _by_ab if _has_ab() else _by_threads
     return measure(address, path, size, requests, min(at_once, requests))
 

@@ -1,4 +1,4 @@
-"""How much memory the processes take that send files.
+"""How much memory is used by the processes that send files.
 
 The peak of a process is what it had in memory at most, what it shares with
 others included (VmHWM of Linux).  On other systems nothing is known.
@@ -43,7 +43,7 @@ def peaks():
 
 
 def _processes():
-    """Directories of those that this process started, however far down."""
+    """Directories of the children of this process, and of their children."""
     for path in _below(_PROC / str(os.getpid())):
         with contextlib.suppress(OSError):
             command = path.joinpath('cmdline').read_text().replace('\0', ' ')

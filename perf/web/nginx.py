@@ -1,11 +1,11 @@
-"""A program: nginx, with the driver as its watchman.
+"""A program: nginx, which the driver watches.
 
-It sends the files of a directory: to everybody below `/plain/`, and to whom
-an application behind it says so by `X-Accel-Redirect`.  It has a port of its
-own, and all that it writes is in a directory of its own.
+It sends the files of a directory: to all clients that ask below `/plain/`, and
+where an application behind it says so by `X-Accel-Redirect`.  It has a port of
+its own, and all that it writes is in a directory of its own.
 
-It speaks with the driver as `served` says.  It ends when nobody can speak to
-it any more, or the driver is gone.
+It speaks with the driver as `served` says.  It ends when its standard input is
+closed, or the driver dies.
 """
 
 import json
@@ -24,10 +24,10 @@ PLAIN = '/plain/'
 
 _HOST = '127.0.0.1'
 
-#: Where nobody listens: all that is asked for then is below `/plain/`.
+#: No server listens there: all requests are below `/plain/` then.
 _NO_APPLICATION = _HOST, 1
 
-#: It listens by then.
+#: It listens when it writes this.
 _READY = 'start worker processes'
 
 
@@ -67,7 +67,7 @@ def main(options):
     return foreign.serve(
         [_found(), '-p', home, '-c', path, '-e', 'stderr'], options['bond'],
         [_HOST, port], ready=_READY, chatter='[notice]',
-        end=signal.SIGTERM)  # at once, whatever is being sent
+        end=signal.SIGTERM)  # at once, also while it sends
 
 
 if __name__ == '__main__':

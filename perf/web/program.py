@@ -1,11 +1,11 @@
 """A program: a web application, in waitress or in gunicorn.
 
-The server runs on a socket that was bound before, so nobody has to look for
-its port.  Each process that serves opens the database by itself, behind the
-last fork, and says so; then the driver is told the address.
+The server gets a socket that was bound before, so its port is known.  Each
+process that serves opens the database by itself, after the last fork, and says
+so; then the driver is told the address.
 
-It speaks with the driver as `served` says.  It ends when nobody can speak to
-it any more, or the driver is gone.
+It speaks with the driver as `served` says.  It ends when its standard input is
+closed, or the driver dies.
 """
 
 import json
@@ -20,11 +20,11 @@ from fsyncstorage.timing.servers import served
 
 from . import applications
 
-#: Who wants to connect while all threads are busy.
+#: Connections that wait while all threads are busy.
 BACKLOG = 1024
 
 #: Bytes of an answer that waitress keeps when the client is slow to take them;
-#: its default is 16 MB, which shows in the memory of who sends large files.
+#: its default is 16 MB, which shows in its memory when it sends large files.
 MOST_UNSENT = 1 << 18
 
 #: For gunicorn to answer what it has begun.

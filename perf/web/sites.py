@@ -1,9 +1,10 @@
-"""What can take part in `files`, by name: who sends, from where.
+"""What can take part in `files`, by name: what sends the files, from where.
 
-Who sends is nginx alone; nginx, told by an application (X-Accel-Redirect); or
-the server of the application itself, waitress or gunicorn.  The blobs are in a
-storage that the application opens itself, or at a ZEO server, and then a cold
-file is one that the client's blob cache does not have yet.
+Files are sent by nginx alone; by nginx, told by an application
+(X-Accel-Redirect); or by the server of the application itself, waitress or
+gunicorn.  The blobs are in a storage that the application opens itself, or at
+a ZEO server, and then a cold file is one that the client's blob cache does not
+have yet.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import dataclasses
 import importlib.util
 import os
 
-from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import commandline as blobs
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
 from fsyncstorage.timing.servers import zeosites
@@ -20,7 +21,7 @@ from . import applications
 from . import nginx
 from . import program
 
-#: Of an application: as many as ask at a time.
+#: Of an application: one for each request at a time.
 THREADS = 10
 
 CACHE = 'cache'
@@ -45,7 +46,7 @@ _OF_CLIENTS = """
   blob-cache-size {}
 """
 
-#: Nothing has to leave it: so much is in no sample.
+#: No sample has as many bytes: nothing has to leave the cache.
 ROOMY = '16GB'
 
 _PLAIN_FILE = 'file'
@@ -84,7 +85,7 @@ class FileSite:
 
     @contextlib.contextmanager
     def running(self, directory, *, cache_size=ROOMY, **settings):
-        """Yield the address of who sends.
+        """Yields the address of the server that sends.
 
         The settings are a size, the number of files, and a loop.
         """
@@ -115,7 +116,7 @@ class FileSite:
         if self.storage is None:
             yield _plain(directory, size), None
             return
-        with blobsites.CONTESTANTS[self.storage].running(
+        with blobs.CONTESTANTS[self.storage].running(
                 directory, sync_latency=0.0, socket=False,
                 **site_settings) as site:
             blobwork.plant(site, number, size)

@@ -32,7 +32,7 @@ print('LOG:  database system is ready to accept connections',
 signal.pause()
 """
 
-#: Has a child, too, that nobody tells to end; both hold a lock.  It does not
+#: Has a child, too, which is not told to end; both hold a lock.  It does not
 #: outlive a failing test for long.
 WITH_CHILD = """\
 import fcntl, os, signal, sys
@@ -62,7 +62,7 @@ def main(options):
     def found(program):
         return os.path.join(options['programs'], program)
 
-    # Nobody has to be another user.
+    # Also when this is root, it does not run as another user.
     with mock.patch.object(postgresql, '_found', found), \
             mock.patch.object(os, 'geteuid', lambda: 1000):
         return postgresql.main(options)

@@ -13,6 +13,7 @@ from unittest import mock
 from rich.console import Console
 
 from fsyncstorage.timing.options.contestants import CONTESTANTS
+from fsyncstorage.timing.reports import commandline as reports
 from fsyncstorage.timing.reports import pictures
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.running import crew
@@ -33,6 +34,7 @@ from perf import questions
 from perf import table2009
 
 from ..timing.test_timing import Scratch
+from ..timing.test_timing import SlowedSyncs
 from ..timing.test_timing_plots import document_of
 from ..timing.test_timing_results import made_document
 from ..timing.test_timing_results import txn
@@ -172,6 +174,20 @@ class ClaimTests(unittest.TestCase):
             r'4\.50x +\d\.\d\dx-\d+\.\d\dx +3\.00x-9\.00x +yes')
 
 
+class ContestantsOf2004Tests(SlowedSyncs):
+
+    def test_a_second_sync_in_vote_waits_too(self):
+        self.assertEqual(
+            self.syncs_of_commits(fsync_2004.WITH_TWO_FSYNCS, 3), [0.005] * 6)
+
+    def test_it_takes_part(self):
+        self.assertEqual(
+            [one.name for one in fsync_2004.contestants()],
+            ['filestorage', 'filestorage:no-fsync', 'filestorage:vote-fsync',
+             'fsync:none', 'fsync:interval', 'fsync:group-commit',
+             'fsync:per-commit', 'fsync:two-sync'])
+
+
 class EachCampaignTests(unittest.TestCase):
 
     def test_each_claim_is_about_something_that_is_measured(self):
@@ -188,7 +204,7 @@ class EachCampaignTests(unittest.TestCase):
         document['samples'] = [
             {'race': number, 'contestant': contestant.name, 'round': 1,
              'figures': {**dict.fromkeys(race.compared, 1.0),
-                         # Counted, and compared by nobody.
+                         # Counted, but not compared.
                          'readers': 1.0, 'cache_limit': 1.0}}
             for number, race in enumerate(races)
             for contestant in contestants if race.takes(contestant)]
@@ -271,7 +287,7 @@ class RecordTests(Perf):
         self.options = options
         document = documents.new(
             name, races, options.contestants, options.rounds,
-            options.baseline.name, machine.describe(self.scratch))
+            options.contestants[0].name, machine.describe(self.scratch))
         document['samples'] = [
             {'race': 0, 'contestant': 'filestorage', 'round': number,
              'figures': {'n': 1}, 'others': {
@@ -369,7 +385,7 @@ class RecordTests(Perf):
             self.assertEqual(self.record()[0], 130)
         self.assertEqual(self.recorded(), 0)
 
-    def test_who_is_not_installed_is_named(self):
+    def test_one_that_is_not_installed_is_named(self):
         absent = types.SimpleNamespace(
             name='it', missing=lambda: 'not installed')
         with mock.patch.dict(command.CAMPAIGNS, tried=campaign.Campaign(
@@ -416,9 +432,7 @@ class DrawTests(Perf):
             shutil.copy(path, self.scratch)
         # How pictures are drawn is tested elsewhere.
         drawing = mock.Mock()
-        with mock.patch.object(questions, 'drawing', lambda: drawing), \
-                mock.patch('fsyncstorage.timing.reports.commandline._can_draw',
-                           lambda: False):
+        with mock.patch.object(reports, 'drawing', lambda: drawing):
             code, out, err = self.run_main('draw')
         self.assertEqual(code, 0)
         page = (self.results / 'report.html').read_text()
@@ -430,8 +444,9 @@ class DrawTests(Perf):
         self.assertIn('SlinkP', page)
         drawn = {}
         for call in drawing.save.call_args_list:
-            _, _, path = call.args
-            drawn.setdefault(path.parent.name, []).append(path.name)
+            _, form, target = call.args
+            if form == 'png':  # the page has them as SVG
+                drawn.setdefault(target.parent.name, []).append(target.name)
         for path in (command.RESULTS / 'pictures').glob('*'):
             self.assertEqual(sorted(one.name for one in path.glob('*.png')),
                              sorted(drawn[path.name]))

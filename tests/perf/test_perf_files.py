@@ -128,7 +128,7 @@ class LoadTests(unittest.TestCase):
         if shutil.which('ab'):
             yield 'ab', True
 
-    def test_so_many_requests(self):
+    def test_the_number_of_requests(self):
         for name, has_ab in self.loaders():
             with self.subTest(name), mock.patch.object(
                     filesload, '_has_ab', return_value=has_ab):
@@ -145,7 +145,7 @@ class LoadTests(unittest.TestCase):
                         self.assertRaises(filesload.RequestFailed):
                     filesload.load(self.address, path, size, 4, 2)
 
-    def test_nobody_listens(self):
+    def test_no_server_listens(self):
         with socket.create_server(('127.0.0.1', 0)) as gone:
             address = gone.getsockname()
         with self.assertRaises((filesload.RequestFailed, OSError)):
@@ -177,7 +177,7 @@ class MemoryTests(Scratch):
         self.make(12, 'nginx: master process nginx', 800, 14)
         self.make(13, application, 500)
         self.make(14, 'nginx: worker process', 40)
-        self.make(15, application, 9000)  # somebody else's
+        self.make(15, application, 9000)  # not of this run
         self.assertEqual(filesmemory.peaks(), {
             'application_peak_bytes': 600 << 10, 'nginx_peak_bytes': 40 << 10})
         filesmemory.forget()
@@ -446,4 +446,4 @@ class TablesTests(unittest.TestCase):
                 self.assertIn(each, part)
         self.assertNotIn('waitress:zeo', text)
         self.assertNotIn(' nginx ', cold)
-        self.assertNotIn('server: ', text)  # nobody had one
+        self.assertNotIn('server: ', text)  # none had one

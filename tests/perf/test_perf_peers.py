@@ -73,7 +73,7 @@ class ProgramTests(Scratch):
 
         self.assertRegex(supervisor.run(work), f'^host={self.scratch}/')
 
-    def test_it_ends_when_who_needs_it_is_killed(self):
+    def test_it_ends_when_the_process_that_needs_it_is_killed(self):
         def work():
             with self.running():
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -131,18 +131,18 @@ class ProgramTests(Scratch):
                 server.sentinels[0].read()
                 server.usage()
 
-        self.assertNobodyLeft(work, 137)
+        self.assertNothingLeft(work, 137)
 
-    def test_who_watches_it_is_killed(self):
+    def test_the_program_that_watches_it_is_killed(self):
 
         def work():
             with self.running() as server:
                 server._process.kill()
                 server._process.wait()
 
-        self.assertNobodyLeft(work, -9)
+        self.assertNothingLeft(work, -9)
 
-    def assertNobodyLeft(self, work, exit_code):
+    def assertNothingLeft(self, work, exit_code):
         fakepostgres.write(self.programs, postgres=fakepostgres.WITH_CHILD)
         with self.assertRaisesRegex(
                 supervisor.Failed, f'died with exit code {exit_code}'):
@@ -158,7 +158,7 @@ class ProgramTests(Scratch):
 
 
 class MissingTests(Scratch):
-    """Who is not installed is named and left out."""
+    """A peer that is not installed is named and left out."""
 
     def test_postgresql(self):
         with mock.patch.object(shutil, 'which', lambda *args, **kw: None):

@@ -41,7 +41,7 @@ class PageTests(Scratch):
     def test_it_has_all_children(self):
         path = os.path.join(self.scratch, 'Data.fs')
         site = served.Site(
-            served.Nobody(), None, lambda: FileStorage(path))
+            served.NoServer(), None, lambda: FileStorage(path))
         supervisor.run(lambda: population.plant(
             site, population.small(page=applications.CHILDREN)))
         page = applications.Page({

@@ -16,7 +16,6 @@ from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.timing.blobs import commandline as blobs
-from fsyncstorage.timing.blobs import sites as blobsites
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.results import tables
@@ -55,7 +54,7 @@ class LocalTests(Scratch):
 
     def setUp(self):
         super().setUp()
-        self.site = served.Site(served.Nobody(), None, self.open)
+        self.site = served.Site(served.NoServer(), None, self.open)
 
     def open(self):
         return FileStorage(
@@ -133,7 +132,7 @@ class ContestantTests(WithoutSync):
 
     def measure(self, function, name, clients=1, size=3):
         return supervisor.run(lambda: function(
-            blobsites.CONTESTANTS[name], self.scratch,
+            blobs.CONTESTANTS[name], self.scratch,
             clients=clients, size=size, **SETTINGS))
 
     def blobs_in(self, directory):
@@ -164,7 +163,7 @@ class ContestantTests(WithoutSync):
                 self.assert_figures(
                     blobwork.read_race, ['cold', 'cached'], figures)
                 self.assertEqual(self.blobs_in('blobs'), [3, 3, 3, 5])
-                # Those of the clients, and of who made the blobs.
+                # Those of two clients, and of the one that made blobs.
                 self.assertEqual(self.caches(), [[3, 3, 3, 5]] * 3)
 
     def test_no_cache(self):
@@ -192,14 +191,14 @@ class SuitsTests(unittest.TestCase):
 
     def suit(self, **settings):
         race = blobwork.write_race(**{**SETTINGS, 'size': 1, **settings})
-        return [name for name, one in blobsites.CONTESTANTS.items()
+        return [name for name, one in blobs.CONTESTANTS.items()
                 if race.takes(one)]
 
     def test_a_storage_without_a_server_has_one_client(self):
-        everybody = list(blobsites.CONTESTANTS)
-        self.assertEqual(self.suit(clients=1, sync_latency=0), everybody)
+        names = list(blobs.CONTESTANTS)
+        self.assertEqual(self.suit(clients=1, sync_latency=0), names)
         self.assertEqual(self.suit(clients=4, sync_latency=0), [
-            name for name in everybody
+            name for name in names
             if name not in ('filestorage', 'fsync:group-commit')])
 
     def test_how_much_is_written_is_known_before(self):
@@ -270,7 +269,7 @@ class CommandTests(WithoutSync, Command):
 class TablesTests(unittest.TestCase):
 
     def test_reads(self):
-        contestants = [blobsites.CONTESTANTS[name]
+        contestants = [blobs.CONTESTANTS[name]
                        for name in ('zeo', 'fsync-client', 'filestorage')]
         races = [blobwork.read_race(size=size, clients=2, **SETTINGS)
                  for size in (5 << 10, 50 << 20)]

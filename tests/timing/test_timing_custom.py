@@ -1,7 +1,6 @@
-"""What `fsync-time commits` can be told: storages of the user's own, sizes,
-durations.
+"""Storages of the user's own in `fsync-time`.
 
-Whatever happens to a measurement, what the user has in a database stays.
+A measurement changes nothing that the user has in a database, however it ends.
 """
 
 import contextlib
@@ -186,7 +185,7 @@ class CustomTests(OwnStorage):
                 self.enterContext(self.interrupted_removal())
         self.assertUntouched()
 
-    def test_nobody_has_to_wait_for_ever(self):
+    def test_the_wait_for_the_removal_has_an_end(self):
         def killed(*arguments, **settings):
             os._exit(3)
 

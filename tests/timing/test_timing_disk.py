@@ -277,7 +277,7 @@ class TablesTests(Scratch):
     def test_nothing_is_made_of_noise(self):
         text = self.shown(load=3)
         self.assertIn('That says nothing about the disk', text)
-        self.assertIn('Do not go by these figures', text)
+        self.assertIn('Do not trust these figures', text)
         self.assertNotIn('Settings to choose', text)
 
     def test_what_was_not_measured_is_not_judged(self):
@@ -300,7 +300,7 @@ class CommandTests(Command):
         self.assertEqual(os.listdir(self.scratch), [])
         document = documents.load(path)
         self.assertTrue(document['complete'])
-        # Each way, and each storage with so many committers.
+        # Each way, and each storage with each number of committers.
         measured = {(document['races'][sample['race']]['workload'],
                      sample['race'], sample['contestant'])
                     for sample in document['samples'] if sample['round']}

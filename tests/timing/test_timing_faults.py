@@ -1,7 +1,7 @@
-"""Whatever goes wrong in a run of `fsync-time`: one line, and nothing is left.
+"""Failures of a run of `fsync-time`: one line of error, and nothing is left.
 
-The commands run as a person runs them, each in a session of its own, so that
-all its processes can be found.
+Each command runs in a session of its own, so that all its processes can be
+found.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ COMMITS = (
     'commits', 'filestorage', '--threads', '1', '--seconds', '10ms',
     '--rounds', '1000')
 ZEO = (
-    'zeo', 'zeo', '--workload', 'light', '--connections', '1', '--loop',
+    'zeo', 'zeo', '--workload', 'light', '--clients', '1', '--loop',
     'asyncio', '--seconds', '0.1', '--rounds', '1000')
 
-#: A file system that is full after so many bytes, and gone with its process.
+#: A file system that is soon full, and vanishes with the last process in it.
 SMALL = 'mount -t tmpfs -o size=220k none "$1" && shift && exec "$@"'
 
 
@@ -49,7 +49,7 @@ def processes_of(session):
 class SignalTests(unittest.TestCase):
 
     def setUp(self):
-        # Who runs the tests may ignore one of them.
+        # One of them may be ignored where the tests run.
         for each in supervisor.SIGNALS:
             self.addCleanup(signal.signal, each, signal.signal(
                 each, signal.default_int_handler))
@@ -92,7 +92,7 @@ class SignalTests(unittest.TestCase):
                     self.come(signal.SIGINT)
         self.assertEqual(self.log, ['whole'] * 2)
 
-    def test_who_is_called_meanwhile_lets_none_through(self):
+    def test_inside_of_another_one_that_holds_none_is_let_through(self):
         with self.assertRaises(KeyboardInterrupt):
             with supervisor.held(), supervisor.held() as before:
                 with supervisor.let(before):
@@ -186,7 +186,7 @@ class FaultTests(DriverCase):
                 self.assertInterrupted()
 
     def test_a_terminal_that_is_closed(self):
-        # Whoever runs the tests may have been started by nohup.
+        # The tests may run under nohup.
         self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(
             signal.SIGHUP, signal.SIG_DFL))
         for command in COMMITS, ZEO:

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from xml.etree import ElementTree
 
-from fsyncstorage.timing.blobs import sites as blobsites
+from fsyncstorage.timing.blobs import commandline as blobs
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.disk import probing
 from fsyncstorage.timing.options import contestants
@@ -46,7 +46,7 @@ def document_of(*races, names=('zeo', 'fsync-client')):
 
 
 def commits(**figures):
-    """Two contestants; the samples have these figures besides."""
+    """Two contestants, and samples that have these figures, too."""
     return made_document([
         ('filestorage', 1, txn(100, **figures)),
         ('fsync:none', 1, txn(150, **figures)),
@@ -87,7 +87,7 @@ class PicturesTests(unittest.TestCase):
         self.assertEqual(
             [panel.title for panel in found[0].panels],
             ['cold', 'hot', 'steamin', 'prefetch'])
-        # In the order of the clients, whatever the order of the races.
+        # In the order of the clients, not in that of the races.
         self.assertEqual(
             found[0].panels[0].series['zeo'],
             [(1, 3, 2, 4), (16, 1.5, 1, 2)])
@@ -186,7 +186,7 @@ class DrawingTests(unittest.TestCase):
         self.save_all(document, 'svg')
         to_hex = importlib.import_module('matplotlib.colors').to_hex
         colours = {
-            name: to_hex(colour) for name, (colour, _) in
+            name: to_hex(look['color']) for name, look in
             self.drawing.looks_of(['mine', 'yours']).items()}
         for name, contestants_, others in [
                 ('zeo-commits.svg', ['yours'], ['mine']),
@@ -200,14 +200,17 @@ class DrawingTests(unittest.TestCase):
 
     def test_no_two_look_the_same(self):
         names = {*contestants.CONTESTANTS, *sites.CONTESTANTS,
-                 *blobsites.CONTESTANTS,
+                 *blobs.CONTESTANTS,
                  *(f'mine{number}' for number in range(20))}
+        looks = self.drawing.looks_of(names).values()
         self.assertEqual(
-            len(set(self.drawing.looks_of(names).values())), len(names))
+            len({(look['color'], look['marker']) for look in looks}),
+            len(names))
 
     def test_storages_of_the_user_have_colours_of_their_own(self):
         looks = self.drawing.looks_of(['zeo', 'one', 'two', 'three'])
-        self.assertEqual(len({colour for colour, _ in looks.values()}), 4)
+        self.assertEqual(
+            len({look['color'] for look in looks.values()}), 4)
 
     def assertNothingTouches(self, picture):
         """No title, name, or label of an axis another one, or the border."""

@@ -132,7 +132,7 @@ class ReportTests(ReportTestCase):
 
     def test_without_matplotlib(self):
         self.save(some=commits())
-        with mock.patch.object(report, '_can_draw', lambda: False):
+        with mock.patch.object(report, 'drawing', lambda: None):
             code, said = self.report()
         self.assertEqual(code, 0)
         self.assertIn('fsyncstorage[plots]', said)

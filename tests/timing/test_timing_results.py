@@ -149,7 +149,7 @@ class TablesTests(unittest.TestCase):
                          '7 retries', '1 round after'):
             self.assertIn(expected, text)
 
-    def test_who_does_not_wait_for_a_sync_shares_none(self):
+    def test_commits_that_do_not_wait_for_a_sync_share_none(self):
         text = show(made_document([
             ('filestorage', 1, txn(100, syncs=12)),
             ('fsync:none', 1, txn(150, syncs=11))], rounds=1))

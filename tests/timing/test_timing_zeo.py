@@ -48,7 +48,7 @@ STOCK = sites.CONTESTANTS['zeo']
 SETTINGS = {
     'loop': 'asyncio', 'sync_latency': 0, 'socket': False}
 
-#: Only a failing test waits so long.
+#: Seconds; only a failing test waits until they are over.
 LONG = 60
 
 
@@ -205,12 +205,12 @@ class StockServerTests(Scratch):
 
 class ProcessesTests(unittest.TestCase):
 
-    SITE = served.Site(served.Nobody(), None, None)
+    SITE = served.Site(served.NoServer(), None, None)
 
     def run_jobs(self, *jobs):
         return supervisor.run(crew.processes, self.SITE, jobs).results
 
-    def test_nobody_starts_before_all_are_ready_each_time(self):
+    def test_no_job_starts_before_all_are_ready_each_time(self):
         def job(start):
             times = []
             for _ in range(3):
@@ -257,7 +257,7 @@ class ReadingTests(Scratch):
 
     def setUp(self):
         super().setUp()
-        self.site = served.Site(served.Nobody(), None, self.open)
+        self.site = served.Site(served.NoServer(), None, self.open)
         self.oids = supervisor.run(
             lambda: population.plant(
                 self.site, population.small(read=5)))['read']
@@ -408,7 +408,7 @@ class DyingTests(Scratch):
         self.assertIn(
             'the server died with exit code -9', self.failure_of(work))
 
-    def test_a_server_whose_death_nobody_met_with(self):
+    def test_a_server_whose_death_no_client_noticed(self):
         def work():
             with self.serve() as site:
                 site.server._process.kill()
@@ -454,7 +454,7 @@ class DyingTests(Scratch):
 
 
 class NothingLeftTests(Scratch):
-    """Whatever ends a sample, its server and its clients end with it."""
+    """When a sample ends in any way, its server and its clients end, too."""
 
     def setUp(self):
         super().setUp()
@@ -554,8 +554,8 @@ class CommandTests(Command):
         with mock.patch.object(reading, 'OBJECTS', 5):
             code, out, err = self.run_main(
                 'zeo', 'fsync-client', '--rounds', '1', '--seconds', '10ms',
-                '--connections', '2', '--clients', '1', '--objects', '2',
-                '--loop', 'asyncio', '--json', path,
+                '--clients', '1', '--objects', '2', '--loop', 'asyncio',
+                '--json', path,
                 *(f'--workload={name}' for name in zeo.WORKLOADS))
         self.assertEqual((code, err), (0, ''))
         self.assertEqual(os.listdir(self.scratch), [])
@@ -585,7 +585,7 @@ class CommandTests(Command):
         with mock.patch.object(supervisor, 'run', interrupted):
             code, out, err = self.run_main(
                 'zeo', 'zeo:fsyncstorage', '--workload', 'light',
-                '--connections', '1', '--seconds', '1ms', '--json', path,
+                '--clients', '1', '--seconds', '1ms', '--json', path,
                 '--loop', 'asyncio')
         self.assertEqual(code, 130)
         self.assertEqual(
@@ -602,7 +602,7 @@ class CommandTests(Command):
         self.assertEqual(code, 1)
         self.assertEqual(len(err.splitlines()), 1)
         self.assertRegex(
-            err, r'^fsync-time zeo: bad failed \(connections 4,.*'
+            err, r'^fsync-time zeo: bad failed \(connections 1,.*'
             'the server died with exit code 1: .*No module named')
         self.assertEqual(os.listdir(self.scratch), [])
 
@@ -611,7 +611,6 @@ class CommandTests(Command):
             for arguments, expected in [
                     (['postgres'], "there is no 'postgres'; allowed are zeo,"),
                     (['--workload', 'undo'], 'invalid choice'),
-                    (['--connections', '0'], 'whole number'),
                     (['--clients', 'many'], 'whole number'),
                     (['--objects', '0'], 'whole number'),
                     (['--seconds', 'long'], 'us, ms, s'),

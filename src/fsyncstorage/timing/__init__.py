@@ -7,11 +7,11 @@ Each command is a package, and `commandline` in it is its command line:
 - zeo, blobs    what commits, reads and blobs take over ZEO
 - reports       results as one page; the pictures
 
-Whatever only campaigns need (other servers, files over HTTP, slow networks) is
-in the scripts of `perf/`, on top of this package.
+What only campaigns need (other servers, files over HTTP, slow networks) is in
+the scripts of `perf/`, on top of this package.
 
-What the commands share, from the outside in; a package imports only what
-stands below it:
+What the commands share, from the top down; a package imports only those below
+it:
 
 - options       what a user may ask for: arguments, contestants
 - servers       ZEO servers, with their clients, that a sample starts
@@ -20,9 +20,10 @@ stands below it:
 
 `main` is the command line, with the errors and exit codes.
 
-Commands do not import each other but for `commits.committing`, which `disk`
-measures too.
+Commands do not import each other, with one exception: `disk` measures
+`commits.committing`, too.
 
 A new measurement is a package like `commits`, with work like
-`commits.committing`, and a question; the rest does not change.
+`commits.committing`, and a question in `results.questions`; nothing else
+changes.
 """

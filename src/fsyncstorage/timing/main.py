@@ -28,7 +28,7 @@ def main(argv=None):
     try:
         return options.run(options)
     except KeyboardInterrupt:
-        # Of a command that measures nothing; a session says what it keeps.
+        # A command that measures something has handled it in its session.
         print('fsync-time: interrupted', file=sys.stderr)
         return session.INTERRUPTED
 

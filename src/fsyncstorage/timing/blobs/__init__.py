@@ -1,1 +1,1 @@
-"""The command `fsync-time blobs`: `work` is timed, at `sites`."""
+"""The command `fsync-time blobs`: `work` is timed."""

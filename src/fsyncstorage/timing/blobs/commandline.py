@@ -1,13 +1,16 @@
-"""The command `fsync-time blobs`: what it takes to read and to write a blob.
+"""The command `fsync-time blobs`: how long it takes to read and write a blob.
 
 By size, over ZEO with a blob cache that is empty or filled, and without any
 server.
 """
 
+import dataclasses
+
 from ..options import arguments
+from ..options import contestants
 from ..results import wording
 from ..running import loops
-from . import sites
+from ..servers import zeosites
 from . import work
 
 READ, WRITE = WORKLOADS = 'read', 'write'
@@ -30,18 +33,34 @@ transaction with one blob. The workloads:
           directly: from its blob cache, if it has one
   write   make a blob, write its file, and commit
 
-A client makes up to {work.REQUESTS} requests, as far as they come to
-{wording.size(work.VOLUME)}, and at least {work.LEAST_REQUESTS}. The\
- disk needs room for as much again for each
-client, and for two more.
+A client makes {work.REQUESTS} requests, or fewer, but at least
+{work.LEAST_REQUESTS}, if they would have more than
+{wording.size(work.VOLUME)}. The disk needs room for the bytes of all clients
+and two more.
 """
+
+
+def _served(name, /, ways=zeosites.CACHE, **more):
+    return dataclasses.replace(zeosites.CONTESTANTS[name], ways=ways, **more)
+
+
+CONTESTANTS = {contestant.name: contestant for contestant in (
+    _served('zeo'),
+    _served(
+        'zeo', zeosites.NO_CACHE, name='zeo:shared',
+        summary='the same, clients share the directory of the server'),
+    _served('fsync-client'),
+    _served('fsync-client:zeo'),
+    contestants.CONTESTANTS['filestorage'],
+    contestants.CONTESTANTS['fsync:group-commit'],
+)}
 
 
 def add_to(commands):
     parser = arguments.add_measuring(
         commands, 'blobs',
         'what it takes to read and to write a blob, by size', DESCRIPTION,
-        sites.CONTESTANTS,
+        CONTESTANTS,
         'zeo fsync-client --sizes 5KB,50MB --directory /srv/zeo', races)
     parser.add_argument(
         '--workload', action='append', choices=WORKLOADS,
@@ -54,7 +73,7 @@ def add_to(commands):
     parser.add_argument(
         '--clients', type=arguments.several(arguments.positive),
         default=CLIENTS, metavar='N,...',
-        help='so many processes at a time (default: %(default)s);'
+        help='how many processes at a time (default: %(default)s);'
              ' a storage without a server takes part with one')
 
 

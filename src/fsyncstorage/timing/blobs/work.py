@@ -4,14 +4,14 @@ A request is a transaction with one blob.  A read loads its object, opens the
 committed file and reads it to the end; a write makes a blob, writes its file
 and commits it.
 
-Reads come in three ways:
+There are three ways to read:
 
 - cold: the caches of ZODB, of the storage and of blobs are empty;
-- cached: then, with ZODB's cache emptied; the file is in the blob cache;
+- cached: ZODB's cache is empty; the file is in the blob cache;
 - direct: there is no blob cache, the file is where the storage has it.
 
-All clients read the same blobs, each its own copy.  A request before the first
-one opens what is opened only then, and does not count.
+All clients read the same blobs, each its own copy.  One request more, before
+the others, is not timed: some files and connections are opened by it.
 """
 
 import functools
@@ -25,12 +25,12 @@ from ..running.campaign import Race
 
 READS, WRITE = ('cold', 'cached', 'direct'), 'write'
 
-#: Requests of each client, if these do not come to too many bytes.
+#: Requests of each client, if they have no more bytes than the volume.
 REQUESTS, QUICK_REQUESTS = 500, 50
 VOLUME, QUICK_VOLUME = 150 << 20, 15 << 20
 LEAST_REQUESTS = 3
 
-#: A file is read in pieces, as who sends it on would.
+#: A file is read in pieces, as by a program that sends it to a browser.
 READ_SIZE = 1 << 18
 
 FIGURES = 'per_second', 'bytes_per_second', 'p50_seconds'
@@ -61,7 +61,7 @@ def number(size, requests, volume):
 
 def read(contestant, directory, *, clients, size, requests, volume,
          **site_settings):
-    """Time the reads of one contestant; the figures of it."""
+    """Time the reads of one contestant; return its figures."""
     with contestant.running(directory, **site_settings) as site:
         plant(site, number(size, requests, volume), size)
         results, usages = crew.processes(
@@ -73,19 +73,19 @@ def read(contestant, directory, *, clients, size, requests, volume,
 
 
 def plant(site, number, size):
-    """So many blobs, and a small one before them."""
+    """Make this number of blobs, and a small one before them."""
     data = os.urandom(size)
     population.plant(site, lambda connection: {'blobs': [
         new_blob(connection, b'small'),
         *(new_blob(connection, data) for _ in range(number))]})
-    # Else that would go to the disk while others are timed.
+    # Or the system would write them to the disk while reads are timed.
     os.sync()
 
 
 def new_blob(connection, data):
     blob = Blob()
-    # One that belongs to a connection is written where its storage wants it,
-    # not where the system has its temporary files.
+    # A blob of a connection is written to a directory of its storage, not to
+    # the system's directory of temporary files.
     connection.add(blob)
     with blob.open('w') as file:
         file.write(data)
@@ -115,7 +115,7 @@ def _read_whole(manager, blob, size):
 
 
 def read_file(blob):
-    """Return how many bytes it has."""
+    """Read it to the end; return how many bytes it has."""
     buffer = bytearray(READ_SIZE)
     total = 0
     with blob.open() as file:
@@ -126,7 +126,7 @@ def read_file(blob):
 
 def write(contestant, directory, *, clients, size, requests, volume,
           **site_settings):
-    """Time the commits of one contestant; the figures of it."""
+    """Time the commits of one contestant; return its figures."""
     groups = [f'of client {number}' for number in range(clients)]
     with contestant.running(directory, **site_settings) as site:
         population.plant(site, population.small(**dict.fromkeys(groups, 1)))
@@ -158,6 +158,5 @@ def _figures(way, size, stretches, usage):
     return {
         **rates,
         f'{way}_bytes_per_second': rates[f'{way}_per_second'] * size,
-        **crew.percentiles(
-            crew.durations(stretches), f'{way}_'),
+        **crew.percentiles(crew.durations(stretches), f'{way}_'),
     }

@@ -1,16 +1,14 @@
 """The command `fsync-time commits`: what a durable commit costs.
 
-It repeats the experiment that Tim Peters made in 2004 on stock FileStorage and
-on each policy of FsyncStorage, by number of threads and by what is added to
-each sync.
+It repeats the experiment of Tim Peters of 2004, on stock FileStorage and on
+each policy of FsyncStorage, by number of threads and by what is added to each
+sync.
 """
 
 from ..options import arguments
 from ..options.contestants import CONTESTANTS
 from ..results import wording
 from . import committing
-
-THREADS = [1, 8, 16]
 
 SECONDS = arguments.Default(2.0, 0.5)
 
@@ -36,8 +34,8 @@ def add_to(commands):
         'filestorage mine=etc/storage.conf --sync-latency 0,1ms', races)
     parser.add_argument(
         '--threads', type=arguments.several(arguments.positive),
-        default=THREADS, metavar='N,...',
-        help='measure with so many threads at a time (default: 1,8,16)')
+        default=[1, 8, 16], metavar='N,...',
+        help='how many threads commit at a time (default: 1,8,16)')
     parser.add_argument(
         '--seconds', type=arguments.seconds, default=SECONDS, metavar='TIME',
         help='how long a sample lasts (default: %(default)s)')
@@ -60,7 +58,7 @@ def races(options):
         for shared in ([False, True] if options.shared else [False])
         for sync_latency in options.sync_latency
         for threads in options.threads
-        # One thread alone shares its tree with nobody.
+        # A single thread has no other thread to share its tree with.
         if threads > 1 or not shared
     ]
     if options.readers:

@@ -1,15 +1,14 @@
 """The workload of 2004: transactions that each set one key of an IIBTree.
 
-With several threads each has a connection of its own and, unless the tree is
-shared, a tree of its own.  With a shared tree conflicts happen, and a
-transaction that met one is tried again until it went through: the time of the
-retries counts.
+Each thread has a connection of its own and, unless the tree is shared, a tree
+of its own.  With a shared tree there are conflicts, and a transaction that met
+one is tried again until it succeeds: the time of the retries counts.
 
-And how long a `loadBefore` takes meanwhile.  One more thread loads current
-objects of the others, one after the other, straight from the storage (so that
-no cache answers), with a short pause in between.  The pause keeps it from
-slipping many loads into the instant between two commits, and from taking the
-processor away from the committers.
+Another measurement is how long a `loadBefore` takes while threads commit.  One
+more thread loads current objects of the others, one after the other, straight
+from the storage (so that no cache answers), with a short pause in between.
+Without the pause it would make many loads in the short time between two
+commits, and take the processor away from the committers.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from ..running import latency
 from ..running import population
 from ..running.campaign import Race
 
-#: While loads are timed.
+#: Threads that commit while loads are timed.
 COMMITTERS = 4
 KEYS = range(1000)
 PAUSE = 0.001
@@ -41,7 +40,7 @@ def race(**settings):
 
 
 def measure(contestant, directory, *, threads, sync_latency, shared, seconds):
-    """Time one contestant in an empty directory; the figures of it."""
+    """Time one contestant in an empty directory; return its figures."""
     conflicts = []
     with latency.slowed(sync_latency) as syncs, \
             database(contestant, directory, threads) as db:
@@ -52,7 +51,7 @@ def measure(contestant, directory, *, threads, sync_latency, shared, seconds):
                    itertools.count(number, threads), conflicts, seconds)
             for number in range(threads)], lambda: {
                 'cpu_seconds': time.process_time(), 'syncs': len(syncs)})
-    # What is used has their processor time in it.
+    # `used` has the processor time of all threads.
     figures = crew.commits(
         [each._replace(cpu=0.0) for each in stretches], used)
     return {
@@ -74,7 +73,7 @@ def database(contestant, directory, connections):
 
 
 def plant(db, number, keys=()):
-    """Make so many trees; their names."""
+    """Make this number of trees; return their names."""
     trees = {f'tree{n}': IIBTree({key: key for key in keys})
              for n in range(number)}
     with db.transaction() as connection:
@@ -84,9 +83,9 @@ def plant(db, number, keys=()):
 
 @crew.job
 def setter(db, name, keys, conflicts, seconds, start):
-    """A job that commits one transaction a key; a stretch.
+    """A job that commits one transaction a key, and returns a stretch.
 
-    The conflicts that are met are added to a list.
+    It adds each conflict to the list.
     """
     manager = transaction.TransactionManager()
     connection = db.open(manager)
@@ -121,7 +120,7 @@ def beside_race(**settings):
 
 def measure_beside(
         contestant, directory, *, committers, seconds, sync_latency):
-    """Time the loads of one contestant; the figures of it."""
+    """Time the loads of one contestant; return its figures."""
     done = threading.Event()
 
     def new_keys():

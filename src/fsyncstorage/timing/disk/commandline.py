@@ -1,7 +1,7 @@
 """The command `fsync-time disk`: what one sync costs here, and what follows.
 
-Ways to sync are measured by themselves, and the policies with the storages:
-how syncs are shared, and what the rest of a commit takes, is not guessed.
+Ways to sync are measured by themselves, and the policies with the storages,
+because commits share syncs, and the rest of a commit takes time, too.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ SYNC_SECONDS, COMMITS_SECONDS = (0.3, 0.1), (0.6, 0.2)
 
 COMMITTERS = 1, 4, 16
 
-#: What the policies are compared with is what most sites run now.
+#: The policies are compared with what most sites run now.
 STORAGES = tuple(
     one for one in contestants.CONTESTANTS.values()
     if one.name == 'filestorage' or one.name.startswith('fsync:'))
@@ -28,8 +28,8 @@ STORAGES = tuple(
 DESCRIPTION = """\
 Measure what one sync costs on this disk, and say what that means.
 
-A file in a new directory at PATH is written and synced in each way that the
-system has. Then small transactions are committed with each policy, for less
+A file in a new directory in PATH is written and synced in each way that the
+system offers. Then small transactions are committed with each policy, for less
 than a second each. The verdict says whether this can be a disk at all, how
 many commits a second to expect, and which settings to choose.
 """
@@ -53,7 +53,6 @@ def add_to(commands):
 
 def run(options):
     options.contestants = [*probing.WAYS, *STORAGES]
-    options.baseline = probing.WAYS[0]
     options.rounds = ROUNDS[options.quick]
     return session.run(options, 'disk', races(options.quick), disktables.show)
 

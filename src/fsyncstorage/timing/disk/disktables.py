@@ -1,4 +1,4 @@
-"""What `fsync-time disk` shows, made from a document and nothing else."""
+"""What `fsync-time disk` shows; all of it comes from a document."""
 
 from rich.text import Text
 
@@ -39,7 +39,7 @@ def show(document, console):
 
 
 def figures(document):
-    """Those of a complete document that the verdict needs."""
+    """The figures of a complete document that the verdict needs."""
     machine = document['machine']
     return verdict.Figures(
         machine['file_system'],
@@ -80,7 +80,7 @@ def _show_settings(found, console):
 
 
 def _commits(document):
-    """The numbers of their races, by the number of committers."""
+    """The numbers of the races with commits, by number of committers."""
     return {
         race['settings']['threads']: number
         for number, race in enumerate(document['races'])

@@ -1,8 +1,8 @@
-"""What it takes to bring some bytes to the disk, by way.
+"""How long it takes to bring some bytes to the disk, by the way to sync.
 
-Each way to sync a file appends a record, as a commit does, and waits until it
-is durable; both together are timed, for O_DSYNC does both in one call.  The
-first of the ways is the one that FsyncStorage takes on this system.
+In each way, a record is appended to a file, as a commit does, and made
+durable; both together are timed, because O_DSYNC does both in one call.  The
+first way is the one that FsyncStorage takes on this system.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from fsyncstorage.datafile import disk
 from ..running import crew
 from ..running.campaign import Race
 
-#: About what a small commit writes.
+#: A small commit writes about as much.
 RECORD = b'x' * 1000
 
-#: No sample has more syncs: what is no disk would fill the memory.
+#: In a sample; a file system in memory would fill the memory with more.
 MOST_SYNCS = 10_000
 
 
@@ -29,7 +29,7 @@ class Way:
     summary: str
     #: Called with a descriptor and a position.
     write: typing.Callable
-    #: To open the file with.
+    #: The file is opened with these, too.
     flags: int = 0
 
 
@@ -43,7 +43,7 @@ def _and(sync):
 
 
 def _twice(fd, position):
-    """As `durability two-sync` commits: the data, then a byte among them."""
+    """As `durability two-sync` does: sync the data, then one byte of them."""
     _and(disk.sync)(fd, position)
     disk.write(fd, RECORD[:1], position)
     disk.sync(fd)
@@ -77,7 +77,7 @@ def race(**settings):
 
 
 def measure(way, directory, *, seconds):
-    """Time one way in an empty directory; the figures of it."""
+    """Time one way in an empty directory; return its figures."""
     fd = disk.open(os.path.join(directory, 'Data.fs'),
                    os.O_RDWR | os.O_CREAT | way.flags)
     try:

@@ -1,8 +1,7 @@
 """What the figures of a disk mean, in plain words.
 
-Figures in, words out: nothing is measured here.  No figure proves that a disk
-keeps what it confirms; only a power cut does.  But some figures show that it
-cannot.
+Nothing is measured here.  No figure proves that a disk keeps what it confirms;
+only a power cut does.  But some figures prove that it does not.
 """
 
 import dataclasses
@@ -15,25 +14,26 @@ from ..results.wording import count
 from ..results.wording import duration
 from ..results.wording import number
 
-#: Of one sync, in seconds: nothing that keeps data is faster than this,
+#: Seconds of one sync.  No device that keeps data is faster than this,
 NO_DISK = 20e-6
-#: and nothing without a cache in front of it than this.
+#: and no device without a cache is faster than this.
 NEEDS_CACHE = 200e-6
 
 MEMORY = 'tmpfs', 'ramfs'
 
-#: A sync costs something.  So many times as many commits with it as without,
-#: in short samples, are no chance.
+#: A sync costs something.  If commits with it are faster by this factor than
+#: without, something else has slowed the latter.
 _CONTRADICTION = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Medians, in seconds, of the way in which FsyncStorage syncs."""
+    """What was measured; of syncs, for the way that FsyncStorage takes."""
 
     file_system: str
-    #: Before the start: processes that wanted to run, for each processor.
+    #: The load average before the start, divided by the processors.
     load: float
+    #: Medians, in seconds.
     sync: float
     two_syncs: float
     #: Commits a second, by policy, by number of committers and by round.
@@ -45,7 +45,7 @@ def is_no_disk(figures):
 
 
 def of_disk(figures):
-    """Can it be believed?"""
+    """Can this disk keep what it confirms?  A few sentences."""
     took = duration(figures.sync)
     if figures.file_system in MEMORY:
         return (
@@ -55,7 +55,7 @@ def of_disk(figures):
     if is_no_disk(figures):
         return (
             f'This is no disk: none keeps data within {took}. Something'
-            ' confirms syncs that it does not make: a virtual machine, a mount'
+            ' confirms syncs without making them: a virtual machine, a mount'
             ' option, a library. A power cut takes back acknowledged commits,'
             ' whatever the policy. Keep nothing here that matters.')
     if figures.sync < NEEDS_CACHE:
@@ -75,9 +75,9 @@ def of_disk(figures):
 
 
 def of_noise(figures):
-    """Why the other figures are worth nothing; or None."""
+    """Why the figures cannot be trusted; or None."""
     if figures.load > 1:
-        reason = 'More wanted to run here than there are processors.'
+        reason = 'More processes wanted to run than there are processors.'
     elif any(
             _rate(figures, name, committers)
             > _CONTRADICTION * _rate(figures, 'none', committers)
@@ -89,8 +89,8 @@ def of_noise(figures):
     else:
         return None
     return (
-        f'Do not go by these figures. {reason} Measure again when nothing else'
-        ' keeps the machine and the disk busy. Until then choose the default,'
+        f'Do not trust these figures. {reason} Measure again when nothing else'
+        ' uses the machine and the disk. Until then choose the default,'
         ' durability group-commit.')
 
 

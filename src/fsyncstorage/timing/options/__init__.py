@@ -1,6 +1,6 @@
-"""What a user of the driver may ask for.
+"""What a user of the driver can choose.
 
 - arguments     options that measuring commands have in common
-- contestants   the storages that can take part without a server, by name
+- contestants   the storages that can be measured without a server, by name
 - custom        storages of the user, as contestants
 """

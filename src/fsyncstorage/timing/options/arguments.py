@@ -13,7 +13,7 @@ from fsyncstorage.commit import policies
 
 from . import custom
 
-#: Of a blob.
+#: The largest size of a blob.
 LARGEST_SIZE = 2 << 30
 
 Wrong = argparse.ArgumentTypeError
@@ -26,7 +26,7 @@ class Default(typing.NamedTuple):
     quick: typing.Any
 
     def __str__(self):
-        """As the help has it."""
+        """The text for the help."""
         usual, quick = (
             ','.join(map(str, value)) if isinstance(value, list) else value
             for value in self)
@@ -37,7 +37,7 @@ ROUNDS = Default(7, 3)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Without the usage, which is longer than the error that it hides."""
+    """Shows an error without the usage, which would hide it."""
 
     def __init__(self, **options):
         super().__init__(
@@ -49,10 +49,10 @@ class OneLineParser(argparse.ArgumentParser):
 
 def add_measuring(
         commands, name, summary, description, contestants, example, races):
-    """The parser of a command, with what to measure, how often, where to.
+    """Add the parser of a command that measures, and return it.
 
-    The example is a command line; `races` is called with the options, when all
-    of them are known.
+    It says what is measured, how often and where.  The example is a command
+    line; `races` is called with the options, when all of them are known.
     """
     width = max(map(len, contestants))
     listed = '\n'.join(
@@ -92,7 +92,7 @@ def add_measuring(
              ' (default: 0)')
     parser.add_argument(
         '--rounds', type=positive, default=ROUNDS, metavar='R',
-        help='how often each contestant is measured, after a warm-up'
+        help='how many times each contestant is measured, after a warm-up'
              ' (default: %(default)s)')
     parser.add_argument(
         '--quick', action='store_true',
@@ -109,8 +109,8 @@ def add_measuring(
 def add_output(parser):
     parser.add_argument(
         '--json', type=new_file, metavar='FILE',
-        help='write all samples and results to this file; when the run is'
-             ' interrupted, what there is by then')
+        help='write all samples and results to this file; an interrupted run'
+             ' writes those that it has')
 
 
 def _complete(parser, options):
@@ -118,23 +118,22 @@ def _complete(parser, options):
     for name, value in vars(options).items():
         if isinstance(value, Default):
             setattr(options, name, value[options.quick])
-    # In the order given, each once.
+    # Each once, in the order given.
     options.contestants = list(dict.fromkeys(options.contestants))
     if len({one.name for one in options.contestants}) < len(
             options.contestants):
         parser.error('two contestants have the same name')
-    options.baseline = options.contestants[0]
 
 
 def several(read):
-    """Of what is separated by commas, in the order given, each once."""
+    """Read values that commas separate: each once, in the order given."""
     return lambda text: list(dict.fromkeys(map(read, text.split(','))))
 
 
 def positive(text):
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise Wrong(f'must be a whole number from 1 on, not {text!r}')
+        raise Wrong(f'must be a whole number, at least 1, not {text!r}')
     return number
 
 
@@ -164,7 +163,7 @@ def _duration(text):
 
 
 def _checked(read, *arguments):
-    """With its own words, which argparse keeps to itself otherwise."""
+    """Read it; an error keeps its words, which argparse would not show."""
     try:
         return read(*arguments)
     except ValueError as error:

@@ -1,14 +1,15 @@
 """Storages of the user's own as contestants: NAME=FILE on the command line.
 
 The file is a ZConfig file with one storage section, like those in a zope.conf;
-it may import what defines the section.  What the storage talks to (a server, a
-database) is the user's, and has to run.
+it may import what defines the section.  The user runs what the storage talks
+to: a server, a database.
 
-A database that is somebody's own must come to no harm.  So all objects of a
-measurement are below one key of the root, whose name is random; nothing else
-is read, changed or removed.  The key is there from before the first sample
-until the end, whatever ends the run.  What it held is then garbage, as after
-any removal: a pack frees it.  How much that will be is said before.
+The user's database must come to no harm.  So all objects of a measurement are
+below one key of the root, whose name is random; nothing else is read, changed
+or removed.  The key is added before the first sample, and removed at the end
+of the run, also when that fails or is interrupted.  The objects below it are
+garbage then, and a pack frees them.  A message says before how much that will
+be.
 """
 
 import contextlib
@@ -31,7 +32,6 @@ from ..running import loops
 from ..running import population
 from ..running import session
 from ..running import supervisor
-from ..running.campaign import SampleFailed
 from ..servers import served
 
 HELP = """\
@@ -42,18 +42,21 @@ of the root, fsync-time-..., which is removed at the end. It can be a lot: pack
 it afterwards, or better, use an empty database.
 """
 
-#: The root may be changed by others at the same time.
+#: Others may change the root at the same time.
 _ATTEMPTS = 10
 
-#: Seconds to remove the key, which nobody can interrupt.
+#: Seconds to wait until the key is removed: an interrupt does not end that.
 _PATIENCE = 60
 
 
 def read(name, path):
-    """A contestant; ValueError, in one line, if the file is no good."""
+    """Return a contestant.
+
+    If the file cannot be used, raise a ValueError with one line of text.
+    """
     if not re.fullmatch(r'[\w.:-]+', name):
         raise ValueError(
-            f'{name!r} is no name: letters, digits and . : - _ make one')
+            f'{name!r} is no name: use letters, digits and . : - _')
     try:
         with open(path, encoding='utf-8') as file:
             configuration, _ = ZConfig.loadConfigFile(
@@ -68,12 +71,12 @@ def read(name, path):
 
 
 class CustomStorage:
-    """In `fsync-time commits`, or with clients of its own in the others."""
+    """`fsync-time commits` opens it; other commands start clients of it."""
 
     summary = 'a storage of your own'
     can_be_slowed = takes_light_clients = False
-    # Nobody empties its directory of blobs: a file that was just written may
-    # come from there.
+    # Its directory of blobs is not emptied: a file that was just written may
+    # be read from there.
     ways, alone = ('direct',), False
 
     def __init__(self, name, section):
@@ -90,7 +93,7 @@ class CustomStorage:
     def running(self, directory, *, loop, **others):
         loops.use(loop)
         with population.below(self.key):
-            yield served.Site(served.Nobody(), None, self._section.open)
+            yield served.Site(served.NoServer(), None, self._section.open)
 
     def add_key(self):
         self._with_root(
@@ -114,7 +117,10 @@ class CustomStorage:
 
 
 class _Whole(ZODB.DB):
-    """Refuses what it cannot load as it is: it would be stored otherwise."""
+    """Refuses a root with objects whose classes cannot be imported.
+
+    Storing such a root would store placeholders in their place.
+    """
 
     def classFactory(self, connection, module, name):
         found = super().classFactory(connection, module, name)
@@ -126,16 +132,17 @@ class _Whole(ZODB.DB):
 
 
 def run(options, command, races):
-    """As `session.run`, where storages of the user may take part.
+    """Like `session.run`, for contestants that may be the user's storages.
 
-    Each has its key before the first sample, and is left clean after the last.
+    Each of these gets its key before the first sample, and loses it after the
+    last one.
     """
     own = [one for one in options.contestants
            if isinstance(one, CustomStorage)]
     for one in own:
         written = (1 + options.rounds) * sum(
             race.written for race in races if race.takes(one))
-        if written:  # its owner may mind
+        if written:
             _complain(command, f'{one.name}: at least {wording.size(written)}'
                       ' will be written to it; pack it afterwards')
     return session.run(
@@ -147,15 +154,16 @@ def _with_keys(storages, command):
     added = []
     try:
         for one in storages:
-            added.append(one)  # before: it may be interrupted
+            added.append(one)  # first: an interrupt may come in `add_key`
             try:
                 _call(one, one.add_key)
-            except SampleFailed:
+            except supervisor.Failed:
                 added.remove(one)
                 raise
             if not _call(one, one.has_key):
-                raise SampleFailed(f'{one.name} cannot be used: it forgets'
-                                   ' what it was told when it is closed')
+                raise supervisor.Failed(
+                    f'{one.name} cannot be used: it forgets what was stored'
+                    ' when it is closed')
         yield
     finally:
         with supervisor.held():
@@ -167,7 +175,7 @@ def _call(contestant, work):
     try:
         return supervisor.run(work)
     except supervisor.Failed as error:
-        raise SampleFailed(
+        raise supervisor.Failed(
             f'{contestant.name} cannot be used: {error}') from error
 
 

@@ -1,6 +1,6 @@
 """The command `fsync-time report`: the results of a directory, as one page.
 
-It measures nothing: it reads the JSON files, makes their results anew, and
+It measures nothing: it reads the JSON files, computes their results again, and
 shows their tables and pictures.  Pictures need matplotlib.
 """
 
@@ -38,18 +38,18 @@ def add_to(commands):
 
 
 def write(directory, show, questions):
-    """The page, `report.html` in there; returns the exit code.
+    """Write the page, `report.html` in the directory; return the exit code.
 
-    `show` is called with the name of a document, it, and a console, and prints
-    its tables; the questions are those that pictures answer.
+    `show` is called with the name of a document, the document and a console,
+    and prints its tables; the questions are those that pictures answer.
     """
     found = list(_documents(directory))
     if not found:
         _complain(f'there are no results in {directory}')
         return 1
-    if not _can_draw():
-        _complain('without pictures, for matplotlib is not installed: pip'
-                  ' install "fsyncstorage[plots]"')
+    if not drawing():
+        _complain('there are no pictures, because matplotlib is not'
+                  ' installed: pip install "fsyncstorage[plots]"')
     output = os.path.join(directory, 'report.html')
     try:
         documents.write(output, html(found, show, questions))
@@ -61,7 +61,7 @@ def write(directory, show, questions):
 
 
 def html(found, show, questions):
-    """The page of these documents, pairs with their names."""
+    """The page of documents: `found` are pairs of a name and a document."""
     return page.page([
         ((name, f'{name}: {_subject(document)}'), page.section(
             name, f'{_subject(document)}. Took part: ' + '; '.join(
@@ -73,14 +73,14 @@ def html(found, show, questions):
 
 
 def _documents(directory):
-    """Pairs of a name and a document, of the files that are results."""
+    """Yields pairs of a name and a document, for each file of results."""
     for path in sorted(pathlib.Path(directory).glob('*.json')):
         try:
             document = documents.load(path)
             if not isinstance(document, dict) or (
                     document.get('format') != documents.FORMAT):
                 raise ValueError(
-                    'it is no result of fsync-time, or of another version')
+                    'it is no result of this version of fsync-time')
         except (OSError, ValueError) as error:
             _complain(f'{path.name} is left out: {error}')
         else:
@@ -97,12 +97,11 @@ def _subject(document):
 
 
 def _pictures(document, questions):
-    """Each as SVG, and in words."""
-    if _can_draw():
-        from . import drawing  # an extra, and large
+    """Yields pairs: a picture as SVG, and its description."""
+    if draws := drawing():
         for picture in pictures.of(document, questions):
             file = io.BytesIO()
-            drawing.save(picture, 'svg', file)
+            draws.save(picture, 'svg', file)
             yield (file.getvalue(),
                    f'{picture.question.words} {picture.conditions}')
 
@@ -112,5 +111,9 @@ def show(name, document, console):
     by.show(document, console)
 
 
-def _can_draw():
-    return importlib.util.find_spec('matplotlib') is not None
+def drawing():
+    """The module that draws pictures; None without matplotlib, an extra."""
+    if importlib.util.find_spec('matplotlib') is None:
+        return None
+    from . import drawing
+    return drawing

@@ -1,7 +1,7 @@
 """Draws `pictures` with matplotlib, which is an extra, as PNG or SVG.
 
 A contestant has the same colour and the same mark in all of them.  The texts
-can be read in a picture of 1200 pixels, and on a telephone.
+can be read in a picture of 1200 pixels, and on a phone.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from matplotlib.ticker import NullFormatter
 from ..results.wording import number
 from . import pictures
 
-#: Of a picture; the height is what it needs.
+#: The width of a picture; its height depends on what is in it.
 WIDTH, PIXELS = 6.5, 1200
 
 #: The ten of matplotlib; marks tell them apart for the colour-blind.
@@ -37,29 +37,30 @@ _STYLE = {
     'grid.color': '#e4e4e4',
     'legend.frameon': False,
     'legend.title_fontsize': 8,
-    # Texts stay texts: small files, and what has no such font has a narrower
-    # one.
+    # Texts stay texts: that makes small files.  Where the font is missing,
+    # another one is shown.
     'svg.fonttype': 'none',
-    # The same picture makes the same file.
+    # The same picture is the same file each time.
     'svg.hashsalt': 'fsync-time',
 }
 
-#: Inches.
+#: Heights, in inches.
 _LINE, _PANEL_HEIGHT, _ROW_HEIGHT = 0.2, 2.7, 0.27
-#: Characters a line: of the question, and of what is said below.
+#: Characters in a line: of the question, and of the conditions below.
 _QUESTION, _SMALL = 56, 104
-#: And of a panel, by how many are side by side.
+#: Characters along the axis of a panel, by the number of panels side by side.
 _IN_PANEL = {1: 66, 2: 30, 3: 18}
-#: Contestants side by side, and their characters.
+#: Contestants side by side in the legend, and characters in its line.
 _IN_LEGEND, _LEGEND = 3, 66
 
-#: From here on the small would vanish beside the large, and up to here there
-#: is room for more than the powers of ten.
+#: Of the largest to the smallest value.  From the first ratio on, the axis is
+#: logarithmic; up to the second one, it has room for labels between the powers
+#: of ten.
 _LOGARITHMIC, _FINE = 40, 500
 
 
 def save(picture, form, target):
-    """Into a file, or a file object."""
+    """Draw a picture into a file; `target` is a path or a file object."""
     with rc_context(_STYLE):
         draw(picture).savefig(
             target, format=form, dpi=PIXELS / WIDTH,
@@ -67,16 +68,18 @@ def save(picture, form, target):
 
 
 def looks_of(contestants):
-    """Colour and mark of each; no two are the same."""
-    return dict(zip(contestants, zip(
-        itertools.cycle(_COLOURS), itertools.cycle('oXs^DPv'))))
+    """How to draw each, for matplotlib; no two look the same."""
+    return {
+        name: dict(color=colour, marker=mark, label=name)
+        for name, colour, mark in zip(
+            contestants, itertools.cycle(_COLOURS),
+            itertools.cycle('oXs^DPv'))}
 
 
 def draw(picture):
-    """Lines over an axis; or rows, where all that is drawn is at one place."""
+    """Lines along an axis; or rows, if all points are at one place of it."""
     question = picture.question
-    looks = {name: dict(color=colour, marker=mark, label=name)
-             for name, (colour, mark) in looks_of(picture.contestants).items()}
+    looks = looks_of(picture.contestants)
     several = max(len(points) for panel in picture.panels
                   for points in panel.series.values()) > 1
     title = textwrap.fill(question.words, _QUESTION)
@@ -99,11 +102,11 @@ def draw(picture):
 
 
 def _draw_lines(figure, picture, looks):
-    """Panels side by side; returns their height."""
+    """Draw panels side by side; return their height."""
     question = picture.question
     number = len(picture.panels)
     columns = 2 if number in (2, 4) else min(number, 3)
-    # No label of an axis may touch the next one.
+    # The labels of an axis must not touch.
     most = max(
         sum(1 + len(question.put(at)) for at in pictures.places([panel]))
         for panel in picture.panels)
@@ -116,7 +119,7 @@ def _draw_lines(figure, picture, looks):
         axis.set_title(textwrap.fill(panel.title, _IN_PANEL[columns] + 10))
         places = pictures.places([panel])
         for order, (contestant, points) in enumerate(panel.series.items()):
-            # A little apart, so that no range hides another.
+            # A little apart, so that ranges do not hide each other.
             apart = (order - (len(panel.series) - 1) / 2) * 0.04
             axis.errorbar(
                 [places.index(point.at) + apart for point in points],
@@ -135,7 +138,7 @@ def _draw_lines(figure, picture, looks):
 
 
 def _draw_rows(figure, picture, looks):
-    """Panels one below the other, a row for each contestant."""
+    """Draw panels one below the other, with a row for each contestant."""
     heights = [len(panel.series) + 1 for panel in picture.panels]
     axes = figure.subplots(
         len(picture.panels), 1, squeeze=False, sharex=picture.question.alike,
@@ -152,7 +155,7 @@ def _draw_rows(figure, picture, looks):
         axis.set_yticks(range(len(panel.series)), panel.series)
         axis.set_ylim(len(panel.series) - 0.4, -0.6)
         axis.grid(False, axis='y')
-        # Room for the number behind the last one.
+        # Leave room for the number to the right of the last point.
         axis.margins(x=0.2)
     axis.set_xlabel(picture.question.up)
     _scale_all(figure, picture, 'x')
@@ -165,7 +168,7 @@ def _ranges(points):
 
 
 def _scale_all(figure, picture, direction):
-    """From 0 on, or logarithmic, with numbers that can be read."""
+    """Make axes start at 0 or be logarithmic, with readable numbers."""
     for panel, axes in zip(picture.panels, figure.axes):
         values = [
             value

@@ -1,7 +1,7 @@
-"""A page of HTML that needs nothing besides: no network, no script.
+"""A page of HTML that needs no other file, no network and no script.
 
-What tables print is in it as in a terminal.  All that comes from elsewhere is
-escaped.  The page is well-formed XML, too.
+Tables look as in a terminal.  All texts from documents are escaped.  The page
+is well-formed XML, too.
 """
 
 import base64
@@ -10,7 +10,7 @@ from html import escape
 
 from rich.console import Console
 
-#: Characters a line: tables may be wide here.
+#: Characters in a line: there is room for wide tables.
 WIDTH = 170
 
 _PAGE = """\
@@ -35,8 +35,7 @@ img {{ display: block; width: 100%; max-width: 46rem; margin: 1.5rem 0; }}
 <body>
 <h1>What was measured</h1>
 <p>Results of fsync-time. What counts are the ratios, and how they change with
-the cost of a sync. A ratio with ~ is not carried by what was measured: the
-noise alone may have made it.</p>
+the cost of a sync. A ratio with ~ may be the effect of noise alone.</p>
 <ul>{links}</ul>
 {sections}
 </body>
@@ -46,12 +45,12 @@ noise alone may have made it.</p>
 _LINK = '<li><a href="#{}">{}</a></li>'
 _SECTION = '<h2 id="{0}">{0}</h2>\n<p>{1}</p>\n{2}\n{3}'
 _PICTURE = '<img alt="{}" src="data:image/svg+xml;base64,{}"/>'
-#: What may be wider than the page scrolls by itself.
+#: A table that is wider than the page scrolls sideways.
 _PRINTED = '<pre tabindex="0">{code}</pre>'
 
 
 def page(sections):
-    """The sections are pairs, of a name with a line about it and of HTML."""
+    """Sections are pairs: a name with a line about it, and the HTML."""
     return _PAGE.format(
         links=''.join(_LINK.format(*map(escape, names))
                       for names, _ in sections),
@@ -59,8 +58,8 @@ def page(sections):
 
 
 def section(name, words, pictures, show):
-    """What `show` prints to a console, and the bytes of SVG files with words
-    for those who cannot see them."""
+    """A section has what `show` prints to a console, and pictures: pairs of
+    the bytes of an SVG file and a description of it."""
     console = Console(
         file=io.StringIO(), width=WIDTH, record=True, markup=False,
         highlight=False, color_system='truecolor', force_terminal=True)

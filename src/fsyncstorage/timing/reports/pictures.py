@@ -1,9 +1,9 @@
-"""What pictures a document has, and what is in them; `drawing` draws them.
+"""The pictures of a document, and what is in them; `drawing` draws them.
 
 A picture answers one of the `questions`.  It has panels that differ in one
-thing: the figure that is shown, or what was added to the syncs; in each panel
-the contestants, by how many commit or read at a time, or by size.  Races that
-differ in more make a picture each.
+thing: the figure that is shown, or what was added to the syncs.  A panel has
+the contestants, by number of threads or clients, or by size.  Races that
+differ in more than that are in pictures of their own.
 """
 
 import dataclasses
@@ -36,19 +36,19 @@ class Panel(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    #: Of its files, without an ending.
+    #: The name of its files, without an ending.
     name: str
     question: Question
-    #: What all of it shares.
+    #: What all races in it share, in words.
     conditions: str
-    #: All of the document, whether or not they are in this picture.
+    #: All contestants of the document, also those that are not shown.
     contestants: list
     panels: list
     footer: str
 
 
 def of(document, questions=QUESTIONS):
-    """All pictures of a document; none of what was not measured."""
+    """All pictures of a document, without those that would be empty."""
     return [picture for question in questions
             if question.picture
             for picture in _pictures(document, question)]
@@ -83,13 +83,13 @@ def _slug(name, value):
 
 
 def places(panels):
-    """All of them along the axis, in order."""
+    """All places of points along the axis, in order."""
     return sorted({point.at for panel in panels
                    for points in panel.series.values() for point in points})
 
 
 def _place(question, panels):
-    """Where all of them are, when there is no axis to tell."""
+    """Yields the place of all points, if they are drawn without an axis."""
     if question.setting and len(places(panels)) == 1:
         yield f'{question.along}: {question.put(*places(panels))}'
 
@@ -115,17 +115,17 @@ def _panels(document, question, races):
 
 def _points(document, question, figure, races, contestant):
     for race in races:
-        values = documents.figures(document, race, contestant, figure)
+        values = documents.values(document, race, contestant, figure)
         if values:
             settings = document['races'][race]['settings']
             yield Point(settings.get(question.setting, 0), *(
                 value * question.scale
-                for value in estimates.spread(values).values()))
+                for value in estimates.spread(values.values()).values()))
 
 
 def _footer(document):
     machine = document['machine']
-    # The first sentence is about the syncs, as each picture says itself.
+    # The first sentence is about the syncs, which the conditions have, too.
     _, _, others = document['added'].partition('. ')
     return ' '.join(filter(None, (
         f'{tables.rounds(document)}: median and range.', others,

@@ -1,9 +1,9 @@
-"""What is made of samples, with nothing running any more.
+"""What is made of samples, after they were taken.
 
 - tables        in the terminal
 - questions     what tables and pictures answer
 - document      all of a run, as it is kept in a file
-- quiet         what others did with the processors meanwhile
+- quiet         how much others used the processors during the samples
 - estimates     medians, percentiles, and how far a ratio can be trusted
-- wording       how numbers are put
+- wording       how numbers are written
 """

@@ -1,7 +1,7 @@
-"""What a run leaves behind: one dict, which is the JSON file.
+"""The result of a run: one dict, which is the JSON file.
 
-All samples are in it, and what is made of them; whatever shows a result (a
-table now, a page later) reads nothing else.
+All samples are in it, and what is made of them.  Tables, pictures and pages
+are made from it alone.
 """
 
 import datetime
@@ -40,14 +40,14 @@ def new(command: str, races: Sequence[Any], contestants: Iterable[Any],
         'races': [
             {'workload': race.workload, 'settings': race.settings,
              'compared': list(race.compared)} for race in races],
-        # Those of round 0 are a warm-up: they are in no result.
+        # Those of round 0 are a warm-up, and not in the results.
         'samples': [],
         'results': [],
     }
 
 
 def summarise(document: Document) -> None:
-    """Make the results from the samples that there are."""
+    """Make the results from the samples."""
     document['results'] = [
         found
         for number, race in enumerate(document['races'])
@@ -59,7 +59,7 @@ def summarise(document: Document) -> None:
 
 def result(document: Document, race: int, contestant: str,
            figure: str) -> dict[str, Any] | None:
-    """What is made of its samples; None when it was not measured."""
+    """What is made of the samples; None when there are none."""
     found = values(document, race, contestant, figure)
     if not found:
         return None
@@ -69,28 +69,21 @@ def result(document: Document, race: int, contestant: str,
         'figure': figure,
         'rounds': len(found),
         **estimates.spread(found.values()),
-        'ratio': ratio(
-            document, race, contestant, document['baseline'], figure),
+        'ratio': ratio(document, race, contestant, figure),
     }
 
 
-def ratio(document: Document, race: int, contestant: str, baseline: str,
+def ratio(document: Document, race: int, contestant: str,
           figure: str) -> dict[str, Any] | None:
     """How many times the baseline; None when one of them was not measured."""
     return estimates.ratio(
         values(document, race, contestant, figure),
-        values(document, race, baseline, figure))
-
-
-def figures(document: Document, race: int, contestant: str,
-            figure: str) -> list[float]:
-    """Its values in the rounds that count, as a list."""
-    return list(values(document, race, contestant, figure).values())
+        values(document, race, document['baseline'], figure))
 
 
 def values(document: Document, race: int, contestant: str,
            figure: str) -> dict[int, float]:
-    """A dict of any figure, known or not, by the rounds that count."""
+    """The figure in each round but the warm-up; {} when it is not known."""
     return {
         sample['round']: sample['figures'][figure]
         for sample in document['samples']
@@ -101,9 +94,9 @@ def values(document: Document, race: int, contestant: str,
 
 def grouped(document: Document, workload: str, inside: Collection[str | None]
             ) -> list[tuple[dict[str, Any], list[int]]]:
-    """Races that differ in these settings alone.
+    """Groups of races that differ in the settings `inside` alone.
 
-    Pairs: the settings that they share, and their numbers.
+    Returns pairs: the settings that a group shares, and the numbers of races.
     """
     found: dict[Any, tuple[dict[str, Any], list[int]]] = {}
     for number, race in enumerate(document['races']):
@@ -131,7 +124,7 @@ def write(path: str, text: str) -> None:
 
 
 def _text(document: Document) -> str:
-    """JSON with a line for each sample: short, and good to compare."""
+    """JSON with a line for each sample: short, and easy to compare."""
     parts = []
     for key, value in document.items():
         text = json.dumps(value)

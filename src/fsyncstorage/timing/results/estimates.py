@@ -1,10 +1,10 @@
 """Medians, percentiles and ratios of a few samples.
 
-Plain numbers in, plain numbers out.  A ratio of two contestants is that of
-their medians.  How far it can be trusted is told by their rounds: a drift of
-the machine hits both sides of a round, so the ratio of each round is taken,
-and Student's t makes an interval of the logarithms.  A ratio whose interval
-includes 1 is not carried: the noise alone may have made it.
+The ratio of two contestants is that of their medians.  How far it can be
+trusted, the rounds tell: a drift of the machine hits both contestants in a
+round, so the ratio of each round is taken, and Student's t makes an interval
+of the logarithms.  A ratio whose interval includes 1 is not carried: the noise
+alone may have made it.
 """
 
 from collections.abc import Collection
@@ -21,18 +21,18 @@ from typing import Any
 
 __all__ = ['carried', 'median', 'percentile', 'ratio', 'spread']
 
-#: How often an interval holds.  At most one of twenty differences that are
-#: none may be named; this leaves a margin.
+#: The share of intervals that hold the true ratio.  At most one of twenty
+#: equal pairs may be called different; this leaves a margin.
 CONFIDENCE = 0.96
 
-#: Student's t for it, by degrees of freedom, as in any table of the 98th
-#: percentile; a run has few rounds.
+#: Student's t for this, by degrees of freedom: the 98th percentile, as in any
+#: table.  Most runs have few rounds.
 _FEW = (15.8945, 4.8487, 3.4819, 2.9985, 2.7565, 2.6122, 2.5168, 2.4490,
         2.3984, 2.3593)
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """The smallest value that so many percent of the values do not exceed."""
+    """The smallest value that this percentage of values does not exceed."""
     ordered = sorted(values)
     rank = ceil(len(ordered) * percent / 100)
     return ordered[max(rank, 1) - 1]
@@ -48,7 +48,7 @@ def spread(values: Collection[float]) -> dict[str, float]:
 
 def ratio(values: dict[int, float],
           baseline: dict[int, float]) -> dict[str, Any] | None:
-    """How many times the baseline; both map a round to its value.
+    """How many times the baseline; both arguments map a round to a value.
 
     None when there is nothing to compare with.
     """
@@ -68,17 +68,17 @@ def ratio(values: dict[int, float],
 
 
 def carried(ratio: dict[str, Any]) -> bool:
-    """Is a difference more than noise, as far as the rounds can tell?"""
+    """Do the rounds show that the difference is more than noise?"""
     if ratio['interval'] is None:
         return False
     low, high = ratio['interval']
-    # The medians must say the same.
+    # The ratio of the medians must be on the same side of 1.
     return 1 < low and 1 < ratio['of_medians'] or (
         high < 1 and ratio['of_medians'] < 1)
 
 
 def _interval(ratios: list[float]) -> list[float] | None:
-    """Where the true ratio is; None when the rounds are too few to tell."""
+    """It holds the true ratio; None when there are too few rounds."""
     if len(ratios) < 2 or min(ratios) <= 0:
         return None
     logs = [log(one) for one in ratios]
@@ -90,7 +90,7 @@ def _quantile(freedom: int) -> float:
     """How many standard errors the interval reaches to each side."""
     if freedom <= len(_FEW):
         return _FEW[freedom - 1]
-    # What Student's t is for many: Abramowitz and Stegun, 26.7.5.
+    # Student's t for many degrees: Abramowitz and Stegun, 26.7.5.
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     return (z + (z ** 3 + z) / (4 * freedom)
             + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2)

@@ -1,9 +1,9 @@
-"""What is asked of a measurement; tables and pictures answer.
+"""The questions that tables and pictures answer.
 
-A question is about the races of one workload, and about one figure in them or
-several.  Each group of races that differ in one setting alone is one answer:
-`tables` makes a column of each value, `reports.pictures` a place on an axis.
-What the races have in common is said in the same words above both.
+A question is about the races of one workload, and about one or several of
+their figures.  Each group of races that differ in one setting alone is an
+answer: each value of the setting is a column in `tables`, and a place on an
+axis in `reports.pictures`.  Both have what the races share in the same words.
 """
 
 import dataclasses
@@ -17,41 +17,40 @@ from .wording import size
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    #: Of its pictures.
+    #: The name of its pictures.
     name: str
     words: str
     workload: str
-    #: The setting along the axis, and what it is; None where there is none.
+    #: The setting along the axis, or None; and the label of the axis.
     setting: str | None
     along: str
-    #: What the numbers are, with their unit.
+    #: The label of the other axis, with the unit.
     up: str
-    #: Figures by what is said of each; nothing, where there is only one.
+    #: Figures by their titles; the title of a single one is empty.
     figures: dict
-    #: What they are multiplied with to have that unit.
+    #: Figures are multiplied with this, which gives that unit.
     scale: float = 1
-    #: How the values of the setting are put.
+    #: Called with a value of the setting: the text for it.
     put: typing.Callable = str
-    #: With a single figure, the setting in which the panels of a picture
-    #: differ.
+    #: If there is a single figure: panels of a picture differ in this setting.
     apart: str = 'sync_latency'
     table: bool = True
     picture: bool = True
 
     @property
     def alike(self):
-        """Do the numbers of one panel bear comparison with the next one's?"""
+        """Can the numbers of one panel be compared with those of another?"""
         return len(self.figures) == 1
 
 
-#: Campaigns have them.
+#: Only campaigns have this setting.
 _PINNED = {
     'same': 'server and clients on the same processor',
     'across': 'server and clients on different processors',
 }
 _ACCESS = {'get': 'by Connection.get', 'ghosts': 'by a walk over ghosts'}
 
-#: How settings are put that a reader has to know, in this order.
+#: The text for each setting that a reader has to know, in this order.
 _SETTINGS = {
     'shared': lambda shared: (
         'one shared tree' if shared else 'one tree a thread'),
@@ -70,14 +69,14 @@ _SETTINGS = {
         f'{duration(seconds)} added to each read of the disk'),
     'sync_latency': added,
     'seconds': lambda seconds: f'{duration(seconds)} a sample',
-    # Recorded ones may have this instead.
+    # Older results may have this instead.
     'transactions': lambda number: (
         f'{count(number, "transaction")} a sample'),
 }
 
 
 def conditions(settings):
-    """What all of the races are, that have these settings."""
+    """The text for these settings, which some races share."""
     return ', '.join(filter(None, (
         put(settings[name]) for name, put in _SETTINGS.items()
         if name in settings)))

@@ -1,11 +1,11 @@
-"""What others did with the processors while samples were taken.
+"""How much others used the processors while samples were taken.
 
 Others are all processes but the driver and those of its samples, and other
-machines on the same host, as far as they took processors away (steal).  The
-threads of the kernel are not: they write to the disk for the samples.
+machines on the same host, if they took processors away (steal).  The threads
+of the kernel do not count: they write to the disk for the samples.
 
-It is known on Linux, from counters that tick a hundred times a second: a short
-sample says little by itself, and all samples of a round say enough.
+It is known on Linux, from counters that tick a hundred times a second.  That
+says little about one short sample, but enough about all samples of a round.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import resource
 import time
 from typing import Any
 
-#: Of one processor: a machine where others use more is not quiet.
+#: A machine where others use more than this of a processor is not quiet.
 MOST = 0.1
 
 _PROC = pathlib.Path('/proc')
@@ -24,24 +24,24 @@ _KERNEL = '2'
 
 
 class Watch:
-    """From when it is made on."""
+    """Watches from the time when it was made."""
 
     def __init__(self) -> None:
         self._began, self._others = time.monotonic(), _others()
 
     def seen(self) -> dict[str, float] | None:
-        """Seconds, and the processor time of others; None where unknown."""
+        """Seconds, and the processor time of others; None if unknown."""
         others = _others()
         if self._others is None or others is None:
             return None
         return {
             'seconds': time.monotonic() - self._began,
-            # They were not counted all at the same moment.
+            # The counters were not all read at the same time.
             'cpu_seconds': max(0.0, others - self._others)}
 
 
 def share(document: dict[str, Any]) -> float | None:
-    """Of one processor, in the worst of its rounds; None where unknown."""
+    """The part of a processor, in the worst round; None if unknown."""
     rounds: dict[int, list[dict[str, float]]] = {}
     for sample in document['samples']:
         if seen := sample.get('others'):
@@ -53,7 +53,7 @@ def share(document: dict[str, Any]) -> float | None:
 
 
 def warning(document: dict[str, Any]) -> str:
-    """A sentence, if the machine was not quiet; or nothing."""
+    """A sentence, if the machine was not quiet; else an empty text."""
     found = share(document)
     if found is None or found <= MOST:
         return ''
@@ -76,7 +76,7 @@ def _others() -> float | None:
 
 
 def _of_kernel() -> int:
-    """Ticks of its threads."""
+    """Ticks of the threads of the kernel."""
     ticks = 0
     for path in _PROC.glob('[0-9]*/stat'):
         with contextlib.suppress(OSError):  # it has ended

@@ -1,4 +1,4 @@
-"""Tables in the terminal, made from a document and nothing else."""
+"""Tables in the terminal, made from a document alone."""
 
 from statistics import median
 
@@ -28,16 +28,16 @@ KEY = (
     ' and p99 are of one, 100 % of CPU is one processor, a MB is 1,048,576'
     ' bytes.\n')
 
-#: Syncs a commit, or commits a sync, are worth a line when they are not one.
+#: Syncs a commit, or commits a sync, are shown when they are not about one.
 ABOUT_ONE = (0.95, 1.05)
 
-#: Settings that say how many commit at a time.
+#: Settings with the number of threads or clients that commit at a time.
 COMMITTERS = 'threads', 'clients', 'connections'
 
 
 def show(document, console, questions=QUESTIONS, put=None):
-    """The tables of all races: by question; of others, all that contestants
-    are compared by, put in one way if there is one."""
+    """The tables of all races: by question; for races without a question, the
+    figures by which contestants are compared, as `put` writes them."""
     show_machine(document, console)
     asked = {question.workload for question in questions}
     for question in questions:
@@ -81,12 +81,12 @@ def show_answers(document, console, question):
 
 
 def _show_columns(document, console, title, heading, columns, put):
-    """The columns are headings, races and figures."""
+    """A column is a heading, the number of a race, and a figure."""
     table = new_table(heading, *(heading for heading, *_ in columns))
     for contestant in document['contestants']:
         cells = [_cell(document, race, contestant, figure, put)
                  for _, race, figure in columns]
-        if any(cells):  # it takes part
+        if any(cells):  # the contestant takes part
             table.add_row(contestant, *cells)
     show_table(console, title, table)
 
@@ -96,7 +96,7 @@ def _settings(document, race):
 
 
 def _cell(document, race, contestant, figure, put):
-    """The median of a figure, its ratio and ranges, and what else to say."""
+    """The median of a figure, its ratio and ranges, and remarks."""
     found = documents.result(document, race, contestant, figure)
     if found is None:
         return ''  # interrupted before it was measured
@@ -118,18 +118,18 @@ def _cell(document, race, contestant, figure, put):
 
 
 def _remarks(document, race, contestant, figure):
-    """What else is known of a rate."""
+    """Yields what else is known about a rate."""
     one = figure.removesuffix('per_second')
 
     def known(name, of_rounds=median):
-        """What was counted may be in the settings of recorded races alone."""
-        values = documents.figures(document, race, contestant, name)
+        """In older results, a setting may say what is counted now."""
+        values = documents.values(document, race, contestant, name).values()
         return of_rounds(values) if values else _settings(
             document, race).get(name)
 
     if (used := known(f'{one}cpu_seconds')) is not None:
-        ratio = documents.ratio(document, race, contestant,
-                                document['baseline'], f'{one}cpu_seconds')
+        ratio = documents.ratio(
+            document, race, contestant, f'{one}cpu_seconds')
         compared = (f' {times_or_noise(ratio)}'
                     if ratio and contestant != document['baseline'] else '')
         yield f'{used * 1e6:,.0f} us CPU{compared}'
@@ -144,7 +144,7 @@ def _remarks(document, race, contestant, figure):
             yield f'{whose}: {busy:.0%} CPU'
     yield from _sharing(_settings(document, race), known('syncs'),
                         known('transactions'))
-    # What no server should do is said if it happened once.
+    # What no server should do is shown even if it happened only once.
     for what, noun, plural in (
             ('conflicts', 'retry', 'retries'),
             ('tids_not_rising', 'tid not rising', 'tids not rising'),
@@ -155,7 +155,7 @@ def _remarks(document, race, contestant, figure):
 
 
 def _sharing(settings, syncs, transactions):
-    """How commits shared syncs, if there is a point, and if they waited."""
+    """How commits shared syncs, if they did, and if they waited for them."""
     few, many = ABOUT_ONE
     if syncs and transactions:
         shared = transactions / syncs
@@ -167,12 +167,12 @@ def _sharing(settings, syncs, transactions):
 
 
 def waited(commits_per_sync, committers):
-    """More than there are who commit did not wait for the sync."""
+    """If more commits than committers share a sync, some did not wait."""
     return commits_per_sync <= committers * ABOUT_ONE[1]
 
 
 def mark(ratio):
-    """Of one that the noise may have made."""
+    """~ for a ratio that the noise may have made."""
     return '' if carried(ratio) else '~'
 
 
@@ -181,7 +181,7 @@ def times_or_noise(ratio):
 
 
 def show_machine(document, console):
-    """What was measured on, and what was added: above everything else."""
+    """The machine, and the delays that were added: above all tables."""
     machine = document['machine']
     packages = ', '.join(
         f'{name} {version}' for name, version in machine['packages'].items())
@@ -199,14 +199,14 @@ def show_machine(document, console):
 
 
 def rounds(document):
-    """How many there are, and how many there should have been."""
+    """How many were measured, and how many should have been."""
     measured = max((one['round'] for one in document['samples']), default=0)
     said = count(document['rounds'], 'round')
     return said if measured == document['rounds'] else f'{measured} of {said}'
 
 
 def show_table(console, title, table):
-    """Nothing where nobody takes part."""
+    """A table without rows is not shown."""
     if table.row_count:
         console.print(Text(title, 'bold'))
         console.print(table)
@@ -214,7 +214,7 @@ def show_table(console, title, table):
 
 
 def new_table(heading, *numbers):
-    """A first column, and columns of numbers."""
+    """A table with a column of names, and columns of numbers."""
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column(heading, no_wrap=True)
     for each in numbers:

@@ -1,4 +1,4 @@
-"""How numbers are put for people, the same in every table and message."""
+"""How numbers are written, the same in every table and message."""
 
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _UNITS = (
 def duration(seconds: float) -> str:
     """5 ms, 120 us, 1.5 s: three digits at most."""
     for unit, size in _UNITS:
-        if seconds / size < 999.5:  # from there on it has four when rounded
+        if seconds / size < 999.5:  # more is rounded to four digits
             break
     return f'{seconds / size:.3g} {unit}'
 
@@ -49,7 +49,7 @@ def added(sync_latency: float) -> str:
 
 
 def all_added(sync_latencies: Iterable[float]) -> str:
-    """One line that no report may leave out."""
+    """A sentence that every report has to show."""
     different = dict.fromkeys(sync_latencies)
     if len(different) == 1:
         return f'{added(*different)}.'.capitalize()

@@ -1,9 +1,9 @@
-"""Who runs when: races between contestants, in rounds.
+"""The order of samples: races between contestants, in rounds.
 
 Contestants of one race do the same work under the same settings, and only they
 are compared.  They run in turn, A B C, then B C A: each round starts with
 another one.  The races of a campaign run in turn too, round by round.  So a
-slow minute of the machine hits all of them, and no single one of their rounds
+slow minute of the machine hits all contestants alike, and no single round
 decides.  Round 0 warms up, and does not count.
 """
 
@@ -24,20 +24,20 @@ class Race:
     """The same work under the same settings, for each contestant."""
 
     workload: str
-    #: What the reader of a report must know, and the keywords of `measure`.
+    #: The keywords of `measure`; a report shows them to its reader.
     settings: dict
-    #: Called in a process of its own with a contestant, an empty directory
-    #: and the settings; returns a dict of figures.
+    #: Called with a contestant, an empty directory and the settings, in a
+    #: process of its own; returns a dict of figures.
     measure: typing.Callable
-    #: Those of the figures that contestants are compared by.
+    #: The figures by which contestants are compared.
     compared: tuple
-    #: Called with a contestant: can it do this?
+    #: Called with a contestant: can it take part?
     suits: typing.Callable = lambda contestant: True
-    #: Bytes that a sample writes, where they are many and known before.
+    #: Bytes that a sample writes, if they are many and known before.
     written: int = 0
 
     def takes(self, contestant):
-        """One whose syncs cannot be slowed is not measured where they are."""
+        """A race that slows syncs is only for those whose syncs it can."""
         return self.suits(contestant) and (
             not self.settings.get('sync_latency') or contestant.can_be_slowed)
 
@@ -46,10 +46,6 @@ class Step(typing.NamedTuple):
     round: int
     race: int  # its number
     contestant: typing.Any
-
-
-class SampleFailed(Exception):
-    """Names the contestant and the settings; the message is one line."""
 
 
 def schedule(races, contestants, rounds):
@@ -68,7 +64,7 @@ def schedule(races, contestants, rounds):
 
 
 def run(races, scratch, progress):
-    """Take the steps that it shows; yields the sample of each as a dict.
+    """Take the steps of `progress`; yields the sample of each as a dict.
 
     Each sample has a directory of its own below `scratch`, which is removed
     before the next one begins.
@@ -82,7 +78,7 @@ def run(races, scratch, progress):
                     functools.partial(race.measure, **race.settings),
                     step.contestant, place, meanwhile=progress.refresh)
             except supervisor.Failed as error:
-                raise SampleFailed(
+                raise supervisor.Failed(
                     f'{step.contestant.name} failed'
                     f' ({wording.listed(race.settings)}): {error}') from error
             others = watch.seen()
@@ -97,9 +93,9 @@ def run(races, scratch, progress):
 
 @contextlib.contextmanager
 def directory(parent):
-    """A new one, as long as the `with` lasts."""
+    """A new directory, which is removed when the `with` ends."""
     with tempfile.TemporaryDirectory(
             prefix='fsync-time-', dir=parent) as path:
-        # A server may run as another user, and has its place in here.
+        # A server in here may run as another user.
         os.chmod(path, 0o711)
         yield path

@@ -2,8 +2,8 @@
 
 A job is called with a function `start`: it prepares itself, calls `start()` to
 wait for the others, works, and returns its result.  Processes are forked, and
-die with the sample that they serve; they may prepare and start several times,
-if all of them do.
+end with their sample.  They may prepare and start several times, if all of
+them do so the same number of times.
 """
 
 import contextlib
@@ -24,12 +24,8 @@ from . import supervisor
 _ROOM = 1 << 20
 
 
-class ClientFailed(Exception):
-    """The message is one line."""
-
-
 class Stretch(typing.NamedTuple):
-    """What one client did between two moments, on the clock of them all."""
+    """What one client did between two times of a clock that all share."""
 
     began: float
     ended: float
@@ -42,24 +38,27 @@ class Stretch(typing.NamedTuple):
 
 
 class Found(typing.NamedTuple):
-    """What came of the clients' jobs."""
+    """What the jobs of the clients returned, and what the server used."""
 
-    #: Of each job, in their order.
+    #: One for each job, in their order.
     results: list
-    #: What the server used, from each start to the next; the last, to the end.
+    #: From each start to the next one; from the last start to the end.
     usages: list
 
 
 def job(work):
-    """Makes jobs of a function that has `start` behind its other arguments."""
+    """Decorates a function whose last argument is `start`.
+
+    Called with the other arguments, it returns a job.
+    """
     return functools.partial(functools.partial, work)
 
 
 def timed(requests, seconds=None, pause=0):
-    """Make requests, one after the other; a stretch.
+    """Make requests, one after the other; return a stretch.
 
-    All of them, or for so many seconds, but one at least; with as many seconds
-    of pause between two of them.
+    It ends after the last request, or, if `seconds` are given, when they are
+    over; at least one request is made.  `pause` is in seconds, too.
     """
     durations = []
     cpu = time.process_time()
@@ -77,7 +76,7 @@ def timed(requests, seconds=None, pause=0):
 
 
 def seconds(stretches):
-    """From the first one's begin to the last one's end."""
+    """From the begin of the first one to the end of the last one."""
     return (max(each.ended for each in stretches)
             - min(each.began for each in stretches))
 
@@ -87,10 +86,10 @@ def durations(stretches):
 
 
 def rates(what, stretches, usage, each=1):
-    """Of stretches whose requests were for so many things each.
+    """Figures of stretches in which a request was for `each` things.
 
-    The processor time of one is that of all clients and of the server; where
-    that of the server is not known, there is none.
+    The processor time of a thing is that of all clients and of the server;
+    where that of the server is not known, there is no such figure.
     """
     things = each * len(durations(stretches))
     found = {f'{what}_per_second': things / seconds(stretches)}
@@ -101,7 +100,7 @@ def rates(what, stretches, usage, each=1):
 
 
 def commits(stretches, usage):
-    """Of stretches whose requests were transactions."""
+    """Figures of stretches whose requests were transactions."""
     times = durations(stretches)
     return {
         'transactions': len(times),
@@ -118,14 +117,14 @@ def percentiles(values, what=''):
 
 
 def times(values):
-    """Of what is judged by its slowest."""
+    """Percentiles, and the slowest one."""
     return {**percentiles(values), 'max_seconds': max(values)}
 
 
-def busy(stretches, usage, who='clients'):
-    """How many processors were kept busy, and by whom, as far as known."""
+def busy(stretches, usage, name='clients'):
+    """How many processors the clients and the server used, if known."""
     took = seconds(stretches)
-    found = {f'{who}_cpu': sum(each.cpu for each in stretches) / took}
+    found = {f'{name}_cpu': sum(each.cpu for each in stretches) / took}
     if 'cpu_seconds' in usage:
         found['server_cpu'] = usage['cpu_seconds'] / took
     if 'syncs' in usage:
@@ -143,9 +142,10 @@ def connected(site):
 
 
 def threads(jobs, usage=dict):
-    """What is `Found` by jobs in threads; `usage` tells that of all.
+    """Run the jobs in threads; return what is `Found`.
 
-    An error of one is raised when all have ended.
+    `usage` tells what all of them have used until now.  An error in one job is
+    raised when all have ended.
     """
     usages = []
     barrier = threading.Barrier(
@@ -155,7 +155,7 @@ def threads(jobs, usage=dict):
         try:
             return job(barrier.wait)
         except BaseException:
-            barrier.abort()  # nobody waits for a start that does not come
+            barrier.abort()  # or the others would wait for this job
             raise
 
     with ThreadPoolExecutor(len(jobs)) as pool:
@@ -169,7 +169,7 @@ def threads(jobs, usage=dict):
 
 
 def processes(site, jobs):
-    """What is `Found` by jobs in processes, clients of the site."""
+    """Run the jobs in processes, clients of the site; what is `Found`."""
     clients, usages, answers = {}, [], [None]
     try:
         for job in jobs:
@@ -198,9 +198,9 @@ def _between(usages):
 
 
 def _answers(site, pipes):
-    """Of each: None when it is ready, a tuple with the result when it is done.
+    """The next answer of each: None is `ready`, a tuple has the result.
 
-    An error as soon as one fails, or the server.
+    Raises an error as soon as a client or the server fails.
     """
     sentinels = set(site.server.sentinels)
     answers = {}
@@ -215,7 +215,7 @@ def _answers(site, pipes):
             except EOFError:
                 failure = 'its process died'
             if failure is not None:
-                raise ClientFailed(f'a client failed: {failure}')
+                raise ChildProcessError(f'a client failed: {failure}')
     return [answers[pipe] for pipe in pipes]
 
 

@@ -1,15 +1,15 @@
-"""Changes how the storages sync, as long as a measurement lasts.
+"""Changes how the storages sync, while a measurement lasts.
 
-All patching of storages is here, as context managers that put back what they
-found.  These seams are used:
+All patching of storages is here, as context managers that undo their change at
+the end.  They patch:
 
-- stock FileStorage calls `fsync`, a global of its module that is None on a
-  platform that has none (read in ZODB 6.4);
-- every sync of a file of FsyncStorage goes through `datafile.disk.sync`.
+- for stock FileStorage, `fsync`, a global of its module that is None on a
+  platform without it (read in ZODB 6.4);
+- for FsyncStorage, `datafile.disk.sync`, which makes each sync of a file.
 
-What is added to a sync is slept after the real one, in the calling thread and
-without the GIL: to the storage the disk has become slower.  Syncs of a
-directory are left alone; no commit makes one.
+To make a sync slower, the calling thread sleeps after the real one, without
+the GIL: to the storage, this is a slower disk.  Syncs of a directory are not
+changed; no commit makes one.
 """
 
 import contextlib
@@ -25,9 +25,7 @@ _stock = importlib.import_module('ZODB.FileStorage.FileStorage')
 
 @contextlib.contextmanager
 def slowed(delay, sleep=time.sleep):
-    """Add seconds to every sync.
-
-    Yields a list that has an entry for each sync.
+    """Add seconds to every sync; yields a list that gets an entry for each.
     """
     syncs = []
 
@@ -47,8 +45,3 @@ def slowed(delay, sleep=time.sleep):
 def stock_without_fsync():
     """Take out the fsync of stock FileStorage, as ZODB itself would."""
     return mock.patch.object(_stock, 'fsync', None)
-
-
-def stock_sync(fd):
-    """The fsync of stock FileStorage, with whatever is added to it now."""
-    _stock.fsync(fd)

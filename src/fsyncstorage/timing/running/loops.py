@@ -1,7 +1,7 @@
 """Which event loop ZEO runs on, in this process.
 
-Left alone, ZEO takes uvloop where that can be imported, and asyncio elsewhere.
-Its server behaves differently on the two, so a measurement says which it is.
+By itself, ZEO takes uvloop where that can be imported, and asyncio elsewhere.
+Its server behaves differently on the two, so a measurement says which it was.
 """
 
 import importlib
@@ -9,7 +9,7 @@ import importlib.util
 
 
 def installed():
-    """Those that can be used; what ZEO itself would take comes last."""
+    """The loops that can be used; ZEO itself would take the last one."""
     return [name for name in ('asyncio', 'uvloop')
             if importlib.util.find_spec(name)]
 
@@ -17,7 +17,7 @@ def installed():
 def use(name):
     """Servers and clients that are made from now on use this loop.
 
-    These modules hold what ZEO found when it was imported (read in ZEO 6.2).
+    ZEO chose one when these modules were imported (read in ZEO 6.2).
     """
     make = importlib.import_module(name).new_event_loop
     for module in ('compat', 'client', 'server'):

@@ -1,6 +1,6 @@
-"""What the measurements are made on, as far as it decides their outcome.
+"""The machine and the disk that are measured, as far as they matter.
 
-Names no host, user or path: a report can be shown around.
+No host, user or path is named: a report can be published.
 """
 
 import importlib.metadata
@@ -18,7 +18,7 @@ PACKAGES = (
     'fsyncstorage', 'ZODB', 'BTrees', 'persistent', 'transaction', 'ZEO',
     'uvloop', 'RelStorage')
 
-#: The probe of a sync ends after so many appends, or after so many seconds.
+#: The probe of a sync ends after this number of appends, or these seconds.
 _PROBES, _PROBE_SECONDS = 200, 2.0
 
 
@@ -40,7 +40,7 @@ def describe(directory):
 
 def sync_p50(directory):
     """The median of an append of 1000 bytes and a data sync."""
-    # A file with a name: one without may be cheaper to sync.
+    # Not a file without a name: that may be cheaper to sync.
     with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
 
         def append():
@@ -72,7 +72,7 @@ def _file_system(directory):
         # 27 1 254:0 / /srv rw,relatime shared:1 - ext4 /dev/vda rw
         mount, _, source = line.partition(' - ')
         point = mount.split()[4].replace('\\040', ' ')
-        # Of two mounts on one point the later one is seen.
+        # Of two mounts at one point, the later one hides the other.
         if len(point) >= found and path.is_relative_to(point):
             found, kind = len(point), source.split()[0]
     return kind

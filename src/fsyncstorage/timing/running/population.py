@@ -1,8 +1,9 @@
 """The objects of a measurement, and where they are kept in a database.
 
-In one that the driver made that is the root.  In one that is the user's it is
-a mapping below a key of the root, and nothing else is touched.  Which it is
-belongs to the process that takes a sample, and to all that are forked from it.
+In a database that the driver made, they are in the root.  In the user's own
+database they are in a mapping below a key of the root, and nothing else is
+touched.  The choice holds for the process that takes a sample, and for the
+processes forked from it.
 """
 
 import contextlib
@@ -14,12 +15,13 @@ from . import crew
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
 
-#: The key; None in a database of the driver's own.
+#: The key; None in a database that the driver made.
 _key = None
 
 
 @contextlib.contextmanager
 def below(key):
+    """Inside the `with`, objects are kept below this key of the root."""
     global _key
     before, _key = _key, key
     try:
@@ -29,14 +31,15 @@ def below(key):
 
 
 def ground(connection):
+    """The mapping that holds the objects."""
     root = connection.root()
     return root if _key is None else root[_key]
 
 
 def plant(site, make):
-    """Make groups of objects; a dict of their oids, by group.
+    """Make groups of objects; return their oids, by group.
 
-    `make` is called with a connection, and returns lists of them by group.
+    `make` is called with a connection, and returns lists of objects by group.
     """
 
     def job(start):
@@ -53,7 +56,7 @@ def plant(site, make):
 
 
 def small(**numbers):
-    """For `plant`: groups of so many small objects."""
+    """Return a `make` for `plant`: groups with these numbers of objects."""
     return lambda connection: {
         group: [small_object(n) for n in range(number)]
         for group, number in numbers.items()}
@@ -68,5 +71,5 @@ def ghosts(connection, group):
     return ground(connection)[group]['all']
 
 
-#: How one of them is loaded.
+#: Loads an object.
 activate = PersistentMapping._p_activate

@@ -1,7 +1,7 @@
 """The progress bar of a campaign, with the time that is left.
 
-It goes to standard error, and only to a terminal.  It has no thread of its
-own, since samples are forked: the campaign refreshes it while it waits.
+It is shown on standard error, if that is a terminal.  It has no thread of its
+own, because samples are forked: the campaign refreshes it while it waits.
 """
 
 from rich import progress

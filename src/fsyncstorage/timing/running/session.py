@@ -1,8 +1,8 @@
-"""What every measuring run does, whatever it measures.
+"""What every measuring run does.
 
-It promises that the scratch directory is gone afterwards, however the run
-ended; that an error or Ctrl-C is one line on standard error; and that the JSON
-file, if one was asked for, holds what was measured until then.
+It promises that the scratch directory is removed, also when the run fails or
+is interrupted; that an error or Ctrl-C is one line on standard error; and that
+the JSON file, if one was asked for, holds what was measured until then.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from . import machine
 from . import supervisor
 from .progress import CampaignProgress
 
-#: As a shell reports a program that Ctrl-C ended.
+#: The exit code in a shell of a program that Ctrl-C ended.
 INTERRUPTED = 130
-#: As for a command line that is wrong.
+#: The exit code for a wrong command line, too.
 NOTHING_TO_MEASURE = 2
 
 
@@ -28,9 +28,10 @@ def run(options, command, races, show, added=lambda options: (),
         around=contextlib.nullcontext()):
     """Measure, write the JSON file, show the tables; returns the exit code.
 
-    `show` is called with the finished document and a console; `added` gives
-    sentences that tell what is added to anything but syncs.  The context
-    manager `around` lasts as long as the scratch directory.
+    `show` is called with the finished document and a console.  `added` is
+    called with the options; it returns sentences on delays that are added
+    elsewhere than to syncs.  The scratch directory exists inside of the
+    context manager `around`.
     """
     prefix = f'fsync-time {command}: '
     document = None
@@ -41,14 +42,14 @@ def run(options, command, races, show, added=lambda options: (),
               f' {", ".join(workloads)} (--help explains)', file=sys.stderr)
         return NOTHING_TO_MEASURE
     try:
-        # Not every server runs in the directory of this process.
+        # A server may run in another directory than this process.
         home = os.path.abspath(options.directory)
         with around, supervisor.held() as before, \
                 campaign.directory(home) as scratch, supervisor.let(before):
             also_added = added(options)
             document = documents.new(
                 command, races, options.contestants, options.rounds,
-                options.baseline.name, machine.describe(scratch))
+                options.contestants[0].name, machine.describe(scratch))
             document['added'] = ' '.join([document['added'], *also_added])
             _measure(document, races, steps, scratch, options.json)
         show(document, Console())
@@ -58,7 +59,7 @@ def run(options, command, races, show, added=lambda options: (),
             if options.json and document else 'nothing is kept')
         print(f'{prefix}interrupted; {kept}', file=sys.stderr)
         return INTERRUPTED
-    except (campaign.SampleFailed, OSError) as error:
+    except (supervisor.Failed, OSError) as error:
         print(f'{prefix}{error}', file=sys.stderr)
         return 1
     return 0

@@ -1,22 +1,22 @@
 """One sample in a process of its own, and the end of all that it starts.
 
-A process is forked for each sample: no garbage, thread, cache or open file is
-handed from one to the next, and what hangs or dies takes nothing with it.  The
-process that calls must have no other threads, for they would not be there in
-the child.
+A process is forked for each sample.  So samples share no garbage, thread,
+cache or open file, and one that hangs or dies does not harm the others.  The
+process that calls must have no other threads, because a fork does not copy
+them.
 
-However a sample ends, nobody is left behind:
+However a sample ends, it leaves no process behind:
 
-- Ctrl-C, `kill` and a closed terminal are a KeyboardInterrupt the first time,
-  and nothing after that: what ends and removes all that was started is not
-  stopped halfway.  Where even the first would do harm it is `held`.
-- The bond is a pair of connected sockets: the driver has one end, and every
-  process of the sample, however far down, the other.  When the driver is gone,
-  or lets go, each of them reads that from its end, and ends.  When the last of
-  them is gone, the driver reads that from its own: then nobody writes to the
-  scratch directory any more.
-- Programs of others hold no bond.  They are in the group of the sample's
-  process, which is killed.
+- The first Ctrl-C, `kill` or end of the terminal is a KeyboardInterrupt; later
+  ones are ignored, so that the cleaning up is not interrupted.  Where even the
+  first one would do harm, it is `held`.
+- The bond is a pair of connected sockets: the driver has one end, and all
+  processes of the sample, children of children too, have the other.  When the
+  driver dies or closes its end, each process reads the end of the stream, and
+  ends.  When the last process has ended, the driver reads the end of the
+  stream: then none of them writes to the scratch directory any more.
+- Programs of others do not know the bond.  They are in the process group of
+  the sample, which is killed.
 """
 
 import contextlib
@@ -37,17 +37,17 @@ _TICK = 0.2
 #: Seconds for processes to end by themselves.
 _GRACE = 10
 
-#: The end of the bond that this process has; None outside of a sample.
+#: This process's end of the bond; None outside of a sample.
 _held = None
 
 
 class Failed(Exception):
-    """A measurement raised an error, or its process died; one line."""
+    """A measurement failed, or its process died; the text is one line."""
 
 
 @contextlib.contextmanager
 def one_interrupt():
-    """Of all that come meanwhile, only the first one is an exception."""
+    """Inside the `with`, only the first signal is an exception."""
     interrupted = False
 
     def interrupt(*ignored):
@@ -56,7 +56,7 @@ def one_interrupt():
             interrupted = True
             raise KeyboardInterrupt
 
-    # One that is ignored stays so: nohup means it.
+    # A signal that is ignored stays ignored: `nohup` relies on that.
     before = {
         each: handler for each in SIGNALS
         if (handler := signal.getsignal(each)) is not signal.SIG_IGN}
@@ -70,9 +70,9 @@ def one_interrupt():
 
 
 def held():
-    """An interrupt that comes meanwhile is raised at the end.
+    """An interrupt inside the `with` is raised at its end.
 
-    Yields what `let` needs, to let them through in between.
+    Yields what `let` needs, inside of which interrupts are raised at once.
     """
     return _masked(signal.SIG_BLOCK, SIGNALS)
 
@@ -94,13 +94,14 @@ def _masked(how, signals):
 def run(function, *arguments, meanwhile=lambda: None):
     """Call the function in a child, and return what it returns.
 
-    However this ends, the child is gone afterwards, with all that it started.
+    The child and all that it started have ended when this returns or raises.
     """
     own, theirs = socket.socketpair()
     receiver, sender = FORK.Pipe(duplex=False)
     process = FORK.Process(
         target=_work, args=(own, theirs, sender, function, arguments))
-    # A child is there whole or not at all; and so it goes.
+    # An interrupt must not come between the start and the `try`, nor in
+    # `finally`: it would leave a child behind.
     with held() as before:
         process.start()
         sender.close()
@@ -117,7 +118,7 @@ def run(function, *arguments, meanwhile=lambda: None):
             process.kill()
             receiver.close()
             all_ended = _end_all(own)
-            # Nobody is left: systems differ in how they say it.
+            # Systems differ in the error for a group without processes.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.join()
@@ -130,7 +131,7 @@ def run(function, *arguments, meanwhile=lambda: None):
 
 def _answer_of(process, receiver, meanwhile):
     while not receiver.poll(_TICK):
-        # What it forked holds the pipe, too: its end may be no EOF.
+        # If its children hold the pipe, too, its end is no EOF.
         if not process.is_alive() and not receiver.poll():
             raise EOFError
         meanwhile()
@@ -138,7 +139,7 @@ def _answer_of(process, receiver, meanwhile):
 
 
 def _end_all(bond):
-    """Tell all that hold it to end, and wait until they did."""
+    """Tell all processes that hold the bond to end; have they ended?"""
     bond.shutdown(socket.SHUT_WR)
     bond.settimeout(_GRACE)
     try:
@@ -152,21 +153,21 @@ def _end_all(bond):
 def _work(drivers, bond, sender, function, arguments):
     global _held
     drivers.close()
-    # It needs no thread that follows: the driver ends it, or what it awaits.
+    # This process does not have to `follow`: the driver kills it.
     _held = bond
     _held.set_inheritable(True)
-    # Ctrl-C is for the parent alone, and not for all that is started here.
+    # Ctrl-C in a terminal goes to a whole group: here, to the parent alone.
     os.setpgrp()
     for each in SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    # An error is reported once, in one line, by the parent.
+    # Only the parent reports an error, in one line.
     logging.getLogger().addHandler(logging.NullHandler())
     answer(sender, function, *arguments)
 
 
 def answer(pipe, function, *arguments):
-    """Send what the function returned, or its error; the other is None."""
+    """Send a pair: what the function returned or None, its error or None."""
     try:
         pipe.send((function(*arguments), None))
     except BaseException as error:
@@ -174,7 +175,7 @@ def answer(pipe, function, *arguments):
 
 
 def one_line(error):
-    """What happened, and where."""
+    """What the error is, and where it was raised."""
     text = ' '.join(str(error).split())
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f'{os.path.basename(frame.filename)}, line {frame.lineno}'
@@ -182,14 +183,14 @@ def one_line(error):
 
 
 def bond():
-    """Its number, to hand it to a program that is started."""
+    """The descriptor of the bond, for a program that is started."""
     return _held.fileno()
 
 
 def follow(descriptor=None):
-    """End this process, at once, when the driver is gone or lets go.
+    """End this process at once when the driver dies or ends the sample.
 
-    A program that was started is told the number of the bond.
+    A program that was started gives the descriptor of the bond.
     """
     global _held
     if descriptor is not None:

@@ -1,1 +1,1 @@
-"""Servers that a sample starts, and what their clients have to know."""
+"""Servers that a sample starts, and how their clients find them."""

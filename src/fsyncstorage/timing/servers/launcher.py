@@ -1,8 +1,8 @@
-"""What a server process runs: a ZEO server, with the driver as its watchman.
+"""The program of a server process: a ZEO server that the driver watches.
 
 It chooses the event loop, slows syncs, and calls the `main` of the server.  It
-speaks with the driver as `served` says.  It ends when nobody can speak to
-it any more, or the driver is gone.
+speaks with the driver as `served` says, and ends when its standard input is
+closed, or the driver dies.
 """
 
 import functools
@@ -24,13 +24,13 @@ from . import served
 def main(options, **counted):
     """With the options of `served.running`; returns when the server ends.
 
-    What is counted besides the syncs: by name, lists that grow.
+    `counted` are lists, by name: their lengths are told, as that of the syncs.
     """
     os.chdir(options['directory'])
     supervisor.follow(options['bond'])
     loops.use(options['loop'])
     with latency.slowed(options['sync_latency']) as syncs:
-        # As any subscriber would be told, but without zope.event.
+        # Works without zope.event, which subscribers need.
         ZODB.event.notify = functools.partial(
             _tell, {'syncs': syncs, **counted})
         server = importlib.import_module(options['module'])
@@ -38,7 +38,7 @@ def main(options, **counted):
 
 
 def _tell(counted, event):
-    # StorageServer notifies of `Serving` when clients can connect.
+    # The StorageServer sends a `Serving` when clients can connect.
     if type(event).__name__ == 'Serving':
         threading.Thread(
             target=_answer, args=(counted,), daemon=True).start()

@@ -1,12 +1,12 @@
-"""A server in a process of its own, and what its clients need to know of it.
+"""A server in a process of its own, and how its clients find it.
 
-The program that is started (like `launcher`) and the class here talk in lines
-of JSON.  The first line on the program's standard output is the
-address of the server; each line that it reads is answered with what was used
-until then.  When its standard input is closed it ends.
+The program that is started (like `launcher`) and the driver talk in lines of
+JSON.  The first line on the program's standard output is the address of the
+server; each line that it reads is answered with what was used until then.
+When its standard input is closed, it ends.
 
-A server is gone when the `with` ends.  One that dies on its own is an error
-that says its last words.
+The server has ended when the `with` ends.  A server that dies before is an
+error with the last line that it wrote.
 """
 
 import contextlib
@@ -20,17 +20,13 @@ import typing
 
 from ..running import supervisor
 
-#: Standard error of the program, in the directory of the server; and the log
-#: that it may write there.
+#: In the directory of the server: the standard error of the program, and a log
+#: that it may write.
 ERRORS, LOG = 'server.err', 'server.log'
 
-#: A connection is seen to break before the process that broke it is gone.
+#: The connections of a process break before it has ended.
 _DYING_SECONDS = 2
 _ENDING_SECONDS = 10
-
-
-class ServerDied(Exception):
-    """The message is one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +41,8 @@ class Site:
     open: typing.Callable
 
 
-class Nobody:
-    """In the place of a server: there is none, or it is not ours to ask."""
+class NoServer:
+    """Stands for a server that does not exist, or cannot be asked."""
 
     sentinels = ()
 
@@ -58,22 +54,22 @@ class Nobody:
 
 
 def tell(value):
-    """In the program: a line for the driver."""
+    """The program calls this: send a line to the driver."""
     print(json.dumps(value), flush=True)
 
 
 def answer(usage=dict):
-    """In the program: until nobody can ask any more."""
+    """The program calls this: answer until standard input is closed."""
     for _ in sys.stdin:
         tell(usage())
 
 
 @contextlib.contextmanager
 def running(program, directory, **options):
-    """A `Server`, which has told its address.
+    """Yields a `Server` with its address.
 
-    The program is the name of a module; it takes the options, with the
-    directory and the bond that it is to follow, as JSON.
+    The program is the name of a module.  Its argument is JSON: the options,
+    the directory, and the bond that it has to follow.
     """
     bond = supervisor.bond()
     options = {**options, 'directory': directory, 'bond': bond}
@@ -86,13 +82,14 @@ def running(program, directory, **options):
     try:
         server.address = server.read()
         yield server
-        server.usage()  # nobody may have missed its death
+        server.usage()  # fails if it has died unnoticed
     except Exception as error:
-        # It happened here; perhaps because the server died.
+        # The reason may be that the server died.
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DYING_SECONDS)
-            raise ServerDied(f'the server died with exit code {code}:'
-                             f' {_last_words(directory)}') from error
+            raise ChildProcessError(
+                f'the server died with exit code {code}:'
+                f' {_last_words(directory)}') from error
         raise
     finally:
         _end(process)
@@ -102,13 +99,13 @@ class Server:
 
     def __init__(self, process):
         self._process = process
-        #: Can be read from when the server is dead.
+        #: These can be read when the server has died.
         self.sentinels = (process.stdout,)
 
     def usage(self):
-        """Since its start: `cpu_seconds`, `syncs`, and what else the program
-        counts; as far as it is known."""
-        with contextlib.suppress(BrokenPipeError):  # as reading tells
+        """Since the start: `cpu_seconds`, `syncs`, and what else the program
+        counts."""
+        with contextlib.suppress(BrokenPipeError):  # `read` raises an error
             print(file=self._process.stdin, flush=True)
         return self.read()
 
@@ -130,7 +127,7 @@ def _last_words(directory):
 
 
 def _end(process):
-    # What it died before it could read is still to be written.
+    # Closing writes what the program did not read before it died.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     try:

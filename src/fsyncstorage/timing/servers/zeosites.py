@@ -1,4 +1,4 @@
-"""ZEO servers and clients that can take part, stock ones and ours."""
+"""ZEO servers and clients that can be measured, stock ones and ours."""
 
 import contextlib
 import dataclasses
@@ -17,8 +17,8 @@ OURS = 'fsyncstorage.server.runzeo'
 
 DATA_FILE, BLOBS = 'Data.fs', 'blobs'
 
-#: The ways to read a blob: by who has a blob cache, which is empty at first;
-#: and by who has none.
+#: How blobs are read with a blob cache, which is empty at first; and without
+#: one.
 CACHE, NO_CACHE = ('cold', 'cached'), ('direct',)
 
 FILESTORAGE = f"""\
@@ -37,8 +37,8 @@ FSYNCSTORAGE = f"""\
 </fsyncstorage>
 """
 
-#: Stock writes a line for each commit that more than three wait for: it does
-#: so in operation, too.
+#: With a log, as in operation: stock writes a line to it for each commit for
+#: which more than three others wait.
 CONFIGURATION = f"""\
 <zeo>
   address {{address}}
@@ -51,7 +51,7 @@ CONFIGURATION = f"""\
 </eventlog>
 {{storage}}"""
 
-#: Relative to the directory of the server.
+#: In the directory of the server.
 CONFIGURATION_FILE = 'zeo.conf'
 
 SOCKET = './zeo.sock'
@@ -64,13 +64,13 @@ _CONNECT_SECONDS = 30
 class ZeoSite:
     name: str
     summary: str
-    #: Has a function `main` that takes the arguments of runzeo.
+    #: A module whose function `main` takes the arguments of runzeo.
     server: str
     #: The section of the storage in the server's configuration.
     storage: str
     client: type = ClientStorage
-    #: `CACHE`: each client has one; `NO_CACHE`: they use the directory of the
-    #: server; without any of them there are no blobs.
+    #: `CACHE`: each client has a blob cache; `NO_CACHE`: clients use the
+    #: directory of the server; empty: there are no blobs.
     ways: tuple = ()
 
     #: The program that runs the server, and where it listens.
@@ -84,13 +84,13 @@ class ZeoSite:
 
     @property
     def takes_light_clients(self):
-        # To the server they are the same whatever the real clients are.
+        # Other clients do not change the limit of the server.
         return self.client is ClientStorage
 
     @contextlib.contextmanager
     def running(
             self, directory, *, loop, sync_latency, socket, **options):
-        """A `Site` on an empty directory; the program has the options, too."""
+        """A `Site` on an empty directory; the program gets the options."""
         path = os.path.join(directory, CONFIGURATION_FILE)
         with open(path, 'w', encoding='utf-8') as file:
             file.write(CONFIGURATION.format(
@@ -110,7 +110,7 @@ class ZeoSite:
                 **self._blobs(directory)))
 
     def _blobs(self, directory):
-        """The options of one more client."""
+        """The options of a client for its blobs."""
         if self.ways == CACHE:
             return {'blob_dir': new_cache(directory)}
         if self.ways == NO_CACHE:

@@ -13,21 +13,16 @@ from . import writing
 
 WORKLOADS = ('write', 'read', 'light', 'read-beside-commit')
 
-#: Those of the experiment of 2009.
+#: Those of the experiment of Jim Fulton.
 DEFAULT_WORKLOADS = ('write', 'read')
 
 CLIENTS = arguments.Default([1, 2, 4, 8, 16], [1, 4])
 OBJECTS = arguments.Default([1, 4, 334], [4])
-CONNECTIONS = [4, 16]
 SECONDS = arguments.Default(3.0, 0.5)
 
 #: Added to the syncs while reads beside commits are timed.
 READS_LATENCY = 0.05
-_ADDED = wording.duration(READS_LATENCY)
-
-_LIGHT = ', '.join(
-    name for name, contestant in CONTESTANTS.items()
-    if contestant.takes_light_clients)
+_LONGER = wording.duration(READS_LATENCY)
 
 DESCRIPTION = f"""\
 Measure what commits and reads take over ZEO, by server and client.
@@ -42,9 +37,10 @@ Clients are processes of their own. The workloads:
                       transaction prefetching what it reads
   light               many connections, driven by one process that costs next
                       to nothing, commit one object of about 200 bytes at a
-                      time: shows the limit of the server ({_LIGHT})
+                      time: shows the limit of the server (contestants with
+                      the client of ZEO only)
   read-beside-commit  how long a cold read takes while another client commits
-                      and {_ADDED} are added to each sync
+                      and each sync takes {_LONGER} longer
 
 Without --workload these are write and read: what Jim Fulton measured in 2009.
 """
@@ -63,15 +59,12 @@ def add_to(commands):
              f' {" and ".join(DEFAULT_WORKLOADS)})')
     parser.add_argument(
         '--clients', type=counts, default=CLIENTS, metavar='N,...',
-        help='so many processes at a time, of the workloads write and read'
-             ' (default: %(default)s)')
+        help='how many clients at a time: processes, or the connections of'
+             ' the workload light (default: %(default)s)')
     parser.add_argument(
         '--objects', type=counts, default=OBJECTS, metavar='N,...',
-        help='so many in a transaction, of the workloads write and read'
+        help='how many in a transaction, of the workloads write and read'
              ' (default: %(default)s)')
-    parser.add_argument(
-        '--connections', type=counts, default=CONNECTIONS, metavar='N,...',
-        help='so many at a time, of the workload light (default: 4,16)')
     parser.add_argument(
         '--seconds', type=arguments.seconds, default=SECONDS, metavar='TIME',
         help='how long a sample lasts, of all workloads but read'
@@ -81,13 +74,10 @@ def add_to(commands):
         '--loop', choices=installed, default=installed[-1],
         help='the event loop of servers and clients (default: uvloop where'
              ' it is installed, as ZEO does)')
-    parser.add_argument(
-        '--socket', action='store_true',
-        help='use unix sockets, not TCP over the loopback interface')
 
 
 def races(options):
-    site = {'loop': options.loop, 'socket': options.socket}
+    site = {'loop': options.loop, 'socket': False}
     timed = {'seconds': options.seconds, **site}
     by_workload = {
         'write': [
@@ -96,15 +86,15 @@ def races(options):
             for latency in options.sync_latency
             for objects in options.objects
             for clients in options.clients],
-        'read': [  # nothing is synced meanwhile
+        'read': [  # a read syncs nothing
             reading.race(clients=clients, objects=objects, access='get',
                          sync_latency=0.0, **site)
             for objects in options.objects
             for clients in options.clients],
         'light': [
-            light.race(connections=number, sync_latency=latency, **timed)
+            light.race(connections=clients, sync_latency=latency, **timed)
             for latency in options.sync_latency
-            for number in options.connections],
+            for clients in options.clients],
         'read-beside-commit': [
             reading.beside_race(sync_latency=READS_LATENCY, **timed)],
     }

@@ -1,12 +1,12 @@
 """Many clients that cost next to nothing, and commit as fast as they can.
 
-A stock client needs more processor time for a commit than a server does; so a
-few of them measure themselves.  Here one process drives all connections, each
-with an object of its own, straight over sockets.
+A stock client needs more processor time for a commit than a server does, so
+with a few of them the clients would be the limit.  Here one process drives all
+connections, each with an object of its own, straight over sockets.
 
-It also watches what is promised on each connection: that tids, in replies and
-in invalidations, rise strictly, and that a client was told of all commits of
-the others when the server answers what it asks afterwards.
+It also checks what a server promises on each connection: that tids, in replies
+and in invalidations, rise strictly, and that a client has been told of all
+commits of the others when the server answers a later question.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def race(**settings):
 
 
 def measure(contestant, directory, *, connections, seconds, **site_settings):
-    """Time the commits of one contestant; the figures of it."""
+    """Time the commits of one contestant; return its figures."""
     with contestant.running(directory, **site_settings) as site:
         [[stretch, wrong]], [usage] = crew.processes(
             site, [_driver(site.address, connections, seconds)])
@@ -51,7 +51,7 @@ def _driver(address, connections, seconds, start):
 
 
 def drive(clients, seconds):
-    """Let the clients commit for so long; a stretch, and what was wrong."""
+    """Let the clients commit; return a stretch, and counts of errors."""
     began, cpu = time.perf_counter(), time.process_time()
     end = began + seconds
     with selectors.DefaultSelector() as selector:
@@ -62,7 +62,7 @@ def drive(clients, seconds):
         while busy:
             for key, _ in selector.select():
                 client = key.data
-                # One that is done reads on: it is still told of commits.
+                # A client that is done is still told of commits, and reads.
                 if client.receive():
                     if time.perf_counter() < end:
                         client.commit()
@@ -82,7 +82,7 @@ def drive(clients, seconds):
 
 
 class Client:
-    """One connection, ready to commit; waits only until it is."""
+    """One connection; it only blocks until it is ready to commit."""
 
     def __init__(self, address):
         self.durations = []
@@ -92,13 +92,20 @@ class Client:
         self._answer = None
         self._tid = z64
         self._serial = z64
-        self._finish = zeowire.finish()
-        self.socket = _connected(address)
+        self.socket = socket.socket(
+            socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
         try:
+            self._connect(address)
             self._register()
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, address):
+        self.socket.connect(address)
+        if self.socket.family == socket.AF_INET:
+            # As ZEO's own client does.
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _register(self):
         handshake, = self._inbox.add(self._read())
@@ -126,7 +133,7 @@ class Client:
             self._serial, len(self.durations)))
 
     def receive(self):
-        """Take what has come; true when the commit is done."""
+        """Handle the data that came; is the commit done?"""
         done = False
         for message in self._inbox.add(self._read()):
             message_id, flags, name, arguments = zeowire.read(message)
@@ -142,7 +149,7 @@ class Client:
 
     def _replied(self, message_id, result):
         if message_id == zeowire.VOTE:
-            self.socket.sendall(self._finish)
+            self.socket.sendall(zeowire.FINISH_MESSAGE)
         elif message_id == zeowire.FINISH:
             self.durations.append(time.perf_counter() - self._began)
             self._see(result)
@@ -161,18 +168,3 @@ class Client:
         if not data:
             raise ConnectionError('the server closed the connection')
         return data
-
-
-def _connected(address):
-    if isinstance(address, str):
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(address)
-        except OSError:
-            connection.close()
-            raise
-    else:
-        connection = socket.create_connection(address)
-        # As ZEO's own client does.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection

@@ -1,18 +1,19 @@
 """Client processes that read small objects: cold, hot, steamin, prefetched.
 
-All of them read the same objects, some in each transaction:
+All of them read the same objects, some in each transaction.  In this order:
 
-- cold: ZODB's cache and the one of its storage are empty;
-- hot: then, with ZODB's cache emptied;
-- steamin: then, with everything in ZODB's cache;
+- cold: ZODB's cache and the cache of the storage are empty;
+- hot: only ZODB's cache is empty;
+- steamin: everything is in ZODB's cache;
 - prefetch: cold again, in new processes, and each transaction begins with a
   prefetch of its objects.
 
-And cold, with short pauses, while another client changes an object of its own
-as fast as it can.
+Another measurement has cold reads, with short pauses, while another client
+changes an object of its own as fast as it can.
 
-A transaction's time includes its begin, when a storage may ask its server for
-news; an object's does not.  A prefetched object has none of its own.
+The time of a transaction includes its begin, when a storage may ask its server
+what has changed; the time of an object does not.  Prefetched objects are not
+timed one by one.
 """
 
 import functools
@@ -25,19 +26,18 @@ from ..running import population
 from ..running.campaign import Race
 from .writing import writer
 
-#: Read by each client, as far as they fill transactions.
+#: Objects that each client reads, without those that fill no transaction.
 OBJECTS = 1002
 
-#: By `Connection.get`, or by a walk over ghosts.
+#: How a client finds objects: by `Connection.get`, or in a list of ghosts.
 ACCESSES = 'get', 'ghosts'
 
 ONE_BY_ONE = 'cold', 'hot', 'steamin'
 PREFETCH = 'prefetch',
-ALL = ONE_BY_ONE + PREFETCH
 
 
 class Group(typing.NamedTuple):
-    """What a client reads: so many objects in each transaction."""
+    """What a client reads: how, and how many objects in a transaction."""
 
     name: str
     oids: list
@@ -47,14 +47,14 @@ class Group(typing.NamedTuple):
 
 def race(**settings):
     return Race('read', settings, measure, (
-        *(f'{how}_{figure}' for how in ALL
+        *(f'{how}_{figure}' for how in ONE_BY_ONE + PREFETCH
           for figure in ('per_second', 'seconds')),
         *(f'{how}_p50_seconds' for how in ONE_BY_ONE)))
 
 
 def measure(contestant, directory, *, clients, objects, access,
             **site_settings):
-    """Time the reads of one contestant; the figures of it."""
+    """Time the reads of one contestant; return its figures."""
     with contestant.running(directory, **site_settings) as site:
         oids = population.plant(
             site, population.small(read=max(OBJECTS, objects)))['read']
@@ -64,7 +64,7 @@ def measure(contestant, directory, *, clients, objects, access,
 
 
 def read(site, groups, ways):
-    """The figures of so many clients that read in these ways, in turn."""
+    """Figures of a client for each group; it reads in these ways, in turn."""
     results, usages = crew.processes(
         site, [_reader(site, group, ways) for group in groups])
     figures = {}
@@ -98,7 +98,7 @@ def _reader(site, group, ways, start):
 
 
 def _work(connection, group):
-    """How one is read; and what, by transaction."""
+    """A function that loads an object; and lists of them, by transaction."""
     activate, size = population.activate, group.objects
     if group.access == 'get':
         what = group.oids
@@ -112,7 +112,7 @@ def _work(connection, group):
 
 
 def _transaction(connection, load, objects, prefetch, durations):
-    """Read them; and add how long each of them took."""
+    """Read objects, and add to `durations` how long each of them took."""
     connection.transaction_manager.begin()
     if prefetch:
         connection.prefetch(objects)
@@ -133,9 +133,9 @@ def beside_race(**settings):
 
 
 def measure_beside(contestant, directory, *, seconds, **site_settings):
-    """Time the reads of one contestant, each of an object of its own."""
+    """Time the reads of one contestant, each read of another object."""
     with contestant.running(directory, **site_settings) as site:
-        # With the pauses it cannot read more than these in that time.
+        # Because of the pauses, the client cannot read more in that time.
         oids = population.plant(site, population.small(
             read=round(seconds / _PAUSE) + 1, written=1))['read']
 

@@ -1,7 +1,7 @@
 """Client processes that commit: some small objects in each transaction.
 
 Each client has objects of its own, and changes all of them each time.  Its
-first transaction, which opens what is opened only then, does not count.
+first transaction is not timed: some files and connections are opened by it.
 """
 
 import itertools
@@ -20,7 +20,7 @@ def race(**settings):
 
 def measure(contestant, directory, *, clients, objects, seconds,
             **site_settings):
-    """Time the commits of one contestant; the figures of it."""
+    """Time the commits of one contestant; return its figures."""
     groups = [f'of client {number}' for number in range(clients)]
     with contestant.running(directory, **site_settings) as site:
         population.plant(

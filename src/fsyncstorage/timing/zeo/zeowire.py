@@ -1,9 +1,9 @@
-"""As much of ZEO's protocol 5 as clients need that commit one small object.
+"""The part of ZEO's protocol 5 that is needed to commit one small object.
 
 No sockets here.  A message is four bytes of length and a pickle of a message
-id, flags, a name and arguments.  What a commit sends is the same each time,
-but for the serial of the object and a number in it: it is pickled once, with
-gaps for the two.
+id, flags, a name and arguments.  Only the serial of the object and a number in
+it differ from commit to commit: the messages are pickled once, with gaps for
+the two.
 """
 
 import pickle
@@ -21,7 +21,7 @@ _LENGTH = struct.Struct('>I')
 #: What stands in the gaps while the messages are pickled.
 _SERIAL, _NUMBER = b'<serial>', b'<number>'
 
-#: The server does not mind that a client gives all its transactions one id.
+#: The server accepts the same id for all transactions of a client.
 _TRANSACTION = 1
 _FILLING = 'x' * 110
 
@@ -35,14 +35,13 @@ def call(message_id, name, *arguments, no_reply=False):
     return frame(pickle.dumps((message_id, no_reply, name, arguments), 3))
 
 
-def finish():
-    return call(FINISH, 'tpc_finish', _TRANSACTION)
+FINISH_MESSAGE = call(FINISH, 'tpc_finish', _TRANSACTION)
 
 
 class Vote:
     """All messages of a commit, up to the vote: they are sent together.
 
-    The object is a PersistentMapping, about 200 bytes; `number` is in it.
+    The object is a PersistentMapping of about 200 bytes that has `number`.
     """
 
     def __init__(self, oid):
@@ -65,13 +64,13 @@ class Vote:
 
 
 class Inbox:
-    """Takes bytes as they come; hands out whole messages."""
+    """Takes the bytes that came, in any pieces; returns whole messages."""
 
     def __init__(self):
         self._rest = b''
 
     def add(self, data):
-        """The messages that are complete now, without their lengths."""
+        """Return the messages that are complete, without their lengths."""
         data = self._rest + data
         start, found = 0, []
         while len(data) >= start + 4:
