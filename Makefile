@@ -9,8 +9,11 @@ PY   = $(VENV)/bin/python
 PIP  = $(PY) -m pip --quiet --disable-pip-version-check
 TEST = $(PY) -m tests.shards
 
-# Modules that `make check` leaves to `make test`.
-LONG = conformance|crash_(images|machine)|_caches|timing|perf|kill|documents|examples|zope
+# What `make check` leaves to `make test`: directories of tests (crashes,
+# campaigns, whole sites, the timing driver, the suites of ZODB and ZEO), and
+# modules that try very many cases or run long processes.
+LONG_ROOMS   = crash|perf|sites|timing|upstream
+LONG_MODULES = documents|every_fault|hostile|stress|_caches|_kill
 
 .PHONY: help run lint check test test-all test-oldest docs docs-build dist dist-check clean
 
@@ -40,7 +43,7 @@ lint: $(VENV)/.installed-check
 	$(PY) -m mypy
 
 check: lint $(VENV)/.installed-test
-	$(TEST) -m '!$(LONG)' $(TESTOPTS)
+	$(TEST) -m '!^tests\.($(LONG_ROOMS))\.|$(LONG_MODULES)' $(TESTOPTS)
 
 test: $(VENV)/.installed-test
 	$(TEST) $(TESTOPTS)

@@ -31,15 +31,20 @@ from .shard import Shard
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# They are begun first, so that none of them is left alone at the end.
+# They are begun first, the longest one first, so that none of them is left
+# alone at the end.
 LONGEST = (
-    'test_conformance_zeo',
     'test_conformance_client',
-    'test_conformance_filestorage',
+    'test_conformance_zeo',
     'test_crash_images',
+    'test_conformance_filestorage',
+    'test_every_fault',
     'test_crash_machine',
-    'test_client_caches',
+    'test_server_bounds',
+    'test_server_workers',
     'test_check',
+    'test_client_caches',
+    'test_zeo',
 )
 
 BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
