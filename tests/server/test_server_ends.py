@@ -85,7 +85,7 @@ class Wrappers(Served):
         peer = self.connect(server)
         tid = peer.commit({1: b'data'})
         self.assertEqual(peer.load(1), (b'data', tid))
-        self.assertFalse(server.services['1'].commits_in_loop)
+        self.assertFalse(server.services['1'].votes_side_by_side)
 
     def test_a_wrapper_shows_its_own_records(self):
         """What the wrapped storage has in its cache are others."""
