@@ -247,13 +247,16 @@ class Ends(ByHand):
         self.assertEqual(ballot.state, OVER)
 
     def test_an_abort_while_it_waits_for_a_thread(self):
-        ballot = self.vote('a', {1: b'x'}, small=False)
+        """Nothing of it is kept until a thread has time for it."""
+        others = [self.vote('other', {number: b'x'}, small=False)
+                  for number in range(module.VOTERS)]
+        ballot = self.vote('a', {9: b'x'}, small=False)
         self.assertEqual(ballot.state, VOTING)
         ballot.abort()
-        self.world.settle()
         self.assertEqual(ballot.state, OVER)
-        self.assertEqual(self.storage._begun, {})
-        self.assertEqual(self.whats_told(), [])
+        self.world.settle()
+        self.assertEqual(self.committer.voted, len(others))
+        self.assertEqual(self.whats_told(), ['vote other'] * len(others))
 
     def test_an_abort_while_a_thread_votes_it(self):
         ballot = self.begin('a', {1: b'x'}, small=False)
