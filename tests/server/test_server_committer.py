@@ -594,6 +594,18 @@ class OtherStorages(ByHand):
         self.assertEqual(self.states(a, b, c), [OVER, OVER, VOTED])
         c.abort()
 
+    def test_a_finish_that_fails(self):
+        """Then it is aborted: not every storage frees its lock itself."""
+        a, b = (self.vote(name, {1: b'x'}) for name in 'ab')
+        self.world.settle()
+        with mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=OSError):
+            self.finish(a)
+            self.world.settle()
+        self.assertEqual(self.whats_told(), [
+            'vote a', ('finish a', 'OSError'), 'vote b'])
+        b.abort()
+
     def test_all_in_one_thread(self):
         self.assertIs(self.world.voters, self.world.appender)
 
@@ -611,6 +623,26 @@ class Room(ByHand):
         self.assertEqual(self.states(a, c), [VOTED, VOTED])
         a.abort()
         c.abort()
+
+    def test_what_is_aside_needs_none(self):
+        with mock.patch.object(module, 'ROOM', 5000):
+            self.begin_service()
+        serials = self.stored({1: b'x'})
+        first = self.vote('first', {1: b'x'}, serials)
+        self.finish(first)
+        aside = self.vote('aside', {1: b'y'}, serials)
+        self.world.settle()
+        self.assertEqual(aside.state, ASIDE)
+        a, b, c = (self.vote(name, {number: b'x'})
+                   for number, name in enumerate('abc', 2))
+        self.assertEqual(self.states(a, b, c), [VOTED, VOTED, OUTSIDE])
+        self.world.publish()
+        self.world.settle()
+        self.assertEqual(aside.state, OUTSIDE)  # behind the other
+        for ballot in a, b, c:
+            ballot.abort()
+            self.world.settle()
+        self.assertEqual(aside.state, OVER)
 
     def test_memory_is_counted_until_it_is_voted(self):
         before = ballots.kept.bytes
