@@ -506,6 +506,45 @@ class InTheLoop(ByHand):
         ballot.abort()
         self.world.settle()
 
+    def test_no_code_of_users(self):
+        """Another thread may have appended since the loop has looked."""
+        serials = self.stored({1: counter(0)})
+        self.storage.own_publishing(None)
+        commit(self.storage, {1: counter(1)}, serials)
+        self.storage.own_publishing(lambda: None)
+        with mock.patch.object(
+                self.storage, 'store_is_plain', return_value=True):
+            ballot = self.begin('a', {1: counter(10)}, serials)
+            self.check_resolved_in_a_thread(ballot, 11)
+
+    def test_no_code_of_users_in_the_vote(self):
+        """The other thread appends before the ballot gets its objects."""
+        serials = self.stored({1: counter(0)})
+        other = vote(self.storage, {1: counter(1)}, serials)
+        ballot = self.begin('a', {1: counter(10)}, serials)
+        tpc_vote = self.storage.tpc_vote
+        metadata = [other]
+
+        def after_the_other(*arguments, **options):
+            if metadata:
+                self.world.finish_direct(metadata.pop())
+            return tpc_vote(*arguments, **options)
+
+        with mock.patch.object(self.storage, 'tpc_vote', after_the_other):
+            self.check_resolved_in_a_thread(ballot, 11)
+
+    def check_resolved_in_a_thread(self, ballot, value):
+        with mock.patch.object(
+                self.storage, 'tryToResolveConflict', self.fail):
+            self.world.ask_vote(ballot)
+        self.assertEqual(ballot.state, VOTING)
+        self.world.settle()
+        self.assertEqual(ballot.state, VOTED)
+        self.finish(ballot)
+        self.world.settle()
+        self.world.publish()
+        self.assertEqual(state_of(self.storage.load(oid(1))[0]), value)
+
     def test_what_is_large(self):
         self.check_vote_in_a_thread({1: b'x'}, small=False)
 

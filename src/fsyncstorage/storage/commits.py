@@ -482,13 +482,19 @@ class Commits(Appending):
         """
         self._sequencer.owned_by(notify)
 
-    def never_wait_for_publishing(self, transaction: Metadata) -> None:
+    def never_wait_for_publishing(self, transaction: Metadata,
+                                  resolve: bool = True) -> None:
         """For a transaction of the one that publishes: a conflict with an
-        unpublished transaction raises Unpublished, and does not wait."""
+        unpublished transaction raises Unpublished, and does not wait.
+
+        Without `resolve`, one that might be resolved raises Occupied: an event
+        loop runs no code of users.
+        """
         under_way = self._find(transaction)
         if under_way is None:
             raise self._is_unknown('never_wait_for_publishing')
         under_way.waits_for_publishing = False
+        under_way.resolves_conflicts = resolve
 
     def publish(self) -> None:
         self._sequencer.publish()
