@@ -269,9 +269,7 @@ class Records(ConflictResolvingStorage):
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('checkCurrentSerial')
+        under_way = self._known(transaction, 'checkCurrentSerial')
         if under_way.asked:
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')
