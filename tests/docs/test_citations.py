@@ -133,7 +133,7 @@ class Names(unittest.TestCase):
             with self.subTest(name, module=module):
                 self.assertTrue(hasattr(socket, name) or any(
                     re.search(rf'^{name} = ', path.read_text(), re.MULTILINE)
-                    for room in ('server', 'format')
+                    for room in ('server', 'format', 'storage')
                     for path in (PACKAGE / room).glob(f'{module or "*"}.py')))
 
 

@@ -4,6 +4,7 @@ storage       what is called from outside; opening, closing, maintenance
 ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
+told          what a caller gives to a finish, to be told of the outcome
 appending     the end of the file: written, cut off, appended
 records       what a transaction stores, deletes, restores and undoes
 undo          which records undo a transaction
@@ -18,7 +19,7 @@ conflicts     records that may be unpickled, to resolve a conflict
 Imports point down this list, and to the modules outside of this package.
 """
 
-from .commits import AsyncFinish
 from .storage import FsyncStorage
+from .told import AsyncFinish
 
 __all__ = ['AsyncFinish', 'FsyncStorage']

@@ -80,6 +80,8 @@ from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..errors import Occupied
 from .appending import Appending
+from .told import AsyncFinish
+from .told import Told
 from .transaction import Metadata
 from .transaction import Transaction
 
@@ -88,27 +90,6 @@ logger = logging.getLogger(__name__)
 # Of a new transaction, or a copy from a packed file.  With any other status,
 # it would be unfinished, undone or damaged at the next opening.
 STATUSES = b' ', b'p'
-
-
-class AsyncFinish:
-    """Passed to `tpc_finish` in place of `f`: append now, tell me later.
-
-    `tpc_finish` returns the tid as soon as the transaction is appended and has
-    let go of its objects.  When it is durable (as the policy says), the thread
-    that publishes calls `publish(tid)`, and then `done(tid, error)`.
-
-    It is passed as this argument because storage wrappers (zlib, encryption)
-    pass that on.
-    """
-
-    def __init__(self, done: Callable[[bytes, BaseException | None], object],
-                 publish: Callable[[bytes], object] | None = None) -> None:
-        self.done = done
-        self.publish = publish
-
-
-#: What `tpc_finish` is given to tell of the publishing.
-Told = Callable[[bytes], object] | AsyncFinish | None
 
 
 class Commits(Appending):
@@ -158,11 +139,14 @@ class Commits(Appending):
         if self._sequencer.pipeline.stopped:
             self._sequencer.pipeline.refuse_when_stopped()
 
-    @staticmethod
-    def _is_unknown(call: str) -> StorageTransactionError:
-        return StorageTransactionError(
-            f'{call} called with a transaction that is not in progress (it'
-            ' was not begun, or is finished or aborted)')
+    def _known(self, transaction: Metadata, call: str) -> Transaction:
+        """The Transaction that was begun with this object, for a call."""
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise StorageTransactionError(
+                f'{call} called with a transaction that is not in progress'
+                ' (it was not begun, or is finished or aborted)')
+        return under_way
 
     @property
     def is_packing(self) -> bool:
@@ -175,11 +159,11 @@ class Commits(Appending):
                  wait: bool = True) -> list[bytes]:
         """Do all that can fail; return the oids whose conflicts were resolved.
 
-        Without `wait`, raise Occupied if it had to wait for its turn.
+        Without `wait`, raise Occupied if it had to wait.  The transaction then
+        keeps its turn, or its place among those that wait for theirs.  When
+        the turn has come, which `call_when_served` tells, it is voted again.
         """
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('tpc_vote')
+        under_way = self._known(transaction, 'tpc_vote')
         if under_way.voted:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
@@ -188,15 +172,20 @@ class Commits(Appending):
                 'tpc_vote called again, after it failed: the transaction can'
                 ' only be aborted')
         self._refuse_when_stopped()
+        if not under_way.asked:
+            under_way.asked = True
+            under_way.alone = (under_way.alone or under_way.is_large()
+                               or not self._reserve.is_real)
         try:
-            if (under_way.alone or under_way.is_large()
-                    or not self._reserve.is_real):
+            if under_way.alone:
                 self._vote_alone(under_way, wait)
             else:
                 self._vote_for_its_objects(under_way, wait)
             under_way.voted = True
-        except BaseException as error:
-            under_way.failed = not isinstance(error, Occupied)
+        except Occupied:
+            raise
+        except BaseException:
+            under_way.failed = True
             self._let_go(under_way)
             raise
         return under_way.resolved
@@ -204,13 +193,23 @@ class Commits(Appending):
     #: Marks our own `tpc_vote`; that of a wrapper has no mark.
     tpc_vote.need_not_wait = True  # type: ignore[attr-defined]
 
+    def call_when_served(self, transaction: Metadata,
+                         function: Callable[[], object]) -> bool:
+        """After a vote that did not wait: call the function when the turn of
+        this transaction comes, in any thread, or if it never will.
+
+        Return False if there is nothing to wait for.  The function must only
+        notify another thread, and may be called again.
+        """
+        under_way = self._find(transaction)
+        return under_way is not None and self._turns.call_when_served(
+            under_way, function)
+
     def _vote_for_its_objects(self, under_way: Transaction,
                               wait: bool) -> None:
-        at_once = self._turns.ask(under_way, under_way.last, under_way.read)
-        if not at_once:
-            self._refuse_to_wait(wait)
+        if not self._turns.ask(under_way, under_way.last, under_way.read):
             self._check_again(under_way)  # if it loses, fail without waiting
-            self._wait_for_its_turn(under_way)
+            self._wait_for_its_turn(under_way, wait)
         self._check_again(under_way)
         self._reserve_room(under_way)
         if under_way.blobs:
@@ -218,8 +217,7 @@ class Commits(Appending):
 
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
-            self._refuse_to_wait(wait)
-            self._wait_for_its_turn(under_way)
+            self._wait_for_its_turn(under_way, wait)
         while not self._has_file_up_to_date(under_way, wait):
             pass  # a pack came between: try again
         with self._writing:
@@ -269,7 +267,8 @@ class Commits(Appending):
         if not wait:
             raise Occupied
 
-    def _wait_for_its_turn(self, under_way: Transaction) -> None:
+    def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
+        self._refuse_to_wait(wait)
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()
             raise StorageTransactionError(
@@ -355,11 +354,11 @@ class Commits(Appending):
 
         With an AsyncFinish for `f`, return at once.
         """
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('tpc_finish')
+        under_way = self._known(transaction, 'tpc_finish')
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
+        if isinstance(f, AsyncFinish) and not under_way.keeps_file:
+            self._refuse_to_wait(f.wait or not self._commit_lock.locked())
         try:
             try:
                 if under_way.keeps_file:
@@ -462,10 +461,21 @@ class Commits(Appending):
         `notify()` is called from any thread when there may be something to
         publish; the owner then calls `publish` in its own thread.  In that
         thread, a transaction must be finished with AsyncFinish: else it would
-        wait for itself.  A conflict with an unpublished transaction raises
-        Unpublished.
+        wait for itself.
         """
         self._sequencer.owned_by(notify)
+
+    def never_wait_for_publishing(self, transaction: Metadata,
+                                  resolve: bool = True) -> None:
+        """For a transaction of the one that publishes: a conflict with an
+        unpublished transaction raises Unpublished, and does not wait.
+
+        Without `resolve`, one that might be resolved raises Occupied: an event
+        loop runs no code of users.
+        """
+        under_way = self._known(transaction, 'never_wait_for_publishing')
+        under_way.waits_for_publishing = False
+        under_way.resolves_conflicts = resolve
 
     def publish(self) -> None:
         self._sequencer.publish()
