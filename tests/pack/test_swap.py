@@ -402,7 +402,8 @@ class Halves(SwapTestCase):
 class Leftovers(SwapTestCase):
 
     OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index',
-            'Data.fs.index.index_tmp', f'blobs/tmp/{leftovers.UPLOAD}1',
+            'Data.fs.index.index_tmp', 'Data.fs.tmp',
+            f'blobs/tmp/{leftovers.UPLOAD}1',
             f'blobs/tmp/{leftovers.UPLOAD}1.given')
     OF_OTHERS = ('blobs/tmp/BUCx', 'blobs/tmp/tmpx', 'Data.fs.tr0',
                  'Data.fs.pack2', 'Data.fs.old', 'blobs/0x00/x.tmp')
@@ -421,7 +422,8 @@ class Leftovers(SwapTestCase):
         with self.assertLogs('fsyncstorage', 'INFO') as logs:
             self.check(self.open(blob_dir=self.path('blobs')))
         for name in self.OURS:
-            self.assertIn(self.path(name), ' '.join(logs.output))
+            self.assertIn(f'removed {self.path(name)}, which was left behind',
+                          ' '.join(logs.output))
         self.assertEqual(self.there(self.OURS), [])
         self.assertEqual(self.there(self.OF_OTHERS), list(self.OF_OTHERS))
 

@@ -92,7 +92,7 @@ def _remove(name: str) -> None:
     except OSError as error:
         logger.warning('%s could not be removed: %s', name, error)
     else:
-        logger.info('removed %s, which was left unfinished', name)
+        logger.info('removed %s, which was left behind', name)
 
 
 def _of_blobs(storage: Any) -> Iterator[str]:
