@@ -36,7 +36,7 @@ from fsyncstorage.timing.servers import served
 from .campaign import Campaign
 from .claims import Claim
 
-#: As usual, and in a quick run.
+#: In a full run, and in a quick run.
 BLOBS, SECONDS = (100000, 5000), (10, 1)
 #: (processes, seconds between two loads)
 LOADS = (1, 0), (8, 0.001), (8, 0)
@@ -97,7 +97,7 @@ def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
 
 
 def fill(directory, blobs):
-    """As a stock client would leave it."""
+    """Make the directory of blobs that a stock client would leave."""
     layout = BlobCacheLayout()
     with open(os.path.join(directory, LAYOUT_MARKER), 'w') as marker:
         marker.write('zeocache')
@@ -110,7 +110,7 @@ def fill(directory, blobs):
 
 
 def work(directory, blobs, number, pause, seconds, start):
-    """Load blobs; how long each hit took, and each eviction."""
+    """Load blobs; return how long each hit and each eviction took."""
     hits, evictions = [], []
 
     def fetch(oid, serial, download):

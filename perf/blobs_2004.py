@@ -22,7 +22,7 @@ from .peers import relstorages
 
 STOCK, OURS = 'zeo', 'fsync-client'
 
-#: Larger than those of 2004: claimed, and read by one client alone.
+#: Larger than the blobs of 2004; only read, and by one client.
 LARGE = 500 << 20
 
 SMALL, MUCH = 5 << 10, 50 << 20

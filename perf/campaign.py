@@ -44,7 +44,7 @@ class Campaign:
     about: str
     #: The first one is the baseline.
     contestants: typing.Sequence
-    #: Called with whether the run is a quick one.
+    #: Called with a bool: is the run a quick one?
     races: typing.Callable
     rounds: int
     #: Called with a document: what is claimed of it.
@@ -54,7 +54,7 @@ class Campaign:
     #: The command of `fsync-time` whose races these are, if it has all of
     #: them: its report shows them, too.
     command: str | None = None
-    #: Called with those that take part: sentences on what was added.
+    #: Called with the contestants that take part: sentences on what was added.
     added: typing.Callable = lambda contestants: ()
     #: Called with a directory: why it cannot be measured there, or None.
     obstacle: typing.Callable = lambda directory: None

@@ -34,7 +34,7 @@ from .campaign import Campaign
 from .claims import Claim
 from .filling import fill
 
-#: As usual, and in a quick run.
+#: In a full run, and in a quick run.
 OBJECTS, SECONDS, SEAL_TRANSACTIONS = (100000, 10000), (5, 1), (20000, 2000)
 
 FIRST_OBJECT = 1 << 20  # far from those of the database

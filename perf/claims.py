@@ -24,7 +24,7 @@ class Claim:
     contestant: str
     figure: str = 'txn_per_second'
     against: str | None = None
-    #: In that race, and of that figure; None: the same.
+    #: The settings of the other's race, and its figure; None: the same.
     against_settings: dict | None = None
     against_figure: str | None = None
     at_least: float | None = None

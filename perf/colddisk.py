@@ -51,7 +51,7 @@ def drop(path):
     """The next read of any part of the file is one of the disk."""
     descriptor = os.open(path, os.O_RDWR)
     try:
-        disk.sync(descriptor)  # what is not written yet would stay
+        disk.sync(descriptor)  # unwritten pages would stay in the cache
         disk.drop_cache(descriptor, 0)
     finally:
         os.close(descriptor)
@@ -156,7 +156,7 @@ class _StockFile(io.FileIO):
 
 
 def _buffer_size(descriptor):
-    """That of a file that `open` has opened."""
+    """The size of the buffer of a file that `open` has opened."""
     size = os.fstat(descriptor).st_blksize
     if sys.version_info < (3, 14):
         return size

@@ -36,11 +36,11 @@ SMALL, _, MEDIUM, LARGE, HUGE = ALL = [
     size << 10 for size in (5, 50, 500, 5000, 50000)]
 GIGABYTE = 1 << 30
 
-#: As usual, and in a quick run, where not all claims can be looked at.
+#: In a full run, and in a quick run, where not all claims can be looked at.
 SIZES = ALL, (SMALL, MEDIUM, LARGE)
 LARGE_SIZES = (SMALL, GIGABYTE), (SMALL, 50 << 20)
 
-#: Requests of a sample, if these do not come to too many bytes.
+#: Requests of a sample, if they have no more bytes than the volume.
 REQUESTS = 2000, 500
 VOLUME, COLD_VOLUME = (1 << 30, 500 << 20), (500 << 20, 50 << 20)
 
@@ -48,12 +48,12 @@ YARDSTICK, BARE = 'nginx', 'x-accel:bare'
 THROUGH_NGINX = 'x-accel:direct', 'x-accel:fsync-client'
 BY_GUNICORN = 'gunicorn:direct', 'gunicorn:fsync-client'
 
-#: What takes part where files are of 1 GB.
+#: What takes part if files have 1 GB.
 OF_LARGE_FILES = (
     YARDSTICK, *THROUGH_NGINX, 'waitress:fsync-client', 'waitress:zeo',
     'gunicorn:fsync-client', 'gunicorn:zeo')
 
-#: Whose memory is looked at.
+#: The processes whose memory is measured.
 PROCESSES = (
     ('x-accel:fsync-client', 'nginx'),
     ('x-accel:fsync-client', 'application'),
@@ -61,7 +61,7 @@ PROCESSES = (
     ('waitress:fsync-client', 'application'),
     ('gunicorn:fsync-client', 'application'),
 )
-#: Two peaks that are the same differ by less.
+#: Two peaks that differ by less than this factor are the same.
 FLAT = 1.25
 
 
@@ -152,7 +152,7 @@ def show(document, console):
 
 
 def added(contestants):
-    """Sentences: by what it was measured."""
+    """Yields sentences on the programs that measured and sent."""
     yield f'Requests came from {load.name()}.'
     if version := nginx.version():
         yield f'nginx was {version}.'

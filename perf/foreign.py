@@ -19,13 +19,13 @@ _LAST_WORDS_SECONDS = 1
 
 
 def found(program, *directories):
-    """The path of a program, or None; these come after those of PATH."""
+    """The path of a program, in PATH or in these directories; or None."""
     return shutil.which(program) or shutil.which(
         program, path=os.pathsep.join(directories))
 
 
 def free_port(host):
-    """For servers that cannot find one and say which."""
+    """A port for a server that cannot choose and tell one."""
     with socket.create_server((host, 0)) as free:
         return free.getsockname()[1]
 
@@ -54,7 +54,7 @@ def serve(command, bond, address, *, ready, chatter, end, **options):
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     code = process.wait()
-    # Its own children may live on, and never close what they share with it.
+    # Its children may live on, and keep its standard error open.
     listener.join(_LAST_WORDS_SECONDS)
     return code if code >= 0 else 128 - code  # as a shell says it
 

@@ -47,7 +47,7 @@ WITH_TWO_FSYNCS = Contestant(
 
 
 def contestants():
-    """Those of stock come first."""
+    """All contestants, those of stock first."""
     stock, without, *policies = CONTESTANTS.values()
     return [stock, without, WITH_TWO_FSYNCS, *policies]
 

@@ -20,7 +20,7 @@ COMMITS_2004 = _ALL['commits_2004']
 #: write, and of a cold, hot and steamin read.
 ZEO_2009, ZEO_2009_REMOTE = _ALL['zeo_2009'], _ALL['zeo_2009_remote']
 
-#: A sentence.
+#: A sentence with the figures.
 WSGI_2009 = _ALL['wsgi_2009']
 
 
@@ -36,5 +36,5 @@ def show_files(console):
 
 
 def kilobytes(size):
-    """Sizes of files were no whole megabytes in 2004."""
+    """The text for a size: in 2004, sizes were no whole megabytes."""
     return f'{size >> 10:,} KB'

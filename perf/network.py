@@ -35,7 +35,7 @@ CONTROL = '/dev/net/tun'
 #: Reserved for examples: no machine has them.
 SERVER, CLIENTS = '192.0.2.1', '192.0.2.2'
 
-#: Of a device.
+#: The name of a device.
 _NAME = 'tunnel'
 
 #: No server listens there.
@@ -77,7 +77,7 @@ def network(delay):
 
 
 def obstacle():
-    """Why they cannot be apart, or None."""
+    """Why there cannot be two networks here, or None."""
     if not os.path.exists(CONTROL):
         return f'this system has no {CONTROL}'
     if shutil.which('ip') is None:
@@ -129,7 +129,7 @@ def _new_namespace(address):
 
 
 def _call(name, *arguments):
-    """The function of the C library; os has them from Python 3.12 on."""
+    """Call a function of the C library; from Python 3.12 on, os has it."""
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, name)(*arguments):
         error = ctypes.get_errno()
@@ -138,7 +138,7 @@ def _call(name, *arguments):
 
 @contextlib.contextmanager
 def forwarding(one, other, delay):
-    """Takes over both descriptors."""
+    """Inside the `with`, a process passes on packets; it owns both ends."""
     process = supervisor.FORK.Process(
         target=_forward, args=(one, other, delay))
     process.start()

@@ -12,8 +12,7 @@ import os
 from .campaign import missing
 
 FREE = 'free'
-#: Client and server take turns on one processor; or each has its own, and what
-#: they say to each other crosses from one to the other.
+#: Client and server take turns on one processor, or each has its own.
 SAME, ACROSS = 'same', 'across'
 
 

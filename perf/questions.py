@@ -17,7 +17,7 @@ _WAYS = {'warm: the file was sent before': 'warm', _COLD: 'cold'}
 
 
 def _of_a_file(size):
-    """Those of 2004 are no whole megabytes."""
+    """The text for a size: those of 2004 are no whole megabytes."""
     return f'{size >> 10:,} KB' if size % _MB else wording.size(size)
 
 

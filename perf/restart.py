@@ -39,7 +39,7 @@ from .claims import Claim
 STOCK, OURS = 'filestorage', 'fsync:group-commit'
 LONG, SHORT = 'after a long run', 'after a short run'
 
-#: As usual, and in a quick run.
+#: In a full run, and in a quick run.
 OBJECTS = 500000, 20000
 MOST_CHANGES = 500  # transactions, after a long run
 SHORT_RUN = 300
@@ -102,7 +102,7 @@ def after_a_short_run(contestant, directory, *, objects, **settings):
 
 
 def killed(function, *arguments):
-    """Call it in a process that is killed when it is done."""
+    """Call a function in a process that is killed when it is done."""
     try:
         supervisor.run(functools.partial(function, *arguments, die=True))
     except supervisor.Failed as error:
@@ -137,7 +137,7 @@ def restart(contestant, directory):
 
 
 def timed(owner, name, part, figures):
-    """Note how long a function takes, in all."""
+    """Patch a function: its calls add their time to a figure."""
     original = getattr(owner, name)
     figures[part] = 0.0
 

@@ -30,7 +30,7 @@ from .web import applications
 from .web import load
 from .web import sites
 
-#: As usual, and in a quick run.
+#: In a full run, and in a quick run.
 READERS, SECONDS = (500, 200), (10, 3)
 
 SIZE, NUMBER = 2 << 20, 40
@@ -88,7 +88,7 @@ class Readers:
 
     def __init__(self, address, number):
         self._selector = selectors.DefaultSelector()
-        #: Those that got something.
+        #: Readers that got a first byte.
         self.served = set()
         self._readers = [_reader(address) for _ in range(number)]
 
@@ -103,7 +103,7 @@ class Readers:
             reader.close()
 
     def read(self):
-        """Each takes a bit of what there is for it."""
+        """Each reader takes some bytes of those that came for it."""
         for key, _ in self._selector.select(0):
             with contextlib.suppress(ConnectionError):
                 if key.fileobj.recv(BIT):

@@ -21,7 +21,7 @@ KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
 
 
 def show_zeo(document, console):
-    """Below the tables of `fsync-time zeo`."""
+    """Show it below the tables of `fsync-time zeo`."""
     tables.show(document, console)
     show(document, console)
 
@@ -46,7 +46,7 @@ def show(document, console):
 
 
 def _by_clients(document, workload):
-    """What races share, and the races by the number of clients."""
+    """Pairs: settings that races share, and races by number of clients."""
     return [
         (shared, {document['races'][race]['settings']['clients']: race
                   for race in races})
@@ -54,7 +54,7 @@ def _by_clients(document, workload):
 
 
 def _measured(document, writes, reads):
-    """As the history is: by contestant and number of clients."""
+    """Figures in the form of the history: by contestant and clients."""
     return {
         contestant: {
             str(number): [

@@ -45,7 +45,7 @@ LAYOUTS = {
 #: Requests at a time, as in a post of 2009.
 CONCURRENCY = _, CROWD = 1, 8
 
-#: As usual, and in a quick run.
+#: In a full run, and in a quick run.
 SECONDS = 3.0, 0.5
 
 FIGURE = 'requests_per_second'
@@ -67,7 +67,7 @@ def race(**settings):
 
 def measure(contestant, directory, *, layout, concurrency, seconds,
             **site_settings):
-    """Time the requests to a server over one contestant; the figures."""
+    """Time requests to a server over one contestant; return the figures."""
     server, processes, threads = LAYOUTS[layout]
     home = os.path.join(directory, 'web')
     os.mkdir(home)
@@ -112,7 +112,7 @@ def show(document, console):
 
 
 def claims(document):
-    """That several processes are worth it, while several requests wait."""
+    """Several processes are faster than one if several requests wait."""
     for name in document['contestants']:
         yield Claim(
             f'{name}: {MANY} against {ONE}, {count(CROWD, "request")} at a'

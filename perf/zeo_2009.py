@@ -25,13 +25,13 @@ from .campaign import Campaign
 from .campaign import missing
 from .peers import relstorages
 
-#: As usual, and in a quick run.
+#: In a full run, and in a quick run.
 CLIENTS = (1, 2, 4, 8, 16), (1, 4)
 OBJECTS = (1, 4, 334), (4,)
 SECONDS = 1.0, 0.5
 
 HERE = {'socket': True}
-#: The delay is each way: a round trip has it twice.
+#: The delay is for one way: a round trip has it twice.
 REMOTE = {'socket': False, 'network_delay': 0.0005}
 
 

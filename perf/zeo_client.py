@@ -99,7 +99,7 @@ CLAIMS = [
 
 
 def claims(document):
-    """On each loop, those about what took part."""
+    """For each loop, the claims about contestants that took part."""
     measured = {race['settings']['loop'] for race in document['races']}
     return [
         dataclasses.replace(

@@ -31,13 +31,13 @@ from .campaign import Campaign
 #: Seconds added to a read of the disk.
 LATENCIES = 0.0, 0.008
 
-#: Read by each client; and in a quick run.
+#: How many each client reads; and in a quick run.
 OBJECTS = 334, 20
 
-#: No read for a small object is longer.
+#: Longer than what is read for a small object.
 _SPACE = 'x' * (8 << 10)
 
-#: By what is timed, the figure that has its reads of the disk.
+#: The figures with the number of reads of the disk, by what is timed.
 MISSES = {'cold': 'cold_misses', 'prefetch': 'prefetch_misses'}
 
 
@@ -63,7 +63,7 @@ def race(**settings):
 
 def measure(contestant, directory, *, clients, objects, access, planted,
             **site_settings):
-    """Time the reads of one contestant; the figures of it."""
+    """Time the reads of one contestant; return its figures."""
     figures = {}
     with contestant.running(directory, **site_settings) as site:
         groups = [reading.Group(*group, access, objects)

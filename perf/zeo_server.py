@@ -23,8 +23,8 @@ SECONDS = 2.0, 0.5  # of a sample; and in a quick run
 
 CONNECTIONS, CLIENTS = (4, 16), (1, 16)
 
-#: Added to each sync: a disk that is fast, one that is not, and one to be slow
-#: beside.
+#: Added to each sync: for a fast disk, for a slow one, and while reads beside
+#: commits are timed.
 FAST, SLOW, BESIDE = 0.0, 0.005, 0.05
 
 

@@ -48,7 +48,7 @@ def missing():
 
 
 def version():
-    """Of the server that is installed."""
+    """The version of the server that is installed."""
     said = subprocess.run([_found('postgres'), '--version'],
                           capture_output=True, text=True).stdout
     # postgres (PostgreSQL) 15.4 (Debian 15.4-1)
@@ -87,7 +87,7 @@ def _new_cluster(home, password, account):
         if account:
             shutil.chown(path, account['user'], account['group'])
     cluster = home / 'cluster'
-    # The cluster is made without syncs; what it does later has all of them.
+    # The cluster is made without syncs; later it makes all of them.
     made = subprocess.run(
         [_found('initdb'), '-D', cluster, '--no-sync', '--encoding', 'UTF8',
          '--locale', 'C', '--auth', 'scram-sha-256', '--username', USER,
@@ -97,7 +97,7 @@ def _new_cluster(home, password, account):
     if made.returncode:
         sys.exit(' '.join(made.stderr.split()))
     with open(cluster / 'pg_hba.conf', 'a') as rules:
-        # From another network, too.
+        # Clients may be in another network.
         rules.write('host all all samenet scram-sha-256\n')
     return cluster
 

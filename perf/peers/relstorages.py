@@ -49,8 +49,8 @@ SQLITE_SECTION = """\
 
 @dataclasses.dataclass(frozen=True)
 class RelStorageSite:
-    """Subclasses have the `database`, a context manager: a server, and the
-    section of a configuration."""
+    """Subclasses have a context manager `database`, which yields a server and
+    the section of a configuration."""
 
     name: str
     summary: str
@@ -63,7 +63,7 @@ class RelStorageSite:
     ways = zeosites.CACHE
 
     def missing(self):
-        """What of it is not installed, or None."""
+        """What it needs and is not installed, or None."""
         if importlib.util.find_spec('relstorage') is None:
             return 'RelStorage is not installed'
         return None
@@ -80,7 +80,7 @@ class RelStorageSite:
                 return ZODB.config.storageFromString(CONFIGURATION.format(
                     blobs=zeosites.new_cache(directory), database=section))
 
-            # Clients are forked: none of them has to import it.
+            # Import it here: clients are forked, and have it then.
             open_storage().close()
             yield served.Site(server, None, open_storage)
 

@@ -17,7 +17,7 @@ from fsyncstorage.timing.running import population
 #: Where nginx has the files that it is told to send.
 LOCATION = '/blob-files/'
 
-#: Objects of a page.
+#: The number of objects of a page.
 CHILDREN = 10
 
 SMALL, WARM, COLD = '/small', '/warm', '/cold'
@@ -58,7 +58,7 @@ class Blobs:
 class Ours(Blobs):
 
     def open(self):
-        # WebOb is wanted here alone.
+        # Only this application needs WebOb.
         from webob import Request
 
         from fsyncstorage.files.handover import XAccelRedirect
@@ -89,7 +89,7 @@ class Stock(Blobs):
 
 
 class Bare:
-    """No more than the header: every path is the one file."""
+    """Sends the header alone; every path stands for the same file."""
 
     def __init__(self, options):
         [self._name] = os.listdir(options['files'])
@@ -112,7 +112,7 @@ class Page:
         self._storage = options['storage']
 
     def open(self):
-        """One look fills its caches."""
+        """Showing the page once fills the caches."""
         self._db = ZODB.DB(ZODB.config.storageFromString(self._storage))
         self._show()
 

@@ -20,7 +20,7 @@ AT_ONCE = 10
 
 _PIECE = 1 << 18
 
-#: Seconds without a byte.
+#: Seconds to wait for the next byte.
 _TIMEOUT = 120
 
 
@@ -39,7 +39,7 @@ def load(address, path, size, requests, at_once):
 
 
 def fetch(address, path, size=None, timeout=_TIMEOUT):
-    """One request; the seconds until its first byte.
+    """Make one request; return the seconds until its first byte.
 
     Without a size, any answer will do.
     """
@@ -91,7 +91,7 @@ def _by_ab(address, path, size, requests, at_once):
 
 
 def read_report(report, path, size, requests):
-    """What `ab` says: requests a second, if all went well."""
+    """Requests a second, from what `ab` printed, if all went well."""
     told = {
         name: float(value) for name, value in re.findall(
             r'^([A-Z][\w -]+): +(\d+(?:\.\d+)?)\s', report, re.MULTILINE)}

@@ -11,7 +11,7 @@ import re
 
 _PROC = pathlib.Path('/proc')
 
-#: Those that are looked at, by what their command line has.
+#: The roles of processes, and how their command lines are recognised.
 ROLES = {
     'application': 'perf.web.program',
     'nginx': 'nginx: worker process',
@@ -24,14 +24,14 @@ def figure(role):
 
 
 def forget():
-    """From now on, what there was before is no peak."""
+    """Start to measure: forget the peaks until now."""
     for path, role in _processes():
         with contextlib.suppress(OSError):
             path.joinpath('clear_refs').write_text('5')
 
 
 def peaks():
-    """By figure, that of the largest process of each role."""
+    """The peak of the largest process of each role, by figure."""
     found = {}
     for path, role in _processes():
         with contextlib.suppress(OSError):

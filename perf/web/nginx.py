@@ -32,12 +32,12 @@ _READY = 'start worker processes'
 
 
 def missing():
-    """What is not installed, or None."""
+    """What is missing, or None."""
     return None if _found() else 'nginx is not installed'
 
 
 def version():
-    """Of nginx, or None if there is none."""
+    """The version of nginx, or None if it is not installed."""
     if missing():
         return None
     said = subprocess.run(
@@ -47,7 +47,7 @@ def version():
 
 
 def _found():
-    # Debian has it in a directory that is in root's PATH alone.
+    # Debian has it in a directory that only root has in PATH.
     return foreign.found('nginx', '/usr/sbin')
 
 
@@ -62,7 +62,7 @@ def main(options):
         home=home, listen=f'{_HOST}:{port} backlog={BACKLOG}', plain=PLAIN,
         location=LOCATION, files=options['files'],
         application=f'{address}:{number}',
-        # Its workers have to read what belongs to this user alone.
+        # Its workers have to read files that only this user can read.
         user='user root;' if os.geteuid() == 0 else ''))
     return foreign.serve(
         [_found(), '-p', home, '-c', path, '-e', 'stderr'], options['bond'],

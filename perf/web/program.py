@@ -27,7 +27,7 @@ BACKLOG = 1024
 #: its default is 16 MB, which shows in its memory when it sends large files.
 MOST_UNSENT = 1 << 18
 
-#: For gunicorn to answer what it has begun.
+#: Seconds for gunicorn to end requests that it has begun.
 _GRACE = 2
 
 
@@ -73,8 +73,8 @@ def _answer(opened, processes, address):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# Each is called with a function that makes the application, for each process
-# that serves to call.
+# Each of these gets a function that makes the application; each process that
+# serves has to call it.
 
 def _waitress(listener, make, processes, threads):
     import waitress
@@ -90,10 +90,11 @@ def _gunicorn(listener, make, processes, threads):
         'bind': f'fd://{listener.detach()}',
         'workers': processes,
         'threads': threads,
-        # The thread that does is the parent's alone.
+        # A fork does not copy the thread that follows.
         'post_fork': lambda arbiter, worker: supervisor.follow(),
         'graceful_timeout': _GRACE,
-        # It would be in the home; older releases have none.
+        # Or it would be in the home directory; older releases have no such
+        # setting.
         'control_socket_disable': True,
     }
 

@@ -21,7 +21,7 @@ from . import applications
 from . import nginx
 from . import program
 
-#: Of an application: one for each request at a time.
+#: Threads of an application: one for each request at a time.
 THREADS = 10
 
 CACHE = 'cache'
@@ -53,7 +53,7 @@ _PLAIN_FILE = 'file'
 
 
 def section(client, cache, address, cache_size=ROOMY):
-    """Of the configuration of a client, stock or ours."""
+    """The section of a configuration for a client, stock or ours."""
     return _CLIENTS[client].format(
         _OF_CLIENTS.format(*address, cache, cache_size))
 
@@ -77,7 +77,7 @@ class FileSite:
             'warm',)
 
     def missing(self):
-        """What of it is not installed, or None."""
+        """What it needs and is not installed, or None."""
         for module in self.server, self.application == 'Ours' and 'webob':
             if module and importlib.util.find_spec(module) is None:
                 return f'{module} is not installed'
@@ -129,7 +129,7 @@ class FileSite:
                     self.storage, files, site.address, cache_size)
 
     def path(self, way):
-        """What is asked for; None: there is no such file."""
+        """The path to ask for; None: there is no such file."""
         if self.storage:
             return {'small': applications.SMALL, 'warm': applications.WARM,
                     'cold': applications.COLD}[way]

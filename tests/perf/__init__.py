@@ -1,1 +1,1 @@
-"""The campaigns of perf/.  Nowhere is asserted how fast anything was."""
+"""The campaigns of perf/.  No test asserts how fast anything was."""

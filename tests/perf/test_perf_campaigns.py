@@ -44,7 +44,7 @@ from ..timing.test_timing_zeo import SETTINGS
 class TableOf2009Tests(unittest.TestCase):
 
     def shown(self, *races, **figures):
-        """Of one round, in which each contestant has these figures."""
+        """The table of one round; each contestant has these figures."""
         document = documents.new(
             'zeo', races,
             [sites.CONTESTANTS[name] for name in ('zeo', 'fsync-client')],
@@ -283,7 +283,7 @@ class RecordTests(Perf):
                     **({'at_least': 1} if self.holds else {'under': 1}))])))
 
     def measure(self, options, name, races, show, added):
-        """In place of a run."""
+        """Takes the place of `session.run`."""
         self.options = options
         document = documents.new(
             name, races, options.contestants, options.rounds,
@@ -326,7 +326,7 @@ class RecordTests(Perf):
         code, out, err = self.record()
         self.assertEqual((code, err), (1, ''))
         self.assertIn('NO', out)
-        # What was measured is what was measured.
+        # What was measured is not changed.
         self.assertIn('NO', (self.results / 'tried.txt').read_text())
 
     def test_a_quick_run_records_and_judges_nothing(self):
@@ -345,7 +345,7 @@ class RecordTests(Perf):
         for expected in 'kept 0.50 processors busy', '0.00', '--anyway':
             self.assertIn(expected, err)
         self.assertEqual(self.recorded(), 0)
-        # Half an hour is not thrown away.
+        # The result of half an hour is kept.
         self.assertIn('tried.json.new', self.files())
 
     def test_unless_it_is_told_otherwise(self):

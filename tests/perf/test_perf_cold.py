@@ -30,7 +30,7 @@ DELAY = 0.02
 
 
 class StorageTests(Scratch):
-    """What a load costs that finds nothing in the page cache."""
+    """What is added to a load that finds nothing in the page cache."""
 
     def setUp(self):
         super().setUp()
@@ -88,7 +88,7 @@ class StorageTests(Scratch):
             try:
                 storage.load_before_cached(z64, maxtid)
             except BlockingIOError:
-                # By now the disk has done what it was asked for.
+                # The disk has read the page by now.
                 with open(self.path, 'rb') as file:
                     file.read()
                 storage.loadBefore(z64, maxtid)

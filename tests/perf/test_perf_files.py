@@ -52,7 +52,7 @@ needs_nginx = unittest.skipIf(filesnginx.missing(), 'there is no nginx')
 needs_proc = unittest.skipUnless(
     os.path.isdir('/proc/self/task'), 'needs /proc')
 
-#: The campaign, as far as one contestant is measured again and again.
+#: The campaign with one contestant.
 DRIVER = """\
 import dataclasses, pathlib, sys
 from perf import __main__ as command
@@ -153,7 +153,7 @@ class LoadTests(unittest.TestCase):
 
 
 class MemoryTests(Scratch):
-    """In a /proc of our own."""
+    """With a directory of its own for /proc."""
 
     def setUp(self):
         super().setUp()
@@ -251,7 +251,7 @@ class ApplicationTests(Scratch):
 class MissingTests(unittest.TestCase):
 
     def missing(self, absent=()):
-        """By contestant, what is not there."""
+        """What is missing, by contestant."""
         found = importlib.util.find_spec
 
         def find_spec(name, *more):
@@ -289,7 +289,7 @@ class MissingTests(unittest.TestCase):
 
 
 class ContestantTests(WithoutSync):
-    """Processes for real, short."""
+    """Real processes, for a short time."""
 
     def measure(self, name):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:

@@ -40,7 +40,7 @@ class ForwardingTests(unittest.TestCase):
         return ours, theirs.detach()
 
     def work(self):
-        """Send numbers both ways; what came, and how long after."""
+        """Send numbers both ways; return what came, and after how long."""
         (one, one_device), (other, other_device) = self.pair(), self.pair()
         with one, other, network.forwarding(one_device, other_device, DELAY):
             began = time.monotonic()

@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 class ProgramTests(Scratch):
-    """The life of a server, with stand-ins."""
+    """Start and end of a server, with stand-ins for PostgreSQL."""
 
     def setUp(self):
         super().setUp()
@@ -198,10 +198,10 @@ class MissingTests(Scratch):
 
 
 class RelStorageTests(Scratch):
-    """For real, where it is installed."""
+    """With the peers themselves, if they are installed."""
 
     def measure(self, function, **settings):
-        """Each, and its figures."""
+        """Yields the peers and their figures."""
         for contestant in relstorages.POSTGRESQL, relstorages.SQLITE:
             with self.subTest(contestant.name):
                 if reason := contestant.missing():

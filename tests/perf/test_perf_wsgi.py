@@ -36,7 +36,7 @@ INSTALLED = [name for name in program.SERVERS
 
 
 class PageTests(Scratch):
-    """In this process."""
+    """Applications are called in this process."""
 
     def test_it_has_all_children(self):
         path = os.path.join(self.scratch, 'Data.fs')
@@ -59,7 +59,7 @@ class PageTests(Scratch):
 
 
 class ServerTests(Scratch):
-    """Processes for real, short."""
+    """Real processes, for a short time."""
 
     def measure(self, name, layout):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:

@@ -1,1 +1,1 @@
-"""The driver fsync-time.  Nowhere is asserted how fast anything was."""
+"""The driver fsync-time.  No test asserts how fast anything was."""

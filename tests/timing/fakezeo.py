@@ -16,7 +16,7 @@ from fsyncstorage.timing.zeo import zeowire
 
 
 class FakeServer:
-    """Serves in a thread, for as long as a `with` lasts.
+    """Serves in a thread, until the `with` ends.
 
     `tids` are what it gives to commits, one after the other.
     """
@@ -56,7 +56,7 @@ class FakeServer:
                 else:
                     try:
                         self._receive(key.fileobj)
-                    except ConnectionError:  # it left in the middle
+                    except ConnectionError:  # it closed the connection
                         self._drop(key.fileobj)
 
     def _accept(self):

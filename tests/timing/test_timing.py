@@ -51,7 +51,7 @@ class Scratch(unittest.TestCase):
 class Command(Scratch):
     """What `fsync-time` does with a command line."""
 
-    #: A command, always in the scratch directory; None: each test says all.
+    #: Each test runs this command, in the scratch directory; None: any.
     command = None
 
     def run_main(self, *arguments):
@@ -94,7 +94,7 @@ class SlowedSyncs(Scratch):
 
 
 class LatencyTests(SlowedSyncs):
-    """What is added is added to each sync, to nothing else, and goes again."""
+    """The delay is added to each sync and to nothing else, and then undone."""
 
     def test_each_commit_of_stock_waits_once(self):
         self.assertEqual(
@@ -131,7 +131,7 @@ class LatencyTests(SlowedSyncs):
         self.assertNotIn('sync', vars(datafile.disk))
 
     def test_a_sync_that_fails_fails(self):
-        reader, writer = os.pipe()  # has no disk
+        reader, writer = os.pipe()  # which cannot be synced
         self.addCleanup(os.close, reader)
         self.addCleanup(os.close, writer)
         with latency.slowed(1, self.slept.append):
@@ -343,7 +343,7 @@ class ChildTests(unittest.TestCase):
         own.settimeout(PATIENCE)
 
         def leave_a_program():
-            # It holds no bond.
+            # It does not know the bond.
             self.program = subprocess.Popen(
                 [sys.executable, '-c', 'input()'], stdin=theirs)
 
@@ -429,7 +429,7 @@ class CommandTests(Command):
             ['commits', 'loads'])
 
     def stopped_by(self, error, *arguments):
-        """A run of which the third sample raises the error."""
+        """Run the command; its third sample raises the error."""
         calls = []
 
         def run(work, contestant, directory, meanwhile):
@@ -478,7 +478,7 @@ class CommandTests(Command):
 
     def interrupted_before(
             self, owner, name, *arguments, when=lambda *arguments: True):
-        """A run that is interrupted just before that is called."""
+        """Run the command; an interrupt comes just before this call."""
         call = getattr(owner, name)
 
         def interrupted(*arguments):

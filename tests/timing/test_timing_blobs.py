@@ -69,7 +69,7 @@ class LocalTests(Scratch):
             manager.commit()
 
     def loads(self, job):
-        """The result; and how often a blob was loaded, by stretch."""
+        """The result; and how many blobs were loaded, by stretch."""
         told = []
         with mock.patch.object(
                 Blob, '__setstate__', autospec=True,
@@ -120,7 +120,7 @@ class LocalTests(Scratch):
 
 
 class WithoutSync(Scratch):
-    """Others keep the disk busy; nothing depends on it here."""
+    """A sync would wait for all that others write to the disk."""
 
     def setUp(self):
         super().setUp()
@@ -128,7 +128,7 @@ class WithoutSync(Scratch):
 
 
 class ContestantTests(WithoutSync):
-    """Processes for real, short."""
+    """Real processes, for a short time."""
 
     def measure(self, function, name, clients=1, size=3):
         return supervisor.run(lambda: function(
@@ -136,7 +136,7 @@ class ContestantTests(WithoutSync):
             clients=clients, size=size, **SETTINGS))
 
     def blobs_in(self, directory):
-        """The sizes of the files of blobs below it."""
+        """The sizes of the files of blobs in a directory."""
         return sorted(
             os.path.getsize(os.path.join(path, name))
             for path, _, names in os.walk(

@@ -154,7 +154,7 @@ class CustomTests(OwnStorage):
             ' fsync-time-[0-9a-f]{16} from its root yourself: .*directory')
 
     def interrupted_removal(self):
-        """Ctrl-C each time when the key is about to be removed."""
+        """Ctrl-C comes each time before the key is removed."""
         remove_key = custom.CustomStorage.remove_key
 
         def interrupted(storage):
@@ -294,7 +294,7 @@ class CustomTests(OwnStorage):
         self.assertUntouched()
 
     def test_a_root_of_classes_that_are_not_here_is_left_alone(self):
-        """ZODB would store what stands for them."""
+        """ZODB would store placeholders for their objects."""
         module = types.ModuleType('theirs')
         exec('import persistent\n'
              'class Site(persistent.Persistent): pass\n'
@@ -318,7 +318,7 @@ class CustomTests(OwnStorage):
 
 
 class ZeoTests(OwnStorage):
-    """The same file with the storage of a client."""
+    """The storage in the file has clients, in processes of their own."""
 
     def test_clients_of_its_own(self):
         storage = self.storage()

@@ -62,7 +62,7 @@ class ProbingTests(Scratch):
         return call
 
     def measure(self, name):
-        """With ways that see the calls."""
+        """Measure a way that calls the patched functions."""
         for way in probing._ways():
             if way.name == name:
                 return probing.measure(way, self.scratch, seconds=0)
@@ -209,7 +209,7 @@ class VerdictTests(unittest.TestCase):
                 figures(commits=commits(group_commit=group)))
             self.assertEqual(found is None, believed, group)
         self.assertIn('contradict', found)
-        # What is not synced may be as fast as it likes.
+        # A policy that does not sync may be faster.
         self.assertIsNone(
             verdict.of_noise(figures(commits=commits(interval=2000))))
 
@@ -318,7 +318,7 @@ class CommandTests(Command):
             self.assertIn(expected, text)
 
     def test_quick_is_quick(self):
-        """As far as that can be said without a clock."""
+        """The sum of all settings says so; no clock is needed."""
         def seconds(quick):
             races = disk.races(quick)
             return (disk.ROUNDS[quick] + 1) * sum(
@@ -326,7 +326,7 @@ class CommandTests(Command):
                     race.takes, (*probing.WAYS, *disk.STORAGES)))
                 for race in races)
 
-        # What comes on top is the begin and the end of each sample.
+        # The begin and the end of each sample take some time more.
         self.assertLess(seconds(quick=True), 12)
         self.assertLess(seconds(quick=False), 75)
 

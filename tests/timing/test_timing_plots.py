@@ -25,7 +25,7 @@ SITE = {'loop': 'asyncio', 'socket': False,
 
 
 def document_of(*races, names=('zeo', 'fsync-client')):
-    """Of two rounds, in which the figures are what they are compared by."""
+    """A document with two rounds and all compared figures."""
     made = made_document([], contestants=('filestorage',))
     made.update(
         command='a_script', added='Nothing added to the syncs.',
@@ -213,7 +213,7 @@ class DrawingTests(unittest.TestCase):
             len({look['color'] for look in looks.values()}), 4)
 
     def assertNothingTouches(self, picture):
-        """No title, name, or label of an axis another one, or the border."""
+        """No two texts touch each other, and none touches the border."""
         matplotlib = importlib.import_module('matplotlib')
         agg = importlib.import_module('matplotlib.backends.backend_agg')
         with matplotlib.rc_context(self.drawing._STYLE):

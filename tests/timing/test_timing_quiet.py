@@ -40,7 +40,7 @@ def counted(user, steal=0, kernel=30):
 class WatchTests(unittest.TestCase):
 
     def seen(self, used=0.0, **counters):
-        """Where this process, with its children, `used` these seconds."""
+        """What is seen if this process and its children `used` seconds."""
         usage = [1, 2]
         with mock.patch.object(
                 quiet.resource, 'getrusage', return_value=usage), \

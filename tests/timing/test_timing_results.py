@@ -157,7 +157,7 @@ class TablesTests(unittest.TestCase):
         self.assertEqual(text.count('txn/sync'), 1)
 
     def test_the_processor_time_of_one_is_beside_the_rate(self):
-        """And how many times the baseline's, which noise may carry or not."""
+        """It has a ratio to the baseline, which may be marked as noise."""
         document = made_document([
             (contestant, number, txn(100, txn_cpu_seconds=seconds))
             for number, of_round in enumerate(

@@ -82,17 +82,17 @@ class StatisticsTests(unittest.TestCase):
 
 
 class NamedDifferenceTests(unittest.TestCase):
-    """A difference that is there is named, one that is not is not."""
+    """A real difference is named, and noise is not called one."""
 
     def setUp(self):
-        # It is the same all the time, and takes most of it.
+        # It is called again and again for the same, which takes long.
         patch = mock.patch.object(
             estimates, '_quantile', functools.cache(estimates._quantile))
         patch.start()
         self.addCleanup(patch.stop)
 
     def named(self, ratio, own, common=0.0):
-        """How often, of two systems of which one has `ratio` times the speed.
+        """The share of runs in which a difference of `ratio` is named.
 
         The noise of `own` is that of each sample, the noise of `common` hits
         all samples of a round.

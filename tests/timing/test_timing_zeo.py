@@ -79,7 +79,7 @@ class WireTests(unittest.TestCase):
 
 
 class LightClientTests(Scratch):
-    """Against a server that can be wrong."""
+    """Light clients at a server that can make errors."""
 
     def drive(self, number=2, **options):
         server = self.enterContext(FakeServer(**options))
@@ -119,7 +119,7 @@ class LightClientTests(Scratch):
 
 
 class StockServerTests(Scratch):
-    """Processes for real, short."""
+    """Real processes, for a short time."""
 
     def measure(self, function, **settings):
         return supervisor.run(lambda: function(
@@ -166,13 +166,13 @@ class StockServerTests(Scratch):
         figures = self.measure(
             writing.measure, clients=2, objects=3, seconds=0)
         self.assertEqual(figures['transactions'], 2)
-        # The one that does not count is not among them.
+        # The sync of the transaction that is not timed is not counted.
         self.assertEqual(figures['syncs'], 2)
         self.assertGreater(figures['txn_cpu_seconds'], 0)
         self.assertLessEqual(
             set(writing.race(**SETTINGS).compared), figures.keys())
         stored = [records for _, records in self.stored()][-4:]
-        # One that does not count, and one that does, of each client.
+        # Of each client, one that is not timed, and one that is.
         self.assertEqual(list(map(len, stored)), [3] * 4)
         written = [{oid for oid, _ in records} for records in stored]
         self.assertEqual(len(set.union(*written)), 6)
@@ -234,7 +234,8 @@ class ProcessesTests(unittest.TestCase):
 
 
 class CountingStorage(FileStorage):
-    """Knows what it was asked for since it was last `told`."""
+    """Notes what it is asked for; `told` returns the notes, and clears them.
+    """
 
     def __init__(self, path):
         super().__init__(path)
@@ -268,7 +269,7 @@ class ReadingTests(Scratch):
         return self.storage
 
     def asked(self, access, ways):
-        """For the objects, in each stretch; and the stretches."""
+        """What a storage is asked for in each stretch; and the stretches."""
         told = []
         job = reading._reader(
             self.site, reading.Group('read', self.oids, access, 2), ways)
@@ -276,7 +277,7 @@ class ReadingTests(Scratch):
                 transaction.TransactionManager, 'begin', autospec=True,
                 side_effect=transaction.TransactionManager.begin) as begin:
             stretches = job(lambda: told.append(self.storage.told()))
-        # What a storage does at the begin of one counts.
+        # The begin of a transaction is timed, too.
         self.assertGreaterEqual(begin.call_count, 2 * len(stretches))
         return [*told[1:], self.storage.told()], stretches
 
@@ -366,7 +367,7 @@ class LauncherTests(unittest.TestCase):
 
 
 class DyingTests(Scratch):
-    """A server or a client that dies is an error of one line."""
+    """If a server or a client dies, there is an error of one line."""
 
     def failure_of(self, work):
         with self.assertRaises(supervisor.Failed) as caught:
@@ -464,7 +465,7 @@ class NothingLeftTests(Scratch):
         self.addCleanup(self.theirs.close)
 
     def work(self):
-        """Tell the address from a client, which then never ends."""
+        """A client sends the address of the server, and does not end."""
         def job(start):
             start()
             address = json.dumps(site.address).encode()
@@ -475,7 +476,7 @@ class NothingLeftTests(Scratch):
             crew.processes(site, [job])
 
     def connect(self):
-        """To the server, when client and server are there."""
+        """Connect to the server, when client and server run."""
         address = tuple(json.loads(self.own.recv(100)))
         server = socket.create_connection(address, LONG)
         self.addCleanup(server.close)
@@ -650,7 +651,7 @@ class TablesTests(unittest.TestCase):
         'tids_not_rising': 0, 'invalidations_late': 0}
 
     def shown(self, race, *rounds):
-        """Where one of two contestants was measured, with these figures."""
+        """The tables if one of two contestants was measured."""
         contestants = [STOCK, sites.CONTESTANTS['fsync-zeo']]
         document = documents.new(
             'zeo', [race], contestants, 2, 'zeo',
