@@ -42,6 +42,7 @@ LONGEST = (
     'test_crash_machine',
     'test_server_bounds',
     'test_server_workers',
+    'test_channel',
     'test_check',
     'test_client_caches',
     'test_zeo',

@@ -24,6 +24,7 @@ from ZODB.tests.StorageTestBase import StorageTestBase
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.runzeo import Runner
 
+from ..support import PATIENCE
 from . import zodbsuites
 
 FSYNCSTORAGE = """
@@ -75,6 +76,14 @@ def our_client():
         yield
 
 
+_wait_until = ZEO.tests.forker.wait_until
+
+
+def wait_patiently(label=None, func=None, timeout=PATIENCE, onfail=None):
+    """Theirs waits 3 seconds, in which a busy machine may start no server."""
+    return _wait_until(label, func, timeout, onfail)
+
+
 def during(contexts, suite):
     """The same tests, each of them in these contexts."""
     for test in zodbsuites.flattened(suite):
@@ -87,6 +96,8 @@ def during(contexts, suite):
 
 def _run(contexts, run, *args, **kw):
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(
+            ZEO.tests.forker, 'wait_until', wait_patiently))
         for context in contexts:
             stack.enter_context(context())
         return run(*args, **kw)
