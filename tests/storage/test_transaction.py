@@ -123,7 +123,8 @@ class Objects(TestCase):
         short = transaction.length
         self.assertEqual(transaction.start_over(), [record])
         self.assertEqual(transaction.last, {})
-        transaction.add_again(record)
+        record.points_to(0)
+        transaction.add(record)
         self.assertEqual(transaction.length, short - 8 + 4)
         self.assertEqual(self.written(transaction).records[0].length, 4)
 

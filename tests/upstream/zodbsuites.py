@@ -28,6 +28,11 @@ def with_policy(policy):
         def __init__(self, *args, **kw):
             super().__init__(*args, durability=policy, **kw)
 
+        @property
+        def _saved(self):
+            """How often the index was saved, which one test asks."""
+            return self._checkpoints.written
+
     return Storage
 
 
