@@ -24,6 +24,7 @@ from ..support import TestCase
 from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import under_way
 from ..support import vote
 
@@ -279,7 +280,7 @@ class Owners(TestCase):
         self.assertLess(used / 1000, 8192)
         for transaction in transactions:
             storage.tpc_abort(transaction)
-        self.assertEqual(len(storage._turns), 0)
+        self.assertEqual(owners(storage._turns), 0)
         self.assertEqual(storage._reserve.total, 0)
 
 
