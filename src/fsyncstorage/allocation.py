@@ -4,6 +4,7 @@ Python has `posix_fallocate`, which makes the file longer, with zeros behind
 the data.  fallocate(2) can leave the size as it is.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -21,10 +22,8 @@ _LONGER_THAN_STATFS = 1024
 def _found(*names: str) -> Any:
     """A function of the C library that takes positions of 64 bits."""
     for name in names:
-        try:
+        with contextlib.suppress(AttributeError, OSError):
             return getattr(ctypes.CDLL(None, use_errno=True), name)
-        except (AttributeError, OSError):
-            pass
 
 
 _fallocate = _found('fallocate64', *(

@@ -30,16 +30,17 @@ def _packer(path: str) -> Any:
 
 class FsyncStorage(BaseConfig):
 
-    OWN_KEYS = ('durability', 'sync_interval', 'group_commit_delay',
-                'checksums', 'index_checkpoint', 'reader_threads')
-    STOCK_KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
-                  'pack_keep_old')
+    # Arguments of the same name; those of FileStorage come first.
+    KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
+            'pack_keep_old', 'durability', 'sync_interval',
+            'group_commit_delay', 'checksums', 'index_checkpoint',
+            'reader_threads')
 
     def open(self) -> storage.FsyncStorage:
         config = self.config
         options = {
             key: getattr(config, key)
-            for key in self.OWN_KEYS + self.STOCK_KEYS
+            for key in self.KEYS
             if getattr(config, key) is not None
         }
         if config.packer:

@@ -14,14 +14,10 @@ import io
 import logging
 import os
 import shutil
-import typing
 from collections.abc import Callable
+from typing import Any
 
 from . import allocation
-
-if typing.TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-    from _typeshed import WriteableBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +42,14 @@ COPY_CHUNK = 1 << 20
 
 class Disk:
 
-    _sync = staticmethod(_sync_primitive())
+    sync = staticmethod(_sync_primitive())
+    truncate = staticmethod(os.ftruncate)
+    replace = staticmethod(os.rename)
+    remove = staticmethod(os.remove)
+    make_directory = staticmethod(os.mkdir)
+    remove_directory = staticmethod(os.rmdir)
+    #: Allocate blocks at a position; the file keeps its size.
+    reserve = staticmethod(allocation.allocate)
 
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
@@ -59,9 +62,6 @@ class Disk:
             # After a short write, the rest succeeds, or tells why not.
             written += os.pwrite(fd, data[written:], position + written)
 
-    def sync(self, fd: int) -> None:
-        self._sync(fd)
-
     def drop_cache(self, fd: int, position: int) -> None:
         """Let the next reads from `position` on come from the disk.
 
@@ -72,28 +72,9 @@ class Disk:
             position -= position % LARGEST_PAGE
             os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
 
-    def truncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
-
-    def reserve(self, fd: int, position: int, length: int) -> None:
-        """Allocate blocks for `length` bytes; the file keeps its size."""
-        allocation.allocate(fd, position, length)
-
     def link(self, source: str, target: str) -> None:
         """Give a file a second name; a symbolic link is not followed."""
         os.link(source, target, follow_symlinks=False)
-
-    def replace(self, source: str, target: str) -> None:
-        os.rename(source, target)
-
-    def remove(self, path: str) -> None:
-        os.remove(path)
-
-    def make_directory(self, path: str) -> None:
-        os.mkdir(path)
-
-    def remove_directory(self, path: str) -> None:
-        os.rmdir(path)
 
     def sync_directory(
             self, path: str, opener: Opener | None = None) -> None:
@@ -252,7 +233,7 @@ class DataFile(io.RawIOBase):
     def tell(self) -> int:
         return self._cursor
 
-    def readinto(self, buffer: 'WriteableBuffer') -> int:
+    def readinto(self, buffer: Any) -> int:
         descriptor = self.descriptor
         if self.limit is not None:
             left = max(0, self.limit - self._cursor)
@@ -261,7 +242,7 @@ class DataFile(io.RawIOBase):
         self._cursor += size
         return size
 
-    def write(self, data: 'ReadableBuffer') -> int:
+    def write(self, data: Any) -> int:
         data = bytes(data)
         self.write_at(data, self._cursor)
         self._cursor += len(data)

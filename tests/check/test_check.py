@@ -42,6 +42,7 @@ from ..format.sealing import record_header
 from ..format.sealing import sealed
 from ..format.sealing import small_file
 from ..format.sealing import stock_file
+from ..format.sealing import window_of
 from ..format.sealing import write
 from ..support import TestCase
 from ..support import commit
@@ -105,7 +106,7 @@ class EveryByteTests(CheckCase):
         self.positions = positions(self.data)
 
     def found(self, position, value):
-        report = verify.verify(Window.of_bytes(
+        report = verify.verify(window_of(
             changed(self.data, position, value))).report
         tail = report.tail and report.tail.position
         return [(each.kind, each.position) for each in report.problems
@@ -159,7 +160,7 @@ class StructureTests(CheckCase):
              'tail': None, 'transactions': 20, 'records': 20, 'objects': 7,
              'seals': {'sound': 20, 'absent': 0, 'moved': 0},
              'pickles_walked': 7, 'problems': []})
-        first, *_, last = scan.transactions(Window.of_bytes(data))
+        first, *_, last = scan.transactions(window_of(data))
         self.assertEqual(report['first_tid'], first.tid.hex())
         self.assertEqual(report['last_tid'], last.tid.hex())
 
@@ -244,7 +245,7 @@ class StructureTests(CheckCase):
 
     def test_previous_pointers(self):
         data = small_file(self.path(), 20)
-        whole = list(scan.transactions(Window.of_bytes(data)))
+        whole = list(scan.transactions(window_of(data)))
         record = whole[10].records[0]
         for previous, expected in [
                 (record.previous - 1, ('pointer', True)),
@@ -261,7 +262,7 @@ class StructureTests(CheckCase):
 
     def test_previous_pointers_that_a_pack_left_out(self):
         data = small_file(self.path(), 20)
-        for found in scan.transactions(Window.of_bytes(data)):
+        for found in scan.transactions(window_of(data)):
             data = changed(data, found.position + 16, b'p')
             data = changed(data, found.records[0].position + 16, bytes(8))
         write(self.path(), data)
@@ -277,8 +278,8 @@ class StructureTests(CheckCase):
             data = stock_file(self.path(f'stock-{previous}'), [
                 ({0: looks_like_one}, {}), ({1: NOTHING}, {}),
                 ({1: NOTHING}, {})])
-            *_, last = scan.transactions(Window.of_bytes(data))
-            verification = verify.verify(Window.of_bytes(changed(
+            *_, last = scan.transactions(window_of(data))
+            verification = verify.verify(window_of(changed(
                 data, last.records[0].position + 16, number.pack(inside))))
             files = {FIRST_OF_ALL: 'path'}
             verification.leave_those_with_records(oid(1), files)
@@ -304,13 +305,13 @@ class StructureTests(CheckCase):
         db.close()
         data = read(self.path())
         self.report()
-        *_, last = scan.transactions(Window.of_bytes(data))
+        *_, last = scan.transactions(window_of(data))
         record = last.records[0]
         self.assertTrue(record.back)
         unsealed = self.unsealed(data)
         write(self.path(), unsealed)
         self.report()
-        *_, last = scan.transactions(Window.of_bytes(unsealed))
+        *_, last = scan.transactions(window_of(unsealed))
         record = last.records[0]
         write(self.path(), changed(
             unsealed, record.position + 42, number.pack(record.back + 1)))
@@ -345,7 +346,7 @@ class ConsequencesTests(CheckCase):
             storage.tpc_finish(metadata)
         self.data = sealed(read(self.path('stock')))
         self.whole = list(
-            scan.transactions(Window.of_bytes(self.data)))
+            scan.transactions(window_of(self.data)))
 
     def problems_with(self, index):
         found = self.whole[index]
@@ -486,10 +487,10 @@ class TailTests(CheckCase):
     def test_what_comes_later_does_not_exist(self):
         storage = self.open()
         commit(storage, {0: NOTHING})
-        window = Window.of_bytes(read(self.path()))
+        window = window_of(read(self.path()))
         commit(storage, {1: NOTHING})
         longer = Window(
-            Window.of_bytes(read(self.path())).pread, window.end)
+            window_of(read(self.path())).pread, window.end)
         self.assertEqual(verify.verify(longer).report.transactions, 1)
 
 
@@ -856,7 +857,7 @@ class SalvageTests(CheckCase):
         db.close()
         self.expected = self.content(self.path('stock'))
         self.data = sealed(read(self.path('stock')))
-        self.whole = list(scan.transactions(Window.of_bytes(self.data)))
+        self.whole = list(scan.transactions(window_of(self.data)))
         self.assertEqual(len(self.whole), len(self.expected))
 
     def content(self, path, kind=FileStorage):

@@ -21,6 +21,7 @@ from fsyncstorage.storage import recovery
 from ..format import hostilefiles
 from ..format.sealing import NOTHING
 from ..format.sealing import positions
+from ..format.sealing import window_of
 from ..format.sealing import write
 from ..support import TestCase
 from ..support import oid
@@ -86,7 +87,7 @@ class ChainTests(unittest.TestCase):
         with mock.patch.object(
                 scan, 'earlier_record',
                 side_effect=scan.earlier_record) as earlier:
-            report = verify.verify(Window.of_bytes(data)).report
+            report = verify.verify(window_of(data)).report
         self.assertEqual(report.problems, [])
         self.assertLess(earlier.call_count, 2 * (verify.STEPS + 2) * count)
 
@@ -94,8 +95,8 @@ class ChainTests(unittest.TestCase):
         """The same with and without what is remembered."""
         data = hostilefiles.chain_of_back_pointers(100)
         *_, last = positions(bytes(data))[:-1]
-        verification = verify.verify(Window.of_bytes(bytes(data)))
-        found = list(scan.transactions(Window.of_bytes(bytes(data))))
+        verification = verify.verify(window_of(bytes(data)))
+        found = list(scan.transactions(window_of(bytes(data))))
         self.assertTrue(verification.led_to)
         for each in found:
             self.assertEqual(
@@ -107,7 +108,7 @@ class ChainTests(unittest.TestCase):
         # The second one points to what is no record.
         at = second + scan.HEADER + scan.RECORD_HEADER
         data[at:at + 8] = (first + 1).to_bytes(8, 'big')
-        report = verify.verify(Window.of_bytes(bytes(data))).report
+        report = verify.verify(window_of(bytes(data))).report
         self.assertEqual(report.counts, {findings.POINTER: 99})
 
 
@@ -124,7 +125,7 @@ class PickleTests(unittest.TestCase):
                 position, number, pickle, tid=file.tid))
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
-        report = verify.verify(Window.of_bytes(bytes(file.data))).report
+        report = verify.verify(window_of(bytes(file.data))).report
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         self.assertLess(peak, self.MEMORY)

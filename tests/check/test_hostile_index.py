@@ -130,7 +130,7 @@ class HostileIndexTests(TestCase):
             {'pos': self.end, 'index': fsIndex(self.content)}, 1))
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             storage = self.open()
-        self.assertIn('of an old release', logs.output[0])
+        self.assertIn('does not begin as an index', logs.output[0])
         self.assertEqual(dict(storage._index), self.content)
 
     def test_positions_that_cannot_be(self):

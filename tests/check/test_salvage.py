@@ -28,6 +28,7 @@ from ..format.sealing import changed
 from ..format.sealing import positions
 from ..format.sealing import read
 from ..format.sealing import sealed
+from ..format.sealing import window_of
 from ..format.sealing import write
 from ..support import oid
 from .test_check import CheckCase
@@ -52,7 +53,7 @@ class SalvageCase(CheckCase):
 
     def salvage(self, data):
         """What is in the copy, which is sound; `None` if there is none."""
-        window = Window.of_bytes(bytes(data))
+        window = window_of(bytes(data))
         try:
             verification = verify.verify(window)
         except verify.NoDataFile:
@@ -93,7 +94,7 @@ class EveryByteTests(SalvageCase):
 
     def test_cut_anywhere(self):
         for name, data in self.files.items():
-            whole = list(scan.transactions(Window.of_bytes(data)))
+            whole = list(scan.transactions(window_of(data)))
             # Shortly behind a begin, a header and a record's header, too.
             ends = {*range(scan.FIRST, len(data), self.CUTS), *(
                 each + more for found in whole for more in (0, 1, 22, 24, 60)
@@ -118,7 +119,7 @@ class EveryByteTests(SalvageCase):
 
     def test_damaged_anywhere(self):
         data = self.files['sealed']
-        whole = list(scan.transactions(Window.of_bytes(data)))
+        whole = list(scan.transactions(window_of(data)))
         for position in range(scan.FIRST, len(data), self.BYTES):
             with self.subTest(position):
                 found = self.salvage(changed(
@@ -183,7 +184,7 @@ class HostileTests(SalvageCase):
         for _ in range(300):
             file.append(lambda position, here: hostilefiles.record(
                 position, 0, back=back, tid=file.tid))
-        verification = verify.verify(Window.of_bytes(bytes(file.data)))
+        verification = verify.verify(window_of(bytes(file.data)))
         salvage.salvage(verification, self.out)
         self.assertLess(
             os.path.getsize(self.out), len(file.data) + 301 * 50)
@@ -220,7 +221,7 @@ class HostileTests(SalvageCase):
         file = hostilefiles.File()
         body = hostilefiles.record(file.end, 0, b'N.N.', tid=1)
         file.add(hostilefiles.transaction(file.end, 1, body, field=field))
-        verification = verify.verify(Window.of_bytes(bytes(file.data)))
+        verification = verify.verify(window_of(bytes(file.data)))
         salvage.salvage(verification, self.out)
         self.assertIn(field, read(self.out))
         self.assertFalse(os.path.exists(self.path('touched')))

@@ -26,6 +26,7 @@ from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import under_way
 from ..support import until
 from ..support import vote
@@ -181,7 +182,7 @@ class TheAppendLock(TestCase):
         storage.tpc_abort(transaction)
         storage.tpc_abort(transaction)
         self.assertFalse(lock.locked())
-        self.assertEqual(len(storage._turns), 0)
+        self.assertEqual(owners(storage._turns), 0)
         commit(storage, {2: b'y'})
 
 
@@ -449,10 +450,10 @@ class Misuse(TestCase):
         undoing = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         commit(storage, {2: b'x'})
-        storage._pack_is_in_progress = True
+        storage.is_packing = True
         with self.assertRaisesRegex(UndoError, 'packed'):
             storage.tpc_vote(undoing)
-        storage._pack_is_in_progress = False
+        storage.is_packing = False
         with self.assertRaisesRegex(StorageTransactionError, 'failed'):
             storage.tpc_vote(undoing)
         storage.tpc_abort(undoing)

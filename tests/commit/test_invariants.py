@@ -38,6 +38,7 @@ from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import under_way
 from ..support import until
 from ..support import vote
@@ -200,7 +201,7 @@ class I3_Acknowledgement(InvariantCase):
         storage = self.held('interval', sync_interval='1h')
         second = commit(storage, {2: b'a'})
         storage._sequencer._exposure.since -= 2 * 3600  # as if it were so long
-        storage._sequencer.wake()
+        storage._sequencer.flusher.wake()
         self.disk.wait_for_sync()
         third = self.start({3: b'b'})
         self.assertTrue(third.is_alive())
@@ -843,7 +844,7 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         storage = self.open()
         voted = vote(storage, {1: b'x'})
         waiting = Thread(vote, storage, {1: b'y'})
-        until(lambda: len(storage._turns) == 2, 'waits')
+        until(lambda: owners(storage._turns) == 2, 'waits')
         storage.close()
         with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
             waiting.result()
@@ -890,7 +891,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         zero = commit(storage, {1: b'zero', 2: b'zero'})
         first = vote(storage, {1: b'first'}, {1: zero})
         second = Thread(vote, storage, {1: b'second', 3: b'x'}, {1: zero})
-        until(lambda: len(storage._turns) == 2, 'waits')
+        until(lambda: owners(storage._turns) == 2, 'waits')
         # And holds nothing.
         storage.tpc_finish(vote(storage, {3: b'y'}))
         storage.tpc_abort(first)
@@ -901,7 +902,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage = self.open()
         first = vote(storage, {1: b'first'})
         second = Thread(vote, storage, {1: b'second'})
-        until(lambda: len(storage._turns) == 2, 'waits')
+        until(lambda: owners(storage._turns) == 2, 'waits')
         storage.tpc_abort(first)
         tid = storage.tpc_finish(second.result())
         self.assertEqual(storage.load(oid(1)), (b'second', tid))
@@ -916,7 +917,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         holder = vote(storage, {1: b'holder'}, {1: zero})
         with self.assertRaises(ConflictError):
             Thread(storage.tpc_vote, loser).result()
-        self.assertEqual(len(storage._turns), 1)
+        self.assertEqual(owners(storage._turns), 1)
         storage.tpc_abort(loser)
         storage.tpc_finish(holder)
 
@@ -931,7 +932,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
             storage.store(oid(number), z64, b'x', '', readers[-1])
             storage.tpc_vote(readers[-1])
         writer = Thread(vote, storage, {1: b'one'}, {1: zero})
-        until(lambda: len(storage._turns) == 3, 'waits')
+        until(lambda: owners(storage._turns) == 3, 'waits')
         for reader in readers:
             self.assertTrue(writer.is_alive())
             storage.tpc_finish(reader)
@@ -975,9 +976,9 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         first = vote(storage, {2: b'x'})
         voting = Thread(storage.tpc_vote, undoing)
-        until(lambda: len(storage._turns) == 2, 'waits')
+        until(lambda: owners(storage._turns) == 2, 'waits')
         behind = Thread(vote, storage, {3: b'x'})
-        until(lambda: len(storage._turns) == 3, 'waits behind it')
+        until(lambda: owners(storage._turns) == 3, 'waits behind it')
         storage.tpc_finish(first)  # so it is worked out once more
         voting.result()
         self.assertTrue(behind.is_alive())
@@ -1006,7 +1007,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                 with self.assertLogs('fsyncstorage', 'WARNING') as logs:
                     dropped = vote(storage, {1: b'dropped'})
                     waiting = Thread(vote, storage, {1: b'next'})
-                    until(lambda: len(storage._turns) == 2, 'waits')
+                    until(lambda: owners(storage._turns) == 2, 'waits')
                     del dropped
                     storage.tpc_finish(waiting.result())
                 self.assertEqual(len(logs.output), 1)
@@ -1033,7 +1034,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                 storage.tpc_abort(begin(storage))
                 logging.getLogger('fsyncstorage').warning('at least one')
             self.assertEqual(storage._begun, {})
-            self.assertEqual(len(storage._turns), 0)
+            self.assertEqual(owners(storage._turns), 0)
             if not interrupter.fired:
                 break
         self.assertGreater(at, 20)
@@ -1066,7 +1067,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.tpc_abort(one.result())
         other.result()
         storage.tpc_abort(transaction)
-        self.assertEqual(len(storage._turns), 0)
+        self.assertEqual(owners(storage._turns), 0)
 
     def test_one_dropped_that_cannot_be_ended_well(self):
         """The other one is, and the innocent who begins hears nothing."""
@@ -1078,7 +1079,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         del dropped[:]
         storage.tpc_abort(begin(storage))
         self.assertEqual(storage._begun, {})
-        self.assertEqual(len(storage._turns), 0)
+        self.assertEqual(owners(storage._turns), 0)
 
     def test_a_pack_between_vote_and_finish(self):
         storage = self.open()
@@ -1099,12 +1100,12 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         commit(storage, {1: b'one'}, {1: zero})
         undoing = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
-        storage._pack_is_in_progress = True
+        storage.is_packing = True
         with self.assertRaisesRegex(UndoError, 'packed'):
             storage.tpc_vote(undoing)
         self.assertFalse(storage._commit_lock.locked())
         storage.tpc_abort(undoing)
-        storage._pack_is_in_progress = False
+        storage.is_packing = False
         undoing = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         storage.tpc_vote(undoing)
@@ -1297,7 +1298,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         with self.assertRaises(ConflictError):
             storage.tpc_vote(second, wait=False)
         self.assertFalse(storage.call_when_served(second, self.fail))
-        self.assertEqual(len(storage._turns), 0)
+        self.assertEqual(owners(storage._turns), 0)
 
     def test_a_finish_that_must_not_wait_does_not(self):
         """It stays voted, and is finished later."""

@@ -26,6 +26,12 @@ number = struct.Struct('>Q')
 NOTHING = b'N.N.'
 
 
+def window_of(data):
+    """A Window of bytes in memory, in place of a file."""
+    return Window(
+        lambda length, position: data[position:position + length], len(data))
+
+
 def stock_file(path, transactions):
     """Let stock write a list of ({oid number: data}, metadata); its bytes."""
     storage = FileStorage(path)
@@ -61,7 +67,7 @@ def write(path, data):
 
 def sealed(data, which=lambda index: True):
     """The same file, with a seal in those transactions."""
-    window = Window.of_bytes(data)
+    window = window_of(data)
     made = bytearray(data[:scan.FIRST])
     moved = {0: 0}
     for index, transaction in enumerate(scan.transactions(window)):
@@ -99,7 +105,7 @@ def _transaction(window, transaction, position, moved, with_seal):
 def positions(data):
     """Where the transactions of a sound file begin, and the file ends."""
     found = [transaction.position for transaction
-             in scan.transactions(Window.of_bytes(data))]
+             in scan.transactions(window_of(data))]
     return found + [len(data)]
 
 

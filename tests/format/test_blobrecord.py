@@ -17,10 +17,10 @@ from fsyncstorage.check import findings
 from fsyncstorage.check import verify
 from fsyncstorage.format.blobrecord import FRONT
 from fsyncstorage.format.blobrecord import is_of_blob
-from fsyncstorage.format.window import Window
 
 from ..support import oid
 from . import hostilefiles
+from .sealing import window_of
 
 
 def compressed(data):
@@ -71,7 +71,7 @@ class CheckTests(unittest.TestCase):
         blob_files = mock.Mock()
         blob_files.getBlobFilename.return_value = '/nowhere/at/all'
         blob_files.listOIDs.return_value = []
-        return verify.verify(Window.of_bytes(bytes(file.data)), blob_files)
+        return verify.verify(window_of(bytes(file.data)), blob_files)
 
     def test_memory(self):
         """A memo index takes none, nor does what is compressed."""

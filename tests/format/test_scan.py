@@ -31,17 +31,18 @@ from .sealing import read
 from .sealing import sealed
 from .sealing import small_file
 from .sealing import stock_file
+from .sealing import window_of
 from .sealing import write
 
 
 def walked(data, position=scan.FIRST, after=None):
-    return list(scan.walk(Window.of_bytes(data), position, after))
+    return list(scan.walk(window_of(data), position, after))
 
 
 def verdicts(data):
     """What the seals say; fails where there is damage."""
     return [found.seal for found
-            in scan.transactions(Window.of_bytes(data))]
+            in scan.transactions(window_of(data))]
 
 
 def damages(data):
@@ -50,7 +51,7 @@ def damages(data):
 
 def end_of_header(data, position):
     return scan.read_transaction(
-        Window.of_bytes(data), position).records[0].position
+        window_of(data), position).records[0].position
 
 
 class CountingWindow(Window):
@@ -105,7 +106,7 @@ class WalkTests(ScanCase):
             with self.subTest(name):
                 path = self.path(name)
                 write(path, data)
-                window = Window.of_bytes(data)
+                window = window_of(data)
                 self.assertEqual(
                     [(found.tid, found.status.decode(), found.user,
                       found.description, found.field,
@@ -213,7 +214,7 @@ class KindOfDamageTests(ScanCase):
     def test_a_file_that_gets_shorter_while_it_is_read(self):
         data = sealed(small_file(self.path(), 5))
         cut = Window(
-            Window.of_bytes(data[:-10]).pread, len(data))
+            window_of(data[:-10]).pread, len(data))
         *_, last = scan.walk(cut)
         self.assertEqual(last.kind, scan.SHORT)
 
@@ -280,7 +281,7 @@ class KindOfDamageTests(ScanCase):
         data = small_file(self.path(), 3)
         second = positions(data)[1]
         found = scan.transactions(
-            Window.of_bytes(changed(data, second + 16, b'x')))
+            window_of(changed(data, second + 16, b'x')))
         self.assertEqual(next(found).position, scan.FIRST)
         with self.assertRaisesRegex(scan.Damage, f'transaction at {second} '):
             next(found)
@@ -307,7 +308,7 @@ class EveryByteTests(TestCase):
         whole = self.whole[index]
         after = self.whole[index - 1] if index else None
         walk = scan.walk(
-            Window.of_bytes(changed(self.data, position, value)),
+            window_of(changed(self.data, position, value)),
             whole.position, after)
         found = next(walk)
         offset = position - whole.position
@@ -529,7 +530,7 @@ class BehindDamageTests(ScanCase):
         self.assertEqual(
             [scan.FIRST] + [each.end for each in found],
             [each.position for each in found] + [len(data)])
-        list(scan.find_sound_seals(Window.of_bytes(data), 0))
+        list(scan.find_sound_seals(window_of(data), 0))
 
     def test_a_data_file_in_a_pickle(self):
         inner = stock_file(self.path('inner'), [
@@ -541,7 +542,7 @@ class BehindDamageTests(ScanCase):
                 ({0: NOTHING}, {})])
             data = sealed(stock) if outer_seal else stock
             first, second, third = walked(data)
-            window = Window.of_bytes(data)
+            window = window_of(data)
             self.assertEqual(
                 [position for position, _
                  in scan.find_sound_seals(window, 0)],
@@ -562,7 +563,7 @@ class BehindDamageTests(ScanCase):
         first, second = walked(data)
         self.assertEqual(
             [position for position, _ in scan.find_sound_seals(
-                Window.of_bytes(data), 0)],
+                window_of(data), 0)],
             [first.position, second.position])
 
     def test_what_is_read_twice(self):
@@ -586,7 +587,7 @@ class SealSearchTests(ScanCase):
 
     def found(self, data, start=0):
         return [position for position, _ in scan.find_sound_seals(
-            Window.of_bytes(data), start)]
+            window_of(data), start)]
 
     def test_it_finds_what_is_sealed(self):
         expected = [found.position for found in self.whole
@@ -622,7 +623,7 @@ class SealSearchTests(ScanCase):
             self.assertNotIn(whole.position, self.found(other))
 
     def test_durable(self):
-        found = scan.find_sound_seals(Window.of_bytes(self.data), 0)
+        found = scan.find_sound_seals(window_of(self.data), 0)
         for position, each in found:
             self.assertEqual((each.position, each.durable),
                              (position, position))
@@ -633,7 +634,7 @@ class BackPointerTests(ScanCase):
     def setUp(self):
         super().setUp()
         self.data = sealed(self.varied_file())
-        self.window = Window.of_bytes(self.data)
+        self.window = window_of(self.data)
         self.back, self.again = [
             record for found in walked(self.data)
             for record in found.records if record.back]
@@ -674,4 +675,4 @@ class BackPointerTests(ScanCase):
             self.chain(
                 self.back._replace(back=len(self.data),
                                    position=len(data)),
-                Window.of_bytes(data))
+                window_of(data))

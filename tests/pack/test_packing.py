@@ -277,7 +277,7 @@ class Packing(TestCase):
                 self.assertFalse(os.path.exists(self.path('Data.fs.pack')))
                 with open(self.path(), 'rb') as file:
                     self.assertEqual(file.read(), before)
-                self.assertFalse(storage._pack_is_in_progress)
+                self.assertFalse(storage.is_packing)
                 self.assertTrue(storage._commit_lock.acquire(timeout=30))
                 storage._commit_lock.release()
         db.pack()

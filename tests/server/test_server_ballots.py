@@ -19,6 +19,7 @@ from fsyncstorage.client.storage import FsyncClient
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
+from ..support import owners
 from ..support import until
 from ..support import vote
 from .serving import ErrorReply
@@ -48,7 +49,7 @@ class SideBySide(Served):
         return peer, asked
 
     def check_all_is_free(self):
-        until(lambda: len(self.storage._turns) == 0, 'nothing is held')
+        until(lambda: owners(self.storage._turns) == 0, 'nothing is held')
         self.assertEqual(self.committer.waiting, 0)
         peer = self.connect(self.server)
         peer.commit({1: record(), 2: record()}, z64)
@@ -109,7 +110,7 @@ class SideBySide(Served):
                 peer = self.voted(4 if name == 'abort' else 5)
                 peer.ask_finish()
                 end(peer)
-            until(lambda: len(self.storage._turns) == 0, 'nothing is held')
+            until(lambda: owners(self.storage._turns) == 0, 'nothing is held')
         self.check_all_is_free()
         until(lambda: self.storage.load(oid(5)), 'it was finished')
         self.storage.load(oid(4))

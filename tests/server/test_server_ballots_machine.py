@@ -30,6 +30,7 @@ from fsyncstorage.server.ballot import VOTED
 from ..generated import settings
 from ..support import begin
 from ..support import oid
+from ..support import owners
 from .byhand import World
 
 NUMBERS = range(4)
@@ -77,7 +78,7 @@ class Machine(RuleBasedStateMachine):
         assert not self.ballots, [each.state for each in self.ballots]
         assert self.world.committer.waiting == 0
         assert self.world.committer._entrance._weight == 0
-        assert len(self.storage._turns) == 0
+        assert owners(self.storage._turns) == 0
         assert not self.storage._begun
 
     def check(self):

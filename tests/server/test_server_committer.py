@@ -22,6 +22,7 @@ from fsyncstorage.server.ballot import WAITING
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import vote
 from .byhand import World
 from .serving import counter
@@ -49,7 +50,7 @@ class ByHand(TestCase):
         """Whatever happened: nobody holds anything, and nothing is left."""
         self.storage.own_publishing(None)
         self.committer.close()
-        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(owners(self.storage._turns), 0)
         self.assertEqual(self.storage._begun, {})
         self.assertEqual(
             os.listdir(self.storage.temporaryDirectory()), [])
@@ -230,7 +231,7 @@ class SideBySide(ByHand):
         self.assertEqual(ballot.state, BEGUN)
         (_, conflicts, _), = self.world.told
         self.assertEqual(conflicts[0]['serials'], (serials[1], z64))
-        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(owners(self.storage._turns), 0)
         ballot.add('store', oid(1), serials[1], b'resolved')
         self.world.ask_vote(ballot)
         self.world.settle()
@@ -271,7 +272,7 @@ class Ends(ByHand):
             self.world.ask_vote(ballot)
             self.world.settle()
         self.assertEqual(ballot.state, OVER)
-        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(owners(self.storage._turns), 0)
         self.assertEqual(self.whats_told(), [])
 
     def test_an_abort_while_it_is_finished(self):
@@ -289,9 +290,9 @@ class Ends(ByHand):
         self.world.settle()
         ballot.abort()
         self.assertEqual(ballot.state, OVER)
-        self.assertEqual(len(self.storage._turns), 1)
+        self.assertEqual(owners(self.storage._turns), 1)
         self.world.settle()
-        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(owners(self.storage._turns), 0)
 
     def test_twice(self):
         ballot = self.vote('a', {1: b'x'})
@@ -353,7 +354,7 @@ class Ends(ByHand):
         self.assertTrue(self.committer.is_alive())
         self.committer.close()
         self.assertFalse(self.committer.is_alive())
-        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(owners(self.storage._turns), 0)
         for ballot in begun, aside, voted, waiting, queued:
             ballot.abort()
         self.whats_told()
@@ -558,9 +559,9 @@ class InTheLoop(ByHand):
 
     def test_during_a_pack(self):
         """Which may be at work on the disk under a lock of the storage."""
-        self.storage._pack_is_in_progress = True
+        self.storage.is_packing = True
         self.check_vote_in_a_thread({1: b'x'})
-        self.storage._pack_is_in_progress = False
+        self.storage.is_packing = False
 
     def test_a_finish_while_the_append_lock_is_taken(self):
         ballot = self.vote('a', {1: b'x'})

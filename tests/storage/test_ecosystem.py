@@ -110,20 +110,6 @@ class State(TestCase):
         self.storage.set_max_oid(oid(20))
         self.assertEqual(self.storage._oid, oid(20))
 
-    def test_the_index_is_saved_and_read(self):
-        saved = self.storage._saved
-        tid = commit(self.storage, {1: b'x'})
-        self.storage._save_index()
-        self.assertEqual(self.storage._saved, saved + 1)
-        index, position, last = self.storage._restore_index()
-        self.assertEqual(dict(index), dict(self.storage._index))
-        self.assertEqual((position, last), (self.storage._pos, tid))
-        reader = self.open(read_only=True)
-        reader._save_index()
-        self.assertEqual(reader._saved, 0)
-        os.remove(self.path('Data.fs.index'))
-        self.assertIsNone(self.storage._restore_index())
-
 
 class Pointers(TestCase):
 

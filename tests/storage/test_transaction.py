@@ -24,6 +24,7 @@ from ..support import TestCase
 from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import under_way
 from ..support import vote
 
@@ -123,7 +124,8 @@ class Objects(TestCase):
         short = transaction.length
         self.assertEqual(transaction.start_over(), [record])
         self.assertEqual(transaction.last, {})
-        transaction.add_again(record)
+        record.points_to(0)
+        transaction.add(record)
         self.assertEqual(transaction.length, short - 8 + 4)
         self.assertEqual(self.written(transaction).records[0].length, 4)
 
@@ -278,7 +280,7 @@ class Owners(TestCase):
         self.assertLess(used / 1000, 8192)
         for transaction in transactions:
             storage.tpc_abort(transaction)
-        self.assertEqual(len(storage._turns), 0)
+        self.assertEqual(owners(storage._turns), 0)
         self.assertEqual(storage._reserve.total, 0)
 
 

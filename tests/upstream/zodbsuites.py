@@ -16,6 +16,7 @@ from unittest import mock
 import ZODB.FileStorage
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.storage import opening
 
 POLICIES = 'none', 'interval', 'group-commit', 'per-commit', 'two-sync'
 
@@ -27,6 +28,19 @@ def with_policy(policy):
 
         def __init__(self, *args, **kw):
             super().__init__(*args, durability=policy, **kw)
+
+        # Two tests save and read the index, and ask how often it was saved.
+
+        @property
+        def _saved(self):
+            return self._checkpoints.written
+
+        def _save_index(self):
+            self._checkpoints.write_or_warn()
+
+        def _restore_index(self):
+            known, _ = opening.trusted_index(self._file)
+            return tuple(known) if known.index else None
 
     return Storage
 

@@ -15,12 +15,8 @@ import sys
 
 import zc.lockfile
 from persistent.TimeStamp import TimeStamp
+from rich import progress
 from rich.console import Console
-from rich.progress import BarColumn
-from rich.progress import Progress
-from rich.progress import TaskProgressColumn
-from rich.progress import TextColumn
-from rich.progress import TimeRemainingColumn
 from ZODB.blob import FilesystemHelper
 
 from .. import datafile
@@ -173,11 +169,11 @@ def refuse_taken_names(target, source):
 def progress_bar(size):
     """A function to report progress: on a terminal, it shows a bar."""
     console = Console(stderr=True)
-    bar = Progress(
-        TextColumn('{task.description}'), BarColumn(bar_width=None),
-        TaskProgressColumn(), TimeRemainingColumn(), console=console,
-        auto_refresh=False, transient=True, expand=True,
-        disable=not console.is_terminal)
+    bar = progress.Progress(
+        progress.TextColumn('{task.description}'),
+        progress.BarColumn(bar_width=None), progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(), console=console, auto_refresh=False,
+        transient=True, expand=True, disable=not console.is_terminal)
     task = bar.add_task('', total=size)
     step = size // 200
     shown = None, 0
@@ -251,8 +247,6 @@ class Check:
             return None, 'there is none', None
         except index.Damaged as error:
             return None, None, str(error)
-        if stored is None:
-            return None, 'of an old release, not compared', None
         if stored.fingerprint not in (
                 None, index.fingerprint(self.file, stored.position)):
             return None, None, 'the index belongs to another data file'
@@ -260,9 +254,8 @@ class Check:
 
     def refuse_if_replaced(self):
         """A pack replaces the file that we read, and removes blobs."""
-        now = os.stat(self.options.path)
-        then = os.fstat(self.file.fileno())
-        if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
+        if not os.path.samestat(
+                os.stat(self.options.path), os.fstat(self.file.fileno())):
             raise CannotRun(
                 f'{self.options.path} was packed while it was checked; run'
                 ' the check again')

@@ -1,4 +1,4 @@
-"""What was durable when later transactions were sealed.
+"""What later seals prove to have been durable.
 
 A seal tells how much of the file was durable when it was made.  If a seal
 behind a damaged place proves that the place was on the disk, the damage is no
@@ -9,11 +9,8 @@ from ..format import scan
 
 
 class LaterSeals:
-    """What the seals behind a place prove to have been durable.
-
-    The file is read once.  Only seals are kept that no later one exceeds; in a
-    sound file, the last one.  Places are asked for in rising order.
-    """
+    """The file is read once.  Only seals are kept that no later one exceeds.
+    Places are asked for in rising order."""
 
     def __init__(self, window, start):
         self._seals = []

@@ -32,6 +32,7 @@ import array
 import bisect
 import contextlib
 import itertools
+import operator
 import os
 import zlib
 from collections import Counter
@@ -66,19 +67,17 @@ class Ranges:
     """Parts of the file, added in rising order."""
 
     def __init__(self):
-        self._starts = []
-        self._ends = []
+        self._ranges = []
 
     def add(self, start, end):
-        self._starts.append(start)
-        self._ends.append(end)
+        self._ranges.append((start, end))
 
     def __contains__(self, position):
-        at = bisect.bisect_right(self._starts, position)
-        return at > 0 and position < self._ends[at - 1]
+        at = bisect.bisect(self._ranges, position, key=operator.itemgetter(0))
+        return at > 0 and position < self._ranges[at - 1][1]
 
     def __bool__(self):
-        return bool(self._starts)
+        return bool(self._ranges)
 
 
 def verify(window, blob_files=None, stored=None, tell=lambda *_: None):
@@ -191,16 +190,12 @@ class Verification:
         length = self.window.end - damage.position
         reason = damage.reason
         if self.is_without_header(damage):
-            reason = (f'{length} zero bytes'
-                      if self.is_zero(damage.position)
-                      else 'its header is not written')
+            written = any(map(any, self.window.pieces(
+                damage.position, self.window.end)))
+            reason = ('its header is not written' if written
+                      else f'{length} zero bytes')
         self.report.tail = findings.Tail(
             damage.position, length, damage.tid, reason)
-
-    def is_zero(self, position):
-        return not any(
-            any(piece)
-            for piece in self.window.pieces(position, self.window.end))
 
     def note_damage(self, damage):
         reason = damage.reason
@@ -316,12 +311,6 @@ class Verification:
             return wrong.with_traceback(None), steps
         return (target if target.length else None), steps
 
-    def content(self, holder):
-        """The marks and pickles of a record (wrapped.unwrap)."""
-        self.budget.spend(holder.length)
-        return unwrap(self.window.read(
-            holder.position + scan.RECORD_HEADER, holder.length), self.budget)
-
     # Pickles
 
     def walk_pickles(self):
@@ -344,7 +333,10 @@ class Verification:
 
     def walk_pickle(self, record, holder):
         try:
-            marks, data = self.content(holder)
+            self.budget.spend(holder.length)
+            marks, data = unwrap(
+                self.window.read(holder.position + scan.RECORD_HEADER,
+                                 holder.length), self.budget)
             if marks:
                 self.report.wrapped[marks] += 1
             if data is None:

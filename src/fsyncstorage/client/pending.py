@@ -52,9 +52,6 @@ class Pending:
         self.generation = 0
         self._loads = {}  # oid -> [Load], of this generation
 
-    def __len__(self):
-        return sum(map(len, self._loads.values()))
-
     def begin(self, oid, tid, last_tid, generation):
         load = Load(oid, tid, last_tid, generation)
         if generation == self.generation:

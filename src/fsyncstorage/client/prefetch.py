@@ -1,11 +1,9 @@
 """Prefetches: requests in one write, replies read when an object is wanted.
 
-A prefetch only sends.  The server answers while the caller does something
-else, and the answers wait in the socket.  The first thread that wants one of
-the objects reads the answers up to its own, and keeps them all; so a prefetch
-needs no thread, and no switch between threads.  If no thread wants them, up to
-`WINDOW` answers stay in the socket until the next prefetch or the end of the
-connection; a thread that asks for more reads some first.
+A prefetch only sends, and the answers wait in the socket.  The first thread
+that wants one of the objects reads the answers up to its own, and keeps them
+all; so a prefetch needs no thread, and no switch between threads.  At most
+`WINDOW` answers wait; a thread that asks for more reads some first.
 
 There is one channel for it, opened by the first prefetch.  The thread that
 reads or writes there, or registers loads for it, holds `_turn`, which is taken

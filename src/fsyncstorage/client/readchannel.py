@@ -159,11 +159,9 @@ class ReadChannel:
 
     def interrupt(self):
         """Wake a thread that waits for a reply.  Any thread may call it."""
-        try:
+        with contextlib.suppress(OSError):  # the socket is closed already
             # Not SSLSocket.shutdown, which only its own thread may call.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        except OSError:
-            pass  # the socket is closed already
 
     def close(self):
         self._socket.close()

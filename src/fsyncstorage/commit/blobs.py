@@ -4,9 +4,7 @@
 moved into the blob file system when it is stored, under a temporary name; the
 vote makes its content durable, and the directory that it will be in.  It gets
 its real name, which contains the tid, just before the transaction is written;
-an abort removes the transaction's own files, and no others.  The next opening
-removes the files of a killed process: their names begin like those of uploads
-(leftovers).
+an abort removes the transaction's own files, and no others.
 
 `Placed` has the keys of blobs that have their names.  A leader makes these
 names durable before it writes the status of the transaction.  With the policy
@@ -19,11 +17,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-from ZODB.blob import LAYOUT_MARKER
-from ZODB.blob import LAYOUTS
-from ZODB.blob import FilesystemHelper
-from ZODB.blob import copied
-from ZODB.blob import set_not_writable
+import ZODB.blob
 from ZODB.utils import cp
 from ZODB.utils import z64
 
@@ -44,7 +38,7 @@ AT_ONCE = 500
 
 class Stored:
 
-    def __init__(self, helper: FilesystemHelper,
+    def __init__(self, helper: ZODB.blob.FilesystemHelper,
                  durable_names: set[str]) -> None:
         self._helper = helper
         self._temporary = os.path.join(
@@ -73,8 +67,8 @@ class Stored:
                 with datafile.open_new(target) as to_file:
                     cp(from_file, to_file)
             os.remove(source)
-            copied('Copied blob file %r to %r.', source, target)
-        set_not_writable(target)
+            ZODB.blob.copied('Copied blob file %r to %r.', source, target)
+        ZODB.blob.set_not_writable(target)
         # A file that cannot be opened fails now, not at its sync.
         datafile.open_existing(target, read_only=True).close()
 
@@ -115,7 +109,8 @@ class Stored:
 
 class Placed:
 
-    def __init__(self, helper: FilesystemHelper, durable_names: set[str],
+    def __init__(self, helper: ZODB.blob.FilesystemHelper,
+                 durable_names: set[str],
                  keys: bytes = b'', names_only: bool = False,
                  removable: bool = False) -> None:
         """`names_only`: their contents are durable.
@@ -211,7 +206,7 @@ def prepare(base: str) -> str:
     base = os.path.abspath(base)
     datafile.make_directories(base, _sync_name)
     layout = layout_of(base)
-    marker = os.path.join(base, LAYOUT_MARKER)
+    marker = os.path.join(base, ZODB.blob.LAYOUT_MARKER)
     if _said_by(marker) != layout:
         # A torn marker is overwritten: if it were removed first, and the new
         # one failed, the next opening would take all blobs for `lawn`.
@@ -239,14 +234,15 @@ def layout_of(base: str) -> str:
     The marker names it; without a marker, or if a power cut has emptied it,
     the content of the directory shows it.
     """
-    marker = os.path.join(base, LAYOUT_MARKER)
+    marker = os.path.join(base, ZODB.blob.LAYOUT_MARKER)
     said = _said_by(marker)
-    if said is not None and said in LAYOUTS:
+    if said is not None and said in ZODB.blob.LAYOUTS:
         return said
-    if said and not any(layout.startswith(said) for layout in LAYOUTS):
+    if said and not any(
+            layout.startswith(said) for layout in ZODB.blob.LAYOUTS):
         raise ValueError(
             f'{marker} says {said!r}, and there is no such layout of blob'
-            f' directories (only {" and ".join(LAYOUTS)})')
+            f' directories (only {" and ".join(ZODB.blob.LAYOUTS)})')
     return _layout_by_content(base, torn=said is not None)
 
 

@@ -1,6 +1,7 @@
 """Counting what takes time, in fixed memory."""
 
 import bisect
+import itertools
 
 
 class Histogram:
@@ -27,14 +28,10 @@ class Histogram:
 
     def percentile(self, share: float) -> float:
         """The duration that this share (0 to 1) of all does not exceed."""
-        rank = share * self.count
-        seen = 0
-        for bucket, number in enumerate(self._buckets):
-            seen += number
-            if number and seen >= rank:
-                break
-        else:
+        if not self.count:
             return 0.0
+        seen = list(itertools.accumulate(self._buckets))
+        bucket = bisect.bisect_left(seen, max(share * self.count, 1))
         if bucket == len(self.BOUNDS):
             return self.max
         middle: float = self.BOUNDS[bucket] / 1.25 ** 0.5

@@ -9,9 +9,8 @@ in the same order of storages.
 
 For each object, the waiting owners stand in the order in which they came.  An
 owner that cannot have all of its objects yet may be passed by a later one that
-can.  (Else one slow transaction would delay all that want an object of a
-waiting owner, and all that want an object of those, and so on.)  But each
-owner is passed at most `MOST_PASSED` times.
+can, at most `MOST_PASSED` times.  (Else one slow transaction would delay all
+that want an object of a waiting owner, and so on.)
 
 An owner can also ask to be *alone*: it waits until those that came before it
 are done, and those that come after it wait for it.
@@ -74,10 +73,6 @@ class Locks:
         #: The one that is alone, or asks to be; and all that came after it.
         self._alone: _Wish | None = None
         self._behind: _Wishes = {}
-
-    def __len__(self) -> int:
-        """The number of owners that hold something, or wait."""
-        return len(self._granted) + len(self._waiting)
 
     def holds(self, owner: Owner) -> bool:
         return owner in self._granted

@@ -7,15 +7,12 @@ the file, which keeps its size.  More are allocated than needed, so that most
 votes find theirs.
 
 The reserve belongs to an open file.  Any truncate frees all of it, even one
-that changes no size; after a cut-back it is made anew.  It is given back when
-the file is closed; the next opening gives back what a killed process left.
+that changes no size; after a cut-back it is made anew.
 
 Not every file system can do this, and some report success but do nothing.
 `is_real` is true if the blocks were seen to be allocated, on a file system
 that writes to the blocks that it allocates.  If it is false, nothing is
 reserved here, and a vote must write.
-
-Near a full disk only what is needed is allocated.
 
 `_mutex` is held around an allocation, and while the file is replaced.
 """

@@ -99,13 +99,11 @@ class Sequencer:
         self._untold: collections.deque[Commit] = collections.deque()
 
         self._abandoned = False    # a committer was interrupted
-        self._flusher = WakeableThread(
+        #: To be started, unless the storage is read-only; to be closed when
+        #: all is drained.  A finaliser may wake it, to tidy up.
+        self.flusher = WakeableThread(
             f'flusher of {name}', self._work_of_flusher,
             self._until_background_sync)
-
-    def start(self) -> None:
-        """Start the flusher, which a read-only storage does not need."""
-        self._flusher.start()
 
     # Appended
 
@@ -123,7 +121,7 @@ class Sequencer:
 
     def _note_age(self, commit: Commit) -> None:
         if self._exposure.since is None:
-            self._flusher.wake()
+            self.flusher.wake()
         if self._exposure.appended(time.monotonic()):
             commit.promised = True
 
@@ -191,7 +189,7 @@ class Sequencer:
             self._abandoned = True
             if self._leader is None:
                 self._elect()
-        self._flusher.wake()
+        self.flusher.wake()
 
     # 2. Wait for company
 
@@ -290,7 +288,7 @@ class Sequencer:
             self._elect_one_of(
                 [each for each in self.pipeline.queue if each.needs_sync])
         if self._leader is None and self._policy.background:
-            self._flusher.wake()  # it may wait to lead
+            self.flusher.wake()  # it may wait to lead
 
     def _elect_one_of(self, commits: list[Commit]) -> None:
         for commit in commits:
@@ -300,7 +298,7 @@ class Sequencer:
                 return
         if any(commit.orphan for commit in commits):
             self._leader = FLUSHER
-            self._flusher.wake()
+            self.flusher.wake()
 
     def _step_down(self, leader: object) -> None:
         with self.mutex:
@@ -456,14 +454,6 @@ class Sequencer:
             if due == 0.0 and self._leader is None:
                 self._leader = FLUSHER
             return self._leader is FLUSHER
-
-    def wake(self) -> None:
-        """Let the flusher tidy up; may be called even from a finaliser."""
-        self._flusher.wake()
-
-    def close(self) -> None:
-        """Stop the flusher.  Drain first."""
-        self._flusher.close()
 
     # The state
 

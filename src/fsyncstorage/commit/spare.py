@@ -6,13 +6,13 @@ process that has no descriptor left must not stop writing either, because no
 sync was tried and failed (I7).  So one descriptor is kept back.  It is closed
 when an opening finds none, and opened again after the sync.
 
-Another thread may take the descriptor that became free.  Then the opening is
-tried again until it succeeds: transactions that need this sync wait, all
-others go on.  The same is done when the kernel has no memory.
+Another thread may take the descriptor that became free.  Then, and when the
+kernel has no memory, the opening is tried again until it succeeds.
 
 Nothing here is locked: a descriptor is closed when no object refers to it.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -58,10 +58,8 @@ class Spare:
         self._take_again()
 
     def _take_again(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # try after the next sync
             self._take()
-        except OSError:
-            pass  # try after the next sync
 
     def _open(self, path: str, flags: int) -> int:
         while True:

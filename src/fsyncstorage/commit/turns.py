@@ -30,10 +30,6 @@ class Turns:
         self._waiters: dict[Owner, Callable[[], object]] = {}
         self._ended = False
 
-    def __len__(self) -> int:
-        """The number of owners that hold something, or wait."""
-        return len(self._locks)
-
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes]) -> bool:
         """Does it have all of its objects now?  Else it should `wait`.

@@ -53,9 +53,6 @@ class HandOver:
         path, header = self._offered.get(source.key, (None, None))
         if path and os.path.exists(path):
             return header
-        return self._offer(source)
-
-    def _offer(self, source):
         path = source.lease()
         header = path and self.header(path)
         if header:

@@ -7,11 +7,9 @@ before which everything is in this index, and the data file that it belongs to.
 An index with a trailer is used if all of it is sound; one without was written
 by stock, and is left to stock's own check.
 
-An index is a row of pickles, and they are never unpickled: a file that others
-may have written could run code, or take any amount of memory.  ZODB always
-writes the same few opcodes, so these are matched, byte for byte; everything
-else is damage.  Memory is bounded by the size of the file: no length is relied
-on before its bytes were read.
+An index is a row of pickles, and they are never unpickled: ZODB always writes
+the same few opcodes, so these are matched, byte for byte; everything else is
+damage.  No length is relied on before its bytes were read.
 
 `Snapshot` keeps the index as it was at its position while commits go on: it is
 told before entries change, and keeps the old ones.
@@ -61,8 +59,6 @@ _BEFORE_BUCKET = re.compile(
     rb'\x80\x03C\x06(.{6})(?:q.)?(?:C(.)|B(.{4}))', re.DOTALL)
 _BEHIND_BUCKET = re.compile(rb'(?:q.)?\x86(?:q.)?\.', re.DOTALL)
 _END = re.compile(rb'\x80\x03N\.')
-# One pickle of a dictionary, in releases of ZODB before 3.10.
-_OF_OLD_RELEASE = re.compile(rb'(?:\x80.)?[}(]', re.DOTALL)
 _LONGEST_MATCH = 32
 # Bytes of an entry: the last 2 of the oid; with the position, 8.
 _KEY, _ENTRY = 2, 8
@@ -117,19 +113,16 @@ def _contents(position: int, pieces: Iterable[_Piece],
     yield _TRAILER.pack(MAGIC, position, fingerprint)
 
 
-def load(path: str) -> Loaded | None:
-    """The index in a file, or Damaged; None for one of an old release."""
+def load(path: str) -> Loaded:
+    """The index in a file, or Damaged."""
     # O_NONBLOCK: opening a pipe must not wait.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise Damaged(f'{path} is no regular file')
     with open(number, 'rb', buffering=0):
-        content = _Content(Window.of_file(number))
-        if content.match(_OF_OLD_RELEASE):
-            return None
         try:
-            return _parse(content)
+            return _parse(_Content(Window.of_file(number)))
         except Damaged as reason:
             raise Damaged(f'{path} {reason}') from None
 

@@ -15,11 +15,9 @@ Promises:
   name other positions.
 - For any file, the time is proportional to its size, and memory does not grow
   with it (it does with the number of records of one transaction).  A sound
-  file is read once, in large pieces; if a transaction does not fit into one
-  piece, the headers of its records are read in addition.  No length is relied
-  on before the file is known to be that long, and checksums are computed only
-  of records that add up: so a search behind damage does not read the same
-  bytes again and again.
+  file is read once, in large pieces.  No length is relied on before the file
+  is known to be that long, and checksums are computed only of records that add
+  up: so a search behind damage does not read the same bytes again and again.
 
 Left to others: whether previous pointers name the previous revision (that
 takes an index), and whether record tids are those of their transactions
@@ -132,9 +130,6 @@ class Damage(Exception):
         """
         whole = self.transaction
         return None if whole is None or whole.seal == seal.DAMAGED else whole
-
-    def same(self, other: 'Damage') -> bool:
-        return self.args == other.args
 
 
 # One transaction
@@ -430,7 +425,7 @@ def _second_look(window: Window, damage: Damage,
         try:
             found = read_transaction(window.scout(), damage.position, after)
         except Damage as again:
-            if again.same(damage):
+            if again.args == damage.args:
                 return again
             damage = again
         else:

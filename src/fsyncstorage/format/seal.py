@@ -15,6 +15,7 @@ tool (a pack, a copy): its transaction counts as unsealed.
 This module makes seals, strips them and checks them.  It reads no file.
 """
 
+import contextlib
 import pickletools
 import struct
 import typing
@@ -141,10 +142,9 @@ def may_have_been_sealed(field: bytes) -> bool:
 
 def _length_of_pickle(field: bytes) -> int | None:
     """The length up to its STOP; None if it is no pickle."""
-    try:
+    # (pickletools does not define what it raises.)
+    with contextlib.suppress(Exception):
         for opcode, _, at in pickletools.genops(field):
             if opcode.name == 'STOP' and at is not None:
                 return at + 1
-    except Exception:  # pickletools does not define what it raises
-        pass
     return None

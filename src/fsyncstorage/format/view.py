@@ -275,10 +275,6 @@ class View:
                  if filter is None or filter(entry)),
                 max(first, 0), max(last, 0)))
 
-    def iterator(self, start: bytes | None = None,
-                 stop: bytes | None = None) -> 'ViewIterator':
-        return ViewIterator(self, start, stop)
-
     def last_invalidations(self,
                            count: int) -> list[tuple[bytes, list[bytes]]]:
         position = self.end

@@ -34,12 +34,6 @@ class Window:
         """A window of an open file, by its descriptor number."""
         return cls(partial(os.pread, number), os.fstat(number).st_size)
 
-    @classmethod
-    def of_bytes(cls, data: bytes) -> 'Window':
-        return cls(
-            lambda length, position: data[position:position + length],
-            len(data))
-
     def forget(self) -> None:
         """Drop what was read ahead: others may have written since."""
         self._buffer = b''

@@ -29,17 +29,6 @@ logger = logging.getLogger(__name__)
 LIST = '.removed'
 
 
-def forget_list(blob_dir: str | None) -> None:
-    """Remove the list of a pack that did not happen."""
-    if blob_dir:
-        datafile.remove_if_there(os.path.join(blob_dir, LIST))
-
-
-def opened_list(blob_dir: str | None) -> io.BufferedReader | None:
-    """Open the list, if there are blobs."""
-    return open(os.path.join(blob_dir, LIST), 'rb') if blob_dir else None
-
-
 def take_away(storage: Any, listed: io.BufferedReader) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
@@ -76,19 +65,13 @@ def _paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
 
 
 def _remove(path: str) -> None:
-    if not os.path.isdir(path):
+    """A file, a link, or a directory with all that is in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        for name in os.listdir(path):
+            _remove(os.path.join(path, name))
+        datafile.disk.remove_directory(path)
+    else:
         datafile.disk.remove(path)
-        return
-    for parent, directories, files in os.walk(path, topdown=False):
-        for name in files:
-            datafile.disk.remove(os.path.join(parent, name))
-        for name in directories:
-            name = os.path.join(parent, name)
-            if os.path.islink(name):
-                datafile.disk.remove(name)
-            else:
-                datafile.disk.remove_directory(name)
-    datafile.disk.remove_directory(path)
 
 
 def _move(source: str, target: str) -> None:

@@ -62,9 +62,9 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     if not storage._index:
         return  # nothing to do in an empty storage
     with storage._lock:
-        if storage._pack_is_in_progress:
+        if storage.is_packing:
             raise FileStorageError('Already packing')
-        storage._pack_is_in_progress = True
+        storage.is_packing = True
     try:
         swap.refuse_what_is_in_the_way(storage)
         _let_undos_end(storage)
@@ -79,9 +79,13 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 blobs = swap.swap(storage, *packed)
             finally:
                 storage._commit_lock.release()
-        _remove_what_was_packed_away(storage, blobs)
+        if not storage.pack_keep_old:
+            datafile.remove_if_there(storage._file_name + '.old')
+        if blobs is not None:
+            with blobs:
+                packedblobs.take_away(storage, blobs)
     finally:
-        storage._pack_is_in_progress = False
+        storage.is_packing = False
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
@@ -117,15 +121,6 @@ def _let_undos_end(storage: Any) -> None:
     with storage._commit_lock:
         pass
     storage._sequencer.drain()
-
-
-def _remove_what_was_packed_away(storage: Any,
-                                 blobs: io.BufferedReader | None) -> None:
-    if not storage.pack_keep_old:
-        datafile.remove_if_there(storage._file_name + '.old')
-    if blobs is not None:
-        with blobs:
-            packedblobs.take_away(storage, blobs)
 
 
 def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,

@@ -80,14 +80,20 @@ def swap(storage: Any, end: int,
                 storage._checkpoints.path_of_packed, end, new_index, file)
             to_rename = not _link_old(path) and storage.pack_keep_old
             if to_rename:
-                _warn_of_rename(path)
+                logger.warning(
+                    '%s: this file system has no hard links, so a pack is a'
+                    ' little less safe: in its last step there is no file of'
+                    ' this name for a moment; after a crash in it, the next'
+                    ' start finishes the swap', path)
             with storage._checkpoints.replacing(end):
                 _replace(storage, file, new_index, end, to_rename)
         except BaseException:
             if storage._file is not file:
                 _clean(storage, file)
             raise
-        return packedblobs.opened_list(storage.blob_dir)
+        if not storage.blob_dir:
+            return None
+        return open(os.path.join(storage.blob_dir, packedblobs.LIST), 'rb')
 
 
 def _clean(storage: Any, file: datafile.DataFile | None) -> None:
@@ -97,7 +103,9 @@ def _clean(storage: Any, file: datafile.DataFile | None) -> None:
     if os.path.lexists(path):  # else the next opening needs all of it
         datafile.remove_if_there(path + '.pack')
         datafile.remove_if_there(storage._checkpoints.path_of_packed)
-        packedblobs.forget_list(storage.blob_dir)
+        if storage.blob_dir:
+            datafile.remove_if_there(
+                os.path.join(storage.blob_dir, packedblobs.LIST))
         if datafile.is_same(path + '.old', path):  # not a backup
             datafile.remove_if_there(path + '.old')
 
@@ -113,13 +121,6 @@ def _link_old(path: str) -> bool:
     old = path + '.old'
     datafile.remove_if_there(old)
     return datafile.link_if_possible(path, old)
-
-
-def _warn_of_rename(path: str) -> None:
-    logger.warning(
-        '%s: this file system has no hard links, so a pack is a little less'
-        ' safe: in its last step there is no file of this name for a moment;'
-        ' after a crash in it, the next start finishes the swap', path)
 
 
 def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
@@ -194,6 +195,6 @@ def packed_is_whole(path: str) -> bool:
     except (FileNotFoundError, index.Damaged):
         return False
     with file:
-        return (loaded is not None and loaded.position == file.size()
+        return (loaded.position == file.size()
                 and loaded.fingerprint == index.fingerprint(
                     file, loaded.position))

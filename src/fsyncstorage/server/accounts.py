@@ -11,9 +11,8 @@ here in bytes.  Two bounds hold:
   holds most is cut off, then the next one, until it is less.  A peer that is
   alone may hold more.
 
-The code that makes an answer asks first whether there is room (workers,
-connection, channel); so the requests of a peer that reads, however slowly,
-never bring it to a bound.  Announcements, which no peer asks for, can.
+The code that makes an answer asks first whether there is room, so the requests
+of a peer that reads never bring it to a bound.  Announcements can.
 
 All of it belongs to the event loop.
 """

@@ -45,7 +45,8 @@ class BlobStream:
         self._name = oid, serial
         self._done = done
         self._file = None
-        self._readers.submit(self._opened, _open_blob, load_blob, self._name)
+        self._readers.submit(self._opened, lambda: open(
+            load_blob(oid, serial), 'rb', buffering=0))
 
     def _opened(self, file, error):
         if error is not None:
@@ -73,7 +74,3 @@ class BlobStream:
         elif not connection.closed:
             connection.async_('receiveBlobStop', *self._name)
             self._done(None, None)
-
-
-def _open_blob(load_blob, name):
-    return open(load_blob(*name), 'rb', buffering=0)

@@ -285,13 +285,12 @@ class Channel(asyncio.Protocol):
 
     # The end
 
-    def close(self):
-        """Close at once: the client repeats unanswered requests elsewhere."""
-        self.abort()
-
     def abort(self):
+        """Close at once: the client repeats unanswered requests elsewhere."""
         self.closed = True
         self._replies.clear()
         self._blobs.close()
         self.readers.close()
         self.transport.abort()
+
+    close = abort

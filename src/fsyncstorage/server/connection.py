@@ -277,9 +277,6 @@ class Connection(asyncio.Protocol):
         for function in waiting:
             function()
 
-    def eof_received(self):
-        return False
-
     def connection_lost(self, error):
         if error is not None:
             logger.info('%s: connection lost: %s', self.session.log_label,

@@ -39,15 +39,11 @@ def decoder(encoding, registered):
         return functools.partial(
             _decode_msgpack, msgpack.unpackb,
             MOST_CONTAINERS if registered else FEW_CONTAINERS)
-    return _decode_pickle if registered else _decode_simple_pickle
-
-
-def _decode_simple_pickle(message):
-    return _SimpleReader(message, FEW_STEPS, FEW_CONTAINERS).load()
-
-
-def _decode_pickle(message):
-    return _Reader(message, MOST_STEPS, MOST_CONTAINERS).load()
+    if registered:
+        return lambda message: _Reader(
+            message, MOST_STEPS, MOST_CONTAINERS).load()
+    return lambda message: _SimpleReader(
+        message, FEW_STEPS, FEW_CONTAINERS).load()
 
 
 class _SimpleReader(plainpickle.Reader):

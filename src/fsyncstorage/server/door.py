@@ -4,8 +4,7 @@ A peer is a *newcomer* until it has registered, or its channel is open.  It is
 *silent* at first, and *speaking* from its first byte on, also in a TLS
 handshake.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them.  When
 one more comes, the address that has most of that kind loses its oldest.  So
-thousands of connections that do nothing keep no client out, and a speaking
-newcomer is closed only for others that speak.
+connections that do nothing keep no client out.
 
 A connection needs descriptors: its socket, and files for what its client asks
 for.  Of the descriptors that the process may have, `RESERVE` are kept for the

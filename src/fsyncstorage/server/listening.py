@@ -3,8 +3,7 @@
 A newcomer is only a socket: the server sends it the announcement, and makes it
 a connection at its first byte (with TLS, after the handshake).  So connections
 that say nothing cost the server little, and the queue of those to be accepted
-is emptied soon.  That matters to honest clients: where the queue is full,
-their system tries again a second later.
+is emptied soon.
 
 The event loop accepts no connection by itself; so when the server closes, it
 knows every connection.
@@ -81,7 +80,8 @@ class Listener:
             (self.event_loop.create_server, addr[:2])
             if isinstance(addr, tuple)
             else (self.event_loop.create_unix_server, (addr,)))
-        return create(_never_called, *arguments, start_serving=False)
+        # It accepts no connection, and makes no protocol.
+        return create(asyncio.Protocol, *arguments, start_serving=False)
 
     def _reachable(self, addr):
         """The address, with the port that the system has chosen."""
@@ -149,10 +149,6 @@ class Listener:
     def close_loop(self):
         self.stop_listening()
         self.event_loop.close()
-
-
-def _never_called():
-    raise AssertionError('the event loop accepts no connection')
 
 
 class Newcomer:

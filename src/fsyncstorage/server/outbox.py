@@ -7,9 +7,8 @@ an invalidation arrives.  So for each connection (I-C, the contract):
   its invalidation leaves: else the client would keep the old state for good.
 - Nothing else overtakes anything.
 
-A load that begins while nothing is held may be answered at any time; what is
-announced meanwhile is held until the load is answered.  A load that begins
-while something is held gets the next place in the line, and is answered there.
+What is announced while a load is unanswered is held until it is answered.  A
+load that begins while something is held is answered behind it.
 
 No I/O, no threads: the loop calls, and `write` takes the bytes.
 """
@@ -27,9 +26,6 @@ class _Place:
 
 
 class Outbox:
-
-    #: Off in one test, which shows what goes wrong without it.
-    barrier = True
 
     #: Called when nothing is held any more.
     emptied = staticmethod(lambda: None)
@@ -58,7 +54,7 @@ class Outbox:
 
     def announce(self, message, at_once=True):
         """Send invalidations, or the outcome of the client's own commit."""
-        if self._line or self._free_loads and self.barrier:
+        if self._line or self._free_loads:
             self._hold(message)
         elif at_once:
             self._write(message)
@@ -93,7 +89,7 @@ class Outbox:
 
     def _flush(self):
         line = self._line
-        while line and not (self._free_loads and self.barrier):
+        while line and not self._free_loads:
             message = line[0]
             if isinstance(message, _Place):
                 message = message.answer

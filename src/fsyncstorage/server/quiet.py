@@ -32,9 +32,6 @@ class _Place:
 class Filter:
 
     def __init__(self):
-        self.forget()
-
-    def forget(self):
         self._lock = threading.Lock()
         self._places = {}  # as many as there are in the code
 

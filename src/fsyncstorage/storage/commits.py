@@ -50,12 +50,9 @@ object.  They see what is appended (`_pos`, `_positions`, `_file`); all others
 see what is published (`_view`).  When the caller's object is gone before the
 transaction has ended, the flusher's thread or the next begin ends it.
 
-Locks, in the order in which they are taken: the objects, all at once or alone;
-the append lock (`_commit_lock`; no sync, no wait for another's sync and no
-code of users under it, I2); `_writing` (a close waits for it); then `_lock`
-(what changes together: the index and the end).  The sequencer's gate is passed
-with none of these held.  The mutexes of turns, reserve and sequencer are
-leaves.
+Locks, in the order in which they are taken: the objects; the append lock
+(`_commit_lock`); `_writing`; `_lock`.  What is done under each of them is said
+in docs/internals/commit.rst.
 
 Left to others: the transaction (transaction), its records (records), the end
 of the file (appending), which transaction has which object (commit.locks), the
@@ -147,11 +144,6 @@ class Commits(Appending):
                 f'{call} called with a transaction that is not in progress'
                 ' (it was not begun, or is finished or aborted)')
         return under_way
-
-    @property
-    def is_packing(self) -> bool:
-        """Is a pack under way, which may hold the locks for some time?"""
-        return self._pack_is_in_progress
 
     # Vote
 
@@ -321,7 +313,7 @@ class Commits(Appending):
         transaction.
         """
         self._dropped.append(caller)
-        self._sequencer.wake()
+        self._sequencer.flusher.wake()
 
     def _end_dropped(self) -> None:
         """End transactions whose caller's object is gone.
@@ -459,9 +451,8 @@ class Commits(Appending):
         """For an event loop: from now on, it publishes.
 
         `notify()` is called from any thread when there may be something to
-        publish; the owner then calls `publish` in its own thread.  In that
-        thread, a transaction must be finished with AsyncFinish: else it would
-        wait for itself.
+        publish; the owner then calls `publish` in its own thread, where it may
+        finish with AsyncFinish only.  docs/internals/commit.rst has more.
         """
         self._sequencer.owned_by(notify)
 

@@ -16,7 +16,6 @@ from ZODB.POSException import POSKeyError
 from ZODB.POSException import Unsupported
 
 from .. import datafile
-from . import opening
 from . import undo
 
 _FILES = '', '.old', '.tmp', '.lock', '.index', '.pack'
@@ -46,9 +45,8 @@ class Ecosystem(BaseStorage):
     @property
     def _transaction(self) -> Any:
         """For BaseStorage.tpc_transaction, and servers without that method."""
-        for under_way in reversed(list(self._begun.values())):
-            return under_way.metadata  # that of the last one
-        return None
+        begun = list(self._begun.values())
+        return begun[-1].metadata if begun else None
 
     # For tools that look at the file, and upstream's tests, which need an
     # fsIndex.
@@ -58,21 +56,6 @@ class Ecosystem(BaseStorage):
         index = fsIndex()
         index._data = self._positions._data
         return index
-
-    # For upstream's tests, which save and read the index in between, and
-    # count how often it was saved.
-
-    @property
-    def _saved(self) -> int:
-        return 0 if self._is_read_only else self._checkpoints.written
-
-    def _save_index(self) -> None:
-        if not self._is_read_only:
-            self._checkpoints.write_or_warn()
-
-    def _restore_index(self) -> tuple[fsIndex, int, bytes] | None:
-        known, _ = opening.trusted_index(self._file)
-        return tuple(known) if known.index else None
 
     # For upstream's tests and tools that follow pointers in the file.
 

@@ -8,10 +8,8 @@ and names in `blobs/tmp` that begin with `UPLOAD`.  Other files may belong to a
 client with a shared blob directory.  And it keeps a new file of a pack that
 has transactions which the data file lacks.
 
-After a power cut, a file system that does not rename atomically can show two
-names of one file, and may count only one: removing one would lose the file.
-And stock FileStorage and zc.lockfile write into their files without checking
-what they are.  So a name is not touched if it may be one of the data file.
+A name is not touched if it may be one of the data file itself: how that can be
+is told in docs/internals/file.rst, "Names".
 """
 
 import logging

@@ -175,11 +175,6 @@ def trusted_index(file: datafile.DataFile
     except index.Damaged as reason:
         logger.warning('%s; all of the data will be scanned', reason)
         return nothing, None
-    if loaded is None:
-        logger.warning(
-            '%s.index is of an old release; all of the data will be'
-            ' scanned', file.name)
-        return nothing, None
     if loaded.fingerprint is None:
         return _trusted_by_stock(file, loaded) or nothing, None
     recovery.refuse_shortened(file, loaded)

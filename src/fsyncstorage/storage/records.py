@@ -82,7 +82,8 @@ class Records(ConflictResolvingStorage):
     _sequencer: Sequencer
     _view: View
 
-    _pack_is_in_progress = False
+    #: Is a pack under way, which may hold the locks for some time?
+    is_packing = False
     _distrusts_records = False
     #: Refuse oids that were not given, and leave too few behind them.
     _refuses_last_oids = True
@@ -408,9 +409,10 @@ class Records(ConflictResolvingStorage):
                     self._undo(under_way, origin)
                     continue
                 for record in records:
-                    under_way.add_again(
-                        record, 0 if origin is None else
+                    record.points_to(
+                        0 if origin is None else
                         self._place_again(under_way, record, origin.tid))
+                    under_way.add(record)
         elif any(isinstance(record.origin, Undo)
                  for record in under_way.records):
             self._refuse_undo_in_a_pack()
@@ -443,7 +445,7 @@ class Records(ConflictResolvingStorage):
 
     def _refuse_undo_in_a_pack(self) -> None:
         """An undo points to data that the pack may leave out."""
-        if self._pack_is_in_progress:
+        if self.is_packing:
             raise UndoError('Undo is disabled while the database is packed')
 
     # Conflicts
@@ -453,11 +455,10 @@ class Records(ConflictResolvingStorage):
                              committedData: bytes = b'') -> bytes:
         if not committedData:
             # Stock would ask loadSerial, which shows only what is published.
-            try:
+            # Where its creation was undone, stock raises the error.
+            with contextlib.suppress(POSKeyError):
                 committedData = self._appended.load_serial(
                     oid, committedSerial)
-            except POSKeyError:
-                pass  # its creation was undone: stock raises the error
         if self._distrusts_records:
             try:
                 self._check_records(oid, oldSerial, newpickle, committedData)
@@ -467,10 +468,6 @@ class Records(ConflictResolvingStorage):
                     data=newpickle) from reason
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
-
-    def distrust_records(self) -> None:
-        """Called by a server: from now on, records come from clients."""
-        self._distrusts_records = True
 
     def _check_records(self, oid: bytes, old_serial: bytes,
                        *records: bytes) -> None:

@@ -16,7 +16,6 @@ first one that is not sound:
 
 Before anything is decided, the file is synced, and a tail is dropped from the
 page cache: after a failed sync the cache may show what the disk does not have.
-All that an index has was durable, so that without a tail the cache stays warm.
 
 Left to others: reading transactions (scan), and which index is trusted
 (opening).
@@ -150,11 +149,11 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
                  or _proof_by_index(file, damage, doubted))
         if proof is None:
             break
-        if not read_only or refused is not None and damage.same(refused):
+        if not read_only or damage.args == refused:
             raise _refusal(file, damage, proof)
         # Another process may be writing, and have finished the transaction
         # meanwhile: read again.
-        refused = damage
+        refused = damage.args
     if not read_only:
         _cut(file, known, window, damage)
     return known

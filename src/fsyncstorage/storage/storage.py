@@ -23,18 +23,12 @@ from collections.abc import Callable
 from typing import Any
 
 import zc.lockfile
+from ZODB import interfaces
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.FileStorage.format import FileStorageFormatter
 from ZODB.fsIndex import fsIndex
-from ZODB.interfaces import IBlobStorageRestoreable
-from ZODB.interfaces import IExternalGC
-from ZODB.interfaces import IStorage
-from ZODB.interfaces import IStorageCurrentRecordIteration
-from ZODB.interfaces import IStorageIteration
-from ZODB.interfaces import IStorageRestoreable
-from ZODB.interfaces import IStorageUndoable
 from ZODB.POSException import POSKeyError
 from zope.interface import alsoProvides
 from zope.interface import implementer
@@ -72,12 +66,12 @@ logger = logging.getLogger(__name__)
 
 
 @implementer(
-    IStorage,
-    IStorageRestoreable,
-    IStorageIteration,
-    IStorageUndoable,
-    IStorageCurrentRecordIteration,
-    IExternalGC,
+    interfaces.IStorage,
+    interfaces.IStorageRestoreable,
+    interfaces.IStorageIteration,
+    interfaces.IStorageUndoable,
+    interfaces.IStorageCurrentRecordIteration,
+    interfaces.IExternalGC,
 )
 class FsyncStorage(
     Ecosystem,
@@ -110,29 +104,17 @@ class FsyncStorage(
         pack_keep_old: bool = True,
         packer: Callable[..., Any] | None = None,
         blob_dir: str | None = None,
-        durability: str = policies.DEFAULT_POLICY,
-        sync_interval: str | float = policies.DEFAULT_SYNC_INTERVAL,
-        group_commit_delay: str | float = policies.DEFAULT_GROUP_COMMIT_DELAY,
-        checksums: bool = policies.DEFAULT_CHECKSUMS,
+        durability: str = 'group-commit',
+        sync_interval: str | float = '1s',
+        group_commit_delay: str | float = 'auto',
+        checksums: bool = True,
         index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
     ) -> None:
-        """The arguments of FileStorage, and some of our own.
+        """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
-        :param str durability: none, interval, group-commit, per-commit or
-            two-sync: when a commit is acknowledged, and so what a power cut
-            may take back.
-        :param sync_interval: for `interval`: commits of how long may be lost;
-            seconds, or text like ``200ms``.
-        :param group_commit_delay: how long a commit waits for others to share
-            its sync: ``auto``, seconds, or text like ``2ms``.
-        :param bool checksums: seal each transaction, so that damage is found.
-            Without seals, policies that promise need two syncs a commit.
-        :param index_checkpoint: after how many bytes an index is written, so
-            that a restart scans at most that much; a number or text like
-            ``64MB``.
-        :param int reader_threads: how many threads of the ZEO server read what
-            is not in memory.
+        docs/configure.rst explains them.  Times are seconds, or text like
+        ``200ms``; sizes are bytes, or text like ``64MB``.
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
@@ -147,7 +129,7 @@ class FsyncStorage(
                     'durability two-sync needs the built-in packer: another'
                     ' one may copy transactions whose status is not written'
                     ' yet')
-            self.packer = packer  # type: ignore[method-assign]
+            self.packer = packer
         opening.check_arguments(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
         self._quota = quota
@@ -210,7 +192,7 @@ class FsyncStorage(
         opening.warn_of_the_future(file_name, found.tid)
         if blob_dir:
             self.fshelper = opening.blob_helper(blob_dir, create, read_only)
-            alsoProvides(self, IBlobStorageRestoreable)
+            alsoProvides(self, interfaces.IBlobStorageRestoreable)
         else:
             self._blob_init_no_blobs()
 
@@ -240,7 +222,7 @@ class FsyncStorage(
         if not self.durability.policy.promises:
             self._unsynced.make()
         self._checkpoints = Checkpoints(self, index_checkpoint)
-        self._sequencer.start()
+        self._sequencer.flusher.start()
         if self._index_position == FIRST:
             self._checkpoints.write_or_warn()
         self._checkpoints.start(self._index_position)
@@ -283,7 +265,7 @@ class FsyncStorage(
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
-            self._sequencer.close()
+            self._sequencer.flusher.close()
         if self._spare is not None:
             self._spare.close()
         for under_way in list(self._begun.values()):
@@ -367,7 +349,7 @@ class FsyncStorage(
 
     def iterator(self, start: bytes | None = None,
                  stop: bytes | None = None) -> ViewIterator:
-        return self._current().iterator(start, stop)
+        return ViewIterator(self._current(), start, stop)
 
     def lastInvalidations(self, count: int) -> list[tuple[bytes, list[bytes]]]:
         return self._current().last_invalidations(count)
@@ -395,15 +377,16 @@ class FsyncStorage(
 
     # Maintenance
 
+    def distrust_records(self) -> None:
+        """Called by a server: from now on, records come from clients."""
+        self._distrusts_records = True
+
     def pack(self, t: float, referencesf: Callable[..., Any],
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
-    @staticmethod
-    def packer(storage: Any, referencesf: Callable[..., Any], stop: bytes,
-               gc: bool) -> tuple[int, fsIndex] | None:
-        return packing.copy_what_is_needed(storage, referencesf, stop, gc)
+    packer = staticmethod(packing.copy_what_is_needed)
 
     def hold_still(self) -> None:
         """Take the append lock, with nothing on its way to the disk (for a

@@ -284,11 +284,6 @@ class Transaction:
         self.length = self._header_length + LENGTH_BEHIND
         return records
 
-    def add_again(self, record: Record, back: int = 0) -> None:
-        """Add a record that it had before, and whose data it keeps."""
-        record.points_to(back)
-        self.add(record)
-
     # In the file
 
     @property

@@ -7,19 +7,13 @@ the record has the new data; if not, the transaction cannot be undone.
 
 Everything is looked up in a `View` of what is appended, and in the transaction
 that is under way, which may have undone others before.  Nothing is changed
-here: the caller gets all records, or an error.
-
-Left to others: writing the records and copying blobs (records).
+here: the caller (records) gets all records, or an error.
 """
 
 import os
-import struct
 import typing
 from collections.abc import Callable
 
-from ZODB.FileStorage.format import DATA_HDR_LEN
-from ZODB.FileStorage.format import TRANS_HDR
-from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.POSException import ConflictError
 from ZODB.POSException import MultipleUndoErrors
 from ZODB.POSException import POSKeyError
@@ -28,11 +22,12 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from ..format.scan import FIRST
+from ..format.scan import HEADER
+from ..format.scan import RECORD_HEADER
+from ..format.scan import unpack_header
 from ..format.view import View
 from ..format.view import read_header
 from .transaction import Transaction
-
-_header = struct.Struct(TRANS_HDR)
 
 Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
@@ -59,7 +54,7 @@ def records(view: View, under_way: Transaction, position: int,
     result = []
     failures: dict[bytes, UndoError] = {}
     end = position + length
-    position += TRANS_HDR_LEN + sum(fields)
+    position += HEADER + sum(fields)
     while position < end:
         oid, tid, previous, _, _, size = read_header(view.file, position)
         failures.pop(oid, None)  # a later record of it may succeed
@@ -71,7 +66,7 @@ def records(view: View, under_way: Transaction, position: int,
         else:
             result.append(
                 Record(oid, view.index.get(oid, 0), data, back))
-        position += DATA_HDR_LEN + (size or 8)
+        position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')
     if failures:
@@ -157,23 +152,23 @@ def find_data(view: View, position: int, oid: bytes,
     """
     _, length, _, *fields = _read_header(view, position)
     end = position + length
-    position += TRANS_HDR_LEN + sum(fields)
+    position += HEADER + sum(fields)
     found = size_found = 0
     while position < end:
         other, _, _, _, _, size = read_header(view.file, position)
         if other == oid:
             found, size_found = position, size
-        position += DATA_HDR_LEN + (size or 8)
+        position += RECORD_HEADER + (size or 8)
     if size_found and (
             data is None or size_found != len(data) or data != _read(
-                view, found + DATA_HDR_LEN, size_found)):
+                view, found + RECORD_HEADER, size_found)):
         return 0
     return found
 
 
 def _read_header(view: View,
                  position: int) -> tuple[bytes, int, bytes, int, int, int]:
-    return _header.unpack(_read(view, position, TRANS_HDR_LEN))
+    return unpack_header(_read(view, position, HEADER))
 
 
 def _read(view: View, position: int, length: int) -> bytes:

@@ -2,9 +2,8 @@
 
 A short blob is fetched by the thread that asks for it, which is faster than
 starting another one.  The rest of a longer blob is downloaded by a thread of
-its own, to its end, even if no reader is left: the next one finds it in the
-cache.  It is a download like any other: callers that load the blob meanwhile
-wait for it, and the file enters the cache when it is complete.
+its own, to its end, even if no reader is left.  It is a download like any
+other.
 
 An ArrivingFile reads what there is of the part, and waits for more.  It
 promises that its end is that of the blob: if the rest does not come, it raises
@@ -19,7 +18,6 @@ import contextlib
 import copy
 import io
 import os
-import sys
 import threading
 import time
 
@@ -110,8 +108,8 @@ class Arrivals:
         try:
             self._start_thread(arrival, rest, download, oid, serial, name)
         except BaseException:
-            rest.__exit__(*sys.exc_info())
-            raise
+            with rest:
+                raise
 
     def _start_thread(self, arrival, *args):
         with self._lock:
@@ -225,8 +223,7 @@ class ArrivingFile(io.RawIOBase):
     def readable(self):
         return True
 
-    def seekable(self):
-        return True
+    seekable = readable
 
     def seek(self, offset, whence=os.SEEK_SET):
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position,

@@ -10,8 +10,7 @@ removed first, leased ones last.  Of the blobs that do not fit at all (guests),
 a process keeps the last one whose path it handed out, until it opens and
 closes the file, or loads another blob.
 
-One process or thread downloads a blob, the others wait for it: they wait for
-the lock of its part, and then look again.
+One process or thread downloads a blob, the others wait for it.
 
 Left to others: the directory (cachedirectory), which blobs there are and which
 are removed (books), a download (download), reading a blob while it comes

@@ -13,8 +13,7 @@ use it.  They promise:
   download belongs to the process that has locked its part, and names are noted
   before their files are removed.
 - If they are lost, they are made anew, by a walk.  So they are after a restart
-  of the machine, as blobs are not synced: then only blobs are kept that are as
-  long as the books say; a power cut takes the end of a file first.
+  of the machine: then only blobs are kept that are as long as the books say.
 
 Using a blob does not change the books, but the access time of the file.  The
 books have the time of an earlier use, and are corrected when the blob would be

@@ -2,13 +2,8 @@
 
 Blobs lie where a stock client looks for them, under its names and with its
 layout marker, so that either can take over from the other (not both at once).
-All other files lie in a directory of their own, which stock ignores:
-
-    fsyncstorage/books.sqlite   the books
-    fsyncstorage/lock           held while a process works on the books
-    fsyncstorage/parts/         downloads: each is locked by its downloader,
-                                and moved to its place when it is complete
-    fsyncstorage/walked         when a walk made the books
+All other files lie in a directory of their own, which stock ignores; they are
+listed in docs/internals/blobcache.rst.
 
 A *name* is the path of a blob file below the directory.  Left to the books:
 which files are removed.
@@ -37,7 +32,6 @@ NETWORK = frozenset({
 #: Seconds after which a file that a stock client left, in a transaction that
 #: did not end, is no longer in use.
 FORGOTTEN = 24 * 3600
-
 
 #: As stock: the user that runs the client may read a cached blob.
 MODE = 0o400
@@ -262,12 +256,10 @@ class CacheDirectory:
         except FileNotFoundError:
             return True
         for bucket in self._buckets():
-            try:
-                locked = os.stat(self.blob(f'{bucket}/.lock')).st_mtime_ns
-            except FileNotFoundError:
-                continue
-            if locked > walked:
-                return True
+            with contextlib.suppress(FileNotFoundError):
+                lock = self.blob(f'{bucket}/.lock')
+                if os.stat(lock).st_mtime_ns > walked:
+                    return True
         return False
 
     @contextlib.contextmanager
@@ -352,12 +344,10 @@ def file_system(path):
     """
     device = os.stat(path).st_dev
     wanted = f'{os.major(device)}:{os.minor(device)}'
-    try:
+    with contextlib.suppress(OSError):  # not Linux
         with open('/proc/self/mountinfo') as file:
             for line in file:
                 mount, _, kind = line.partition(' - ')
                 if mount.split()[2] == wanted:
                     return kind.split()[0]
-    except OSError:
-        pass  # not Linux
     return None

@@ -4,8 +4,7 @@ It promises that room is booked before a byte is written, and that a blob gets
 its name when all of it is there, as many bytes as were announced.
 
 A download that a killed process left is continued: a blob never changes, and
-what was written before the kill is still there.  (After a power cut that need
-not be so, but no part survives the next start of the machine.)
+what was written before the kill is still there.
 
 A stock server does not say how large a blob is.  Then room is booked for what
 is there, and a STEP in advance.

@@ -1,8 +1,5 @@
 """Files that are locked by `flock`: a process that dies loses its locks.
 
-A lock is not known by a process id: processes in different containers share a
-directory, but not their ids.
-
 A fork shares the locks of its parent, and would keep them when the parent
 dies.  So a child closes the files that it inherits (`forked`).
 
