@@ -24,12 +24,17 @@ import os
 import resource
 import sys
 
+import zc.lockfile
 import ZEO.runzeo
+from ZODB.POSException import StorageError
 
 from . import reachable
 from .server import Server
 
 logger = logging.getLogger(__name__)
+
+# A storage cannot be opened, for a reason that its message explains.
+REFUSALS = zc.lockfile.LockError, OSError, StorageError
 
 
 class Options(ZEO.runzeo.ZEOOptions):
@@ -48,6 +53,7 @@ class Runner(ZEO.runzeo.ZEOServer):
     """
 
     _status = 0
+    _has_pidfile = False
 
     def handle_sigterm(self):
         self._end('terminated by SIGTERM', 0)
@@ -78,6 +84,22 @@ class Runner(ZEO.runzeo.ZEOServer):
         _allow_all_descriptors()
         super().main()
         sys.exit(self._status)
+
+    def make_pidfile(self):
+        """Not yet: the file may be that of a server that has the storages."""
+
+    def open_storages(self):
+        try:
+            super().open_storages()
+        except REFUSALS as error:
+            logger.error('no storage, no server: %s', error)
+            sys.exit(f'fsync-runzeo: {error}')
+        super().make_pidfile()
+        self._has_pidfile = True
+
+    def remove_pidfile(self):
+        if self._has_pidfile:
+            super().remove_pidfile()
 
     def create_server(self):
         options = self.options
