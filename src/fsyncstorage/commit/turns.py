@@ -32,13 +32,9 @@ class Turns:
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes]) -> bool:
-        """Does it have all of its objects now?  Else it should `wait`.
-
-        Asked again, it is answered; it keeps what it asked for."""
+        """Does it have all of its objects now?  Else it should `wait`."""
         with self._mutex:
             try:
-                if self._locks.knows(owner):
-                    return self._locks.holds(owner)
                 return self._locks.ask(owner, written, read)
             except BaseException:
                 self._repair()
@@ -48,8 +44,6 @@ class Turns:
         """Is it alone now?  Else it should `wait`."""
         with self._mutex:
             try:
-                if self._locks.knows(owner):
-                    return self._locks.holds(owner)
                 return self._locks.ask_alone(owner)
             except BaseException:
                 self._repair()
