@@ -53,6 +53,10 @@ SIZES = strategies.sampled_from((0, 10, 400, 600, 4000, 9000))
 
 no_transaction = precondition(lambda self: self.attempt is None)
 storing = precondition(lambda self: self.attempt and not self.voted)
+# (Stock cannot open a file of empty transactions.)
+storing_something = precondition(
+    lambda self: self.attempt and not self.voted
+    and self.attempt.content.records)
 voted = precondition(lambda self: self.voted)
 
 
@@ -187,9 +191,7 @@ class Lives(RuleBasedStateMachine):
         if not self.attempt.stores(number):
             self.site.store_blob(self.attempt, number, size)
 
-    @precondition(lambda self: self.attempt and not self.voted
-                  # Stock cannot open a file of empty transactions.
-                  and self.attempt.content.records)
+    @storing_something
     @rule()
     def vote(self):
         try:
