@@ -38,7 +38,7 @@ class WaysTests(unittest.TestCase):
         if first == 'F_FULLFSYNC':
             self.assertEqual(sys.platform, 'darwin')
         else:
-            self.assertIs(datafile.Disk._sync, getattr(os, first))
+            self.assertIs(datafile.Disk.sync, getattr(os, first))
 
 
 class ProbingTests(Scratch):
