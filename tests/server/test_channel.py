@@ -27,6 +27,7 @@ from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
+from fsyncstorage.wire import frames
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -100,7 +101,7 @@ class Loads(ChannelTestCase):
             self.assertEqual(peer.load(1)[2:], expected)
 
     def test_an_object_that_is_too_large(self):
-        self.patch(wire, 'LONGEST_REPLY', 100)
+        self.patch(frames, 'LONGEST', 100)
         commit(self.storage, {4: b'x' * 200})
         peer = self.peer()
         for _ in range(2):

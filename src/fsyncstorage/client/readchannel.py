@@ -52,7 +52,7 @@ class ReadChannel:
 
     def __init__(self, address, instance, storage, ssl, hostname):
         self._frames = wire.Client(instance, storage)
-        self._socket = _connect(address, ssl, hostname)
+        self._socket = connect(address, ssl, hostname)
         self._looks = ssl is None  # a TLS socket cannot be polled so
         self._sleeps = 0
         self._next_sleeps = FEWEST_SLEEPS
@@ -165,7 +165,8 @@ class ReadChannel:
         self._socket.close()
 
 
-def _connect(address, ssl, hostname):
+def connect(address, ssl=None, hostname=None):
+    """A socket with a timeout, or `Lost`."""
     try:
         if isinstance(address, str):
             return _connect_unix(address)
