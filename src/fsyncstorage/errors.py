@@ -31,8 +31,9 @@ class WritingStopped(DiskError):
 class Unpublished(StorageTransactionError):
     """A conflict with a transaction that is appended, and not published yet.
 
-    Raised only to the event loop that publishes.  The transaction was aborted;
-    it should be voted again when that of `tid` is published.
+    Raised only for transactions of the event loop that publishes.  The
+    transaction was aborted; it should be voted again when that of `tid` is
+    published.
     """
 
     def __init__(self, tid: bytes) -> None:
@@ -41,4 +42,7 @@ class Unpublished(StorageTransactionError):
 
 
 class Occupied(Exception):
-    """The vote would have to wait for others, and the caller refused that."""
+    """A vote or a finish had to wait for others, and the caller refused that.
+
+    It can be made again.
+    """

@@ -7,6 +7,7 @@ transaction holds between vote and finish.  I7 (failing disks) is in
 test_failures.py, I11 (blobs) in test_blobs.py.
 """
 
+import functools
 import logging
 import os
 import threading
@@ -1274,16 +1275,41 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         self.assertEqual(len(storage), 1)
 
     def test_what_must_not_wait_does_not(self):
+        """It keeps its place, and is told when its turn has come."""
         storage = self.open()
         holder = vote(storage, {1: b'x'})
-        other = begin(storage)
-        storage.store(oid(1), z64, b'y', '', other)
-        with self.assertRaises(Occupied):
-            storage.tpc_vote(other, wait=False)
-        self.assertEqual(len(storage._turns), 1)
+        first, second = begin(storage), begin(storage)
+        called = []
+        for each in first, second:
+            storage.store(oid(1), z64, b'y', '', each)
+            with self.assertRaises(Occupied):
+                storage.tpc_vote(each, wait=False)
+            self.assertTrue(storage.call_when_served(
+                each, functools.partial(called.append, each)))
+        with self.assertRaisesRegex(StorageTransactionError, 'no more'):
+            storage.store(oid(2), z64, b'y', '', first)
         storage.tpc_abort(holder)
-        storage.tpc_vote(other, wait=False)
-        storage.tpc_finish(other)
+        self.assertEqual(called, [first])
+        self.assertFalse(storage.call_when_served(first, self.fail))
+        storage.tpc_vote(first, wait=False)
+        storage.tpc_finish(first)
+        self.assertEqual(called, [first, second])
+        with self.assertRaises(ConflictError):
+            storage.tpc_vote(second, wait=False)
+        self.assertFalse(storage.call_when_served(second, self.fail))
+        self.assertEqual(len(storage._turns), 0)
+
+    def test_a_finish_that_must_not_wait_does_not(self):
+        """It stays voted, and is finished later."""
+        storage = self.open()
+        transaction = vote(storage, {1: b'x'})
+        now = AsyncFinish(lambda tid, error: None, wait=False)
+        with storage._commit_lock:
+            with self.assertRaises(Occupied):
+                storage.tpc_finish(transaction, now)
+        tid = storage.tpc_finish(transaction, now)
+        storage._sequencer.drain()
+        self.assertEqual(storage.lastTransaction(), tid)
 
     def test_the_bytes_of_all_count_against_the_quota(self):
         storage = self.open(quota=1000)

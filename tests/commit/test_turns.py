@@ -63,6 +63,29 @@ class Waiting(TestCase):
         self.turns.let_go(1)
         self.assertFalse(self.turns.ask(3, 'a', ()))
 
+    def test_one_that_waits_in_no_thread_is_called(self):
+        called = []
+        self.turns.ask(1, 'a', ())
+        self.assertFalse(self.turns.ask(2, 'a', ()))
+        self.assertTrue(self.turns.call_when_served(
+            2, lambda: called.append(2)))
+        self.assertFalse(self.turns.ask(2, 'a', ()))  # once more
+        self.turns.let_go(1)
+        self.assertEqual(called, [2])
+        self.assertTrue(self.turns.ask(2, 'a', ()))
+        self.assertFalse(self.turns.call_when_served(2, self.fail))
+        self.turns.let_go(2)
+        self.assertFalse(self.turns.call_when_served(2, self.fail))
+
+    def test_one_that_waits_in_no_thread_is_called_at_the_end(self):
+        called = []
+        self.turns.ask(1, 'a', ())
+        self.turns.ask_alone(2)
+        self.turns.call_when_served(2, lambda: called.append(2))
+        self.turns.end()
+        self.assertEqual(called, [2])
+        self.assertFalse(self.turns.call_when_served(2, self.fail))
+
     def test_the_end(self):
         self.turns.ask(1, 'a', ())
         second = self.waiting(2, 'a', ())

@@ -1,5 +1,6 @@
 """A client's transaction: what is kept of it, and voted as often as needed."""
 
+import contextlib
 import errno
 import os
 from unittest import mock
@@ -10,6 +11,7 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage.errors import Occupied
+from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.storage import records
@@ -30,14 +32,23 @@ class Ballots(TestCase):
         self.storage = self.open(blob_dir=self.path('blobs'))
 
     def ballot(self, resolves_conflicts=False, tid=None, status=' '):
-        ballot = Ballot(None, 1, b'user', b'description', {}, tid, status,
-                        resolves_conflicts)
+        ballot = Ballot(None, None, 1, b'user', b'description', {}, tid,
+                        status, resolves_conflicts)
         self.addCleanup(ballot.close)
         return ballot
 
     def vote_and_finish(self, ballot):
-        ballot.vote(self.storage)
+        ballot.vote_in(self.storage)
         return self.storage.tpc_finish(ballot.transaction)
+
+    def vote_in_vain(self, ballot):
+        """It has to be repeated, as after a conflict with what is not
+        published."""
+        with mock.patch.object(
+                self.storage, 'tpc_vote', side_effect=Unpublished(z64)):
+            with self.assertRaises(Unpublished):
+                ballot.vote_in(self.storage)
+        self.assertEqual(self.storage._begun, {})
 
     def blob_file(self, content):
         name = os.path.join(self.storage.temporaryDirectory(), 'sent')
@@ -95,9 +106,10 @@ class Ballots(TestCase):
         ballot = self.ballot()
         ballot.add('store', oid(1), z64, b'x')
         with self.assertRaises(Occupied):
-            ballot.vote(self.storage, wait=False)
+            ballot.vote_in(self.storage, wait=False)
         self.storage.tpc_abort(holder)
-        ballot.vote(self.storage, wait=False)
+        ballot.vote_in(self.storage, wait=False)  # from where it waited
+        self.assertEqual(ballot.oids, [oid(1)])
         self.storage.tpc_finish(ballot.transaction)
 
     # Votes
@@ -113,7 +125,7 @@ class Ballots(TestCase):
         ballot.add('restore', oid(4), tid, record('restored'), tid)
         undone = self.storage.undoLog(0, 1)[0]['id']
         ballot.add('undo', undone)
-        self.assertEqual(ballot.vote(self.storage), ([oid(5)], []))
+        self.assertEqual(ballot.vote_in(self.storage), [oid(5)])
         self.assertEqual(ballot.oids, [oid(n) for n in (1, 2, 4, 5)])
         self.storage.tpc_finish(ballot.transaction)
         self.assertEqual(
@@ -147,15 +159,12 @@ class Ballots(TestCase):
         ballot = self.spilled(50)
         self.assertEqual(ballot._operations, [])
         file = ballot._log.file
-        for _ in range(2):  # votes
-            self.storage.tpc_abort(ballot.transaction)
-            ballot.vote(self.storage)
-            self.assertEqual(ballot.oids, [oid(n) for n in range(1, 51)])
-        tid = self.storage.tpc_finish(ballot.transaction)
+        self.vote_in_vain(ballot)
+        tid = self.vote_and_finish(ballot)
+        self.assertEqual(ballot.oids, [oid(n) for n in range(1, 51)])
         for number in range(1, 51):
             self.assertEqual(
                 self.storage.load(oid(number)), (record(number), tid))
-        ballot.close()
         self.assertTrue(file.closed)
 
     def test_many_operations_without_data(self):
@@ -180,7 +189,7 @@ class Ballots(TestCase):
                 ballot.add('store', oid(2), z64, record())
                 ballot.add(*operation)
                 with self.assertRaises(error):
-                    ballot.vote(self.storage)
+                    ballot.vote_in(self.storage)
                 self.assertIsNone(self.storage.tpc_transaction())
         self.assertEqual(self.storage.lastTransaction(), tid)
 
@@ -190,14 +199,15 @@ class Ballots(TestCase):
         def full(data, position):
             raise OSError(28, 'No space left on device')
 
-        ballot = self.ballot()
-        ballot.add('store', oid(1), z64, record())
+        ballots = self.ballot(), self.ballot()
+        for ballot in ballots:
+            ballot.add('store', oid(1), z64, record())
         disk.before_write = full
         self.storage._reserve.is_real = False  # so the vote writes
         with self.assertRaises(OSError):
-            ballot.vote(self.storage)
+            ballots[0].vote_in(self.storage)
         disk.before_write = lambda data, position: None
-        self.vote_and_finish(ballot)
+        self.vote_and_finish(ballots[1])
         self.storage.load(oid(1))
 
     # Conflicts for the client
@@ -211,13 +221,14 @@ class Ballots(TestCase):
         for number in 1, 2:
             ballot.add('store', oid(number), first, counter(10))
         ballot.add('store', oid(3), z64, record())
-        self.assertEqual(ballot.vote(self.storage), ([], [
+        self.assertEqual(ballot.vote_in(self.storage), [
             dict(oid=oid(number), serials=(second, first), data=counter(10))
-            for number in (1, 2)]))
+            for number in (1, 2)])
+        self.assertTrue(ballot.has_conflicts)
         self.assertIsNone(self.storage.tpc_transaction())
         # One is resolved, the other is not.
         ballot.add('store', oid(1), second, counter(11))
-        _, conflicts = ballot.vote(self.storage)
+        conflicts = ballot.vote_in(self.storage)
         self.assertEqual([each['oid'] for each in conflicts], [oid(2)])
         ballot.add('store', oid(2), second, counter(12))
         self.vote_and_finish(ballot)
@@ -234,15 +245,13 @@ class Ballots(TestCase):
         ballot = self.ballot()
         ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
         for _ in range(3):
-            ballot.vote(self.storage)
-            self.storage.tpc_abort(ballot.transaction)
+            self.vote_in_vain(ballot)
         self.check_blob_is_committed(ballot)
 
     def check_blob_is_committed(self, ballot):
         """What was sent is the content, and nothing else is left of it."""
         self.assertEqual(self.temporary_files(), ['sent'])
         tid = self.vote_and_finish(ballot)
-        ballot.close()
         self.assertEqual(self.temporary_files(), [])
         with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'content')
@@ -257,8 +266,7 @@ class Ballots(TestCase):
                 ballot = self.ballot()
                 ballot.add_blob(
                     oid(1), serial, record(), self.blob_file(b'content'))
-                ballot.vote(self.storage)
-                self.storage.tpc_abort(ballot.transaction)
+                self.vote_in_vain(ballot)
                 self.check_blob_is_committed(ballot)
 
     def test_a_copy_that_fails_leaves_nothing(self):
@@ -267,21 +275,23 @@ class Ballots(TestCase):
         with mock.patch('os.link', self.raise_(errno.EPERM)), \
                 mock.patch('os.pwrite', self.raise_(errno.ENOSPC)):
             with self.assertRaisesRegex(OSError, 'No space left'):
-                ballot.vote(self.storage)
-        self.assertEqual(self.temporary_files(), ['sent'])
-        self.vote_and_finish(ballot)
+                ballot.vote_in(self.storage)
+        self.assertEqual(self.temporary_files(), [])
 
     @staticmethod
     def raise_(number):
         return mock.Mock(side_effect=OSError(number, os.strerror(number)))
 
-    def test_a_blob_that_conflicts_is_kept_too(self):
+    def test_a_blob_that_conflicts(self):
+        """It is kept as long as its client can resolve the conflict."""
         tid = commit(self.storage, {1: record()})
-        ballot = self.ballot()
-        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
-        with self.assertRaises(ConflictError):
-            ballot.vote(self.storage)
-        self.assertEqual(self.temporary_files(), ['sent'])
+        for resolves_conflicts in True, False:
+            ballot = self.ballot(resolves_conflicts)
+            ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
+            with contextlib.suppress(ConflictError):
+                ballot.vote_in(self.storage)
+            self.assertEqual(self.temporary_files(),
+                             ['sent'] if resolves_conflicts else [])
         self.assertEqual(self.storage.getTid(oid(1)), tid)
 
     def test_the_later_blob_of_an_object_counts(self):

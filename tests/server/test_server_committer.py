@@ -1,443 +1,621 @@
-"""The committer, by hand: this thread is the loop, and also the committer's
-own, when it carries out what was handed over."""
+"""The committer, by hand: what becomes of each ballot, in each state."""
 
-import threading
-import unittest
+import os
 from unittest import mock
 
-from ZODB.POSException import ConflictError
 from ZODB.utils import p64
+from ZODB.utils import z64
 
-from fsyncstorage.errors import Occupied
-from fsyncstorage.errors import Unpublished
+from fsyncstorage.commit import locks
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.server import ballot as ballots
 from fsyncstorage.server import committer as module
-from fsyncstorage.server.committer import Committer
+from fsyncstorage.server.ballot import ASIDE
+from fsyncstorage.server.ballot import BEGUN
+from fsyncstorage.server.ballot import FINISHING
+from fsyncstorage.server.ballot import OUTSIDE
+from fsyncstorage.server.ballot import OVER
+from fsyncstorage.server.ballot import VOTED
+from fsyncstorage.server.ballot import VOTING
+from fsyncstorage.server.ballot import WAITING
 
-from ..support import PATIENCE
-from ..support import Thread
+from ..support import TestCase
+from ..support import commit
+from ..support import oid
+from ..support import vote
+from .byhand import World
+from .serving import counter
+from .serving import record
+from .serving import state_of
 
 LOG = 'fsyncstorage.server'
 
 
-class Storage:
-    """What a committer needs of one; `holder` has the commit lock."""
-
-    fails = None
-    occupied = False
-    is_packing = False
-
-    def __init__(self):
-        self.published = 0
-        self.log = []
-        self.holder = None
-
-    def lastTransaction(self):
-        return p64(self.published)
-
-    def tpc_abort(self, transaction):
-        self.log.append(('abort', transaction))
-        if self.holder == transaction:
-            self.holder = None
-        if self.fails:
-            raise self.fails
-
-    def tpc_finish(self, transaction, f):
-        assert self.holder == transaction
-        self.log.append(('finish', transaction))
-        if self.fails:
-            raise self.fails
-        self.holder = None
-        self.finishing = f
-        return p64(self.published + 1)
-
-
-class Ballot:
-
-    abandoned = False
-
-    def __init__(self, name, outcome=([], []), is_light=False):
-        self.transaction = name
-        self.outcome = outcome
-        self.is_small = is_light
-        self.closed = 0
-
-    def is_light(self, storage):
-        return self.is_small
-
-    def vote(self, storage, wait=True):
-        if storage.occupied and not wait:
-            raise Occupied
-        assert storage.holder is None
-        storage.log.append(('vote', self.transaction))
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        if not self.outcome[1]:
-            storage.holder = self.transaction
-        return self.outcome
-
-    def close(self):
-        self.closed += 1
-
-
-class Service:
-    """Of a storage of ours; what it is told has these names."""
-
-    own_publishing = commits_in_loop = True
-    voted = 'voted'
-    refused = 'refused'
-    published = 'published'
-    finished = 'finished'
-    failed = 'failed'
-
-
-class ByHand(unittest.TestCase):
+class ByHand(TestCase):
 
     def setUp(self):
-        self.storage = Storage()
-        self.service = Service()
-        self.told = []
-        self.committer = Committer(
-            'test', self.storage, self.service, lambda what, ballot, *rest:
-            self.told.append((what, ballot.transaction, *rest)))
+        super().setUp()
+        self.storage = self.open(
+            durability='none', blob_dir=self.path('blobs'))
+        self.begin_service()
 
-    def carry_out(self):
-        """All orders that were given."""
-        inbox = self.committer._inbox
-        while not inbox.empty():
-            self.committer.carry_out_next()
+    def begin_service(self, **options):
+        self.world = World(self.storage, **options)
+        self.committer = self.world.committer
+        self.begin, self.vote = self.world.begin, self.world.vote
+        self.finish = self.world.finish
 
-    def vote(self, *ballots):
-        for ballot in ballots:
-            self.committer.vote(ballot)
-        self.carry_out()
-        return ballots
+    def tearDown(self):
+        """Whatever happened: nobody holds anything, and nothing is left."""
+        self.storage.own_publishing(None)
+        self.committer.close()
+        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(self.storage._begun, {})
+        self.assertEqual(
+            os.listdir(self.storage.temporaryDirectory()), [])
+        super().tearDown()
 
-    def finish(self, ballot):
-        self.committer.finish(ballot)
-        self.carry_out()
-
-    def abort(self, ballot):
-        self.committer.abort(ballot)
-        self.carry_out()
+    def stored(self, records):
+        """Store these, published, and return the serials."""
+        self.storage.own_publishing(None)
+        tid = commit(self.storage, records)
+        self.storage.own_publishing(lambda: None)
+        return dict.fromkeys(records, tid)
 
     def whats_told(self):
-        told, self.told = [each[:2] for each in self.told], []
-        return told
+        told, self.world.told = self.world.told, []
+        return [name if error is None else (name, type(error).__name__)
+                for name, _, error in told]
 
-    def test_one_after_the_other(self):
-        first, second, third = self.vote(*map(Ballot, 'abc'))
-        self.assertEqual(self.whats_told(), [('voted', 'a')])
-        self.assertEqual(self.committer.waiting, 2)
+    def states(self, *ballots):
+        return [ballot.state for ballot in ballots]
+
+
+class SideBySide(ByHand):
+
+    def test_many_are_voted_and_finish_in_any_order(self):
+        a, b, c = (self.vote(name, {number: b'x'})
+                   for number, name in enumerate('abc'))
+        self.assertEqual(self.states(a, b, c), [VOTED] * 3)
+        for ballot in b, c, a:
+            self.finish(ballot)
+            self.assertEqual(ballot.state, FINISHING)
+        self.world.publish()
+        self.assertEqual(self.states(a, b, c), [OVER] * 3)
+        self.assertEqual(self.whats_told(), [
+            'vote a', 'vote b', 'vote c', 'finish b', 'finish c', 'finish a'])
+        self.assertLess(self.storage.getTid(oid(1)),
+                        self.storage.getTid(oid(0)))
+
+    def test_the_same_object(self):
+        """The second waits, and is told of the conflict when it can see what
+        it conflicts with."""
+        serials = self.stored({1: b'old'})
+        first = self.vote('first', {1: b'x'}, serials)
+        second = self.vote('second', {1: b'y'}, serials)
+        self.assertEqual(self.states(first, second), [VOTED, WAITING])
+        self.assertEqual(self.committer.waiting, 1)
         self.finish(first)
-        self.assertEqual(self.whats_told(), [('voted', 'b')])
-        self.assertEqual(first.closed, 1)
-        self.abort(second)
-        self.assertEqual(self.whats_told(), [('voted', 'c')])
-        self.assertEqual(self.storage.log, [
-            ('vote', 'a'), ('finish', 'a'), ('vote', 'b'), ('abort', 'b'),
-            ('vote', 'c')])
-        self.assertEqual(self.committer.waiting, 0)
+        self.world.settle()
+        self.assertEqual(second.state, ASIDE)
+        self.world.publish()
+        self.world.settle()
+        self.assertEqual(second.state, OVER)
+        self.assertEqual(self.whats_told(), [
+            'vote first', 'finish first', ('vote second', 'ConflictError')])
+        self.assertEqual(self.storage.load(oid(1))[0], b'x')
 
-    def test_it_publishes_when_the_storage_does(self):
-        """In the loop, so the service need not be posted."""
-        self.service.published = mock.Mock()
-        ballot, = self.vote(Ballot('a'))
-        self.finish(ballot)
-        self.storage.finishing.publish(p64(1))
-        self.storage.finishing.done(p64(1), None)
-        self.service.published.assert_called_once_with(ballot, p64(1), True)
-        self.assertEqual(self.whats_told(), [('voted', 'a')])
+    def test_the_same_object_that_resolves_conflicts(self):
+        serials = self.stored({1: counter(0)})
+        ballots = [self.vote(str(n), {1: counter(n)}, serials)
+                   for n in (1, 10, 100)]
+        for ballot in ballots:
+            self.assertEqual(ballot.state, VOTED)
+            self.finish(ballot)
+            self.world.settle()
+        self.world.publish()
+        self.assertEqual(state_of(self.storage.load(oid(1))[0]), 111)
 
-    def test_another_storage_publishes_when_its_finish_returns(self):
-        self.service.own_publishing = False
-        ballot, = self.vote(Ballot('a'))
-        self.finish(ballot)
-        self.assertEqual(self.told[1:], [('finished', 'a', p64(1))])
-        self.storage.finishing(p64(1))
-        self.assertEqual(self.told[2:], [('published', 'a', p64(1), False)])
+    def test_an_abort_serves_those_that_wait_in_order(self):
+        first, *others = (self.vote(name, {1: b'x'}) for name in 'abc')
+        for ballot in others:
+            self.assertEqual(ballot.state, WAITING)
+        first.abort()
+        self.world.settle()
+        self.assertEqual(self.states(first, *others), [OVER, VOTED, WAITING])
+        others[0].abort()
+        self.world.settle()
+        self.assertEqual(others[1].state, VOTED)
+        others[1].abort()
 
-    def test_a_sync_fails(self):
-        ballot, = self.vote(Ballot('a'))
-        self.finish(ballot)
-        error = OSError()
-        self.storage.finishing.done(p64(1), error)
-        self.assertEqual(self.told[1:], [('failed', 'a', error)])
+    def test_one_that_waits_is_aborted(self):
+        first, second, third = (self.vote(name, {1: b'x'}) for name in 'abc')
+        second.abort()
+        self.assertEqual(second.state, OVER)
+        self.assertEqual(self.committer.waiting, 1)
+        first.abort()
+        self.world.settle()
+        self.assertEqual(self.whats_told(), ['vote a', 'vote c'])
+        third.abort()
 
-    def test_a_finish_fails(self):
-        """Then it is aborted: not every storage frees its lock itself."""
-        first, second = self.vote(*map(Ballot, 'ab'))
-        self.storage.fails = error = OSError()
-        with self.assertLogs(LOG, 'ERROR'):
-            self.finish(first)
-        self.assertEqual(self.told[1:2], [('failed', 'a', error)])
-        self.assertEqual(self.whats_told()[2:], [('voted', 'b')])
-        self.assertEqual(first.closed, 1)
+    def test_another_thread_of_the_process_stands_in_the_same_queue(self):
+        transaction = vote(self.storage, {1: b'x'})
+        ballot = self.vote('a', {1: b'y'})
+        self.assertEqual(ballot.state, WAITING)
+        self.storage.tpc_abort(transaction)
+        self.world.settle()
+        self.assertEqual(ballot.state, VOTED)
+        ballot.abort()
 
-    def test_an_abort_fails(self):
-        first, second = self.vote(*map(Ballot, 'ab'))
-        self.storage.fails = OSError()
-        with self.assertLogs(LOG, 'ERROR'):
-            self.abort(first)
-        self.assertEqual(self.whats_told(), [('voted', 'a'), ('voted', 'b')])
+    def test_none_is_passed_too_often(self):
+        slow = self.vote('slow', {1: b'x'})
+        waits = self.vote('waits', {1: b'x', 2: b'x'})
+        for _ in range(locks.MOST_PASSED):
+            passing = self.vote('passing', {2: b'x'})
+            self.assertEqual(passing.state, VOTED)
+            passing.abort()
+        late = self.vote('late', {2: b'x'})
+        self.assertEqual(self.states(waits, late), [WAITING, WAITING])
+        slow.abort()
+        self.world.settle()
+        self.assertEqual(self.states(waits, late), [VOTED, WAITING])
+        waits.abort()
+        late.abort()
 
-    def test_a_vote_fails(self):
-        error = ConflictError()
-        first, second = self.vote(Ballot('a', error), Ballot('b'))
-        self.assertEqual(self.told, [
-            ('refused', 'a', error), ('voted', 'b', [], [])])
-        self.assertEqual(first.closed, 1)
+    def test_one_that_is_known_to_lose_does_not_wait(self):
+        serials = self.stored({1: b'old', 2: b'old'})
+        self.stored({3: b'x'})
+        self.storage.own_publishing(None)
+        commit(self.storage, {1: b'newer'}, serials)
+        self.storage.own_publishing(lambda: None)
+        holder = self.vote('holder', {2: b'x'}, serials)
+        loser = self.vote('loser', {1: b'x', 2: b'x'}, serials)
+        self.world.settle()
+        self.assertEqual(self.states(holder, loser), [VOTED, OVER])
+        self.assertEqual(self.whats_told(), [
+            'vote holder', ('vote loser', 'ConflictError')])
+        holder.abort()
+
+    def test_an_exclusive_one(self):
+        """It waits for those that came before it, and those behind for it."""
+        serials = self.stored({1: b'x'})
+        before = self.vote('before', {2: b'x'})
+        alone = self.begin('alone')
+        alone.add('restore', oid(1), serials[1], b'restored', None)
+        self.world.ask_vote(alone)
+        self.world.settle()
+        behind = self.vote('behind', {3: b'x'})
+        self.world.settle()
+        self.assertEqual(
+            self.states(before, alone, behind), [VOTED, WAITING, WAITING])
+        before.abort()
+        self.world.settle()
+        self.assertEqual(self.states(alone, behind), [VOTED, WAITING])
+        self.finish(alone)
+        self.world.settle()
+        self.assertEqual(behind.state, VOTED)
+        behind.abort()
+        self.world.publish()
+
+    def test_an_exclusive_one_waits_for_a_pack_in_a_thread(self):
+        """It has its turn, and the append lock is taken."""
+        serials = self.stored({1: b'x'})
+        alone = self.begin('alone')
+        alone.add('restore', oid(1), serials[1], b'restored', None)
+        asked = []
+        lock = self.storage._commit_lock
+        tpc_vote = self.storage.tpc_vote
+
+        def note(transaction, **options):
+            asked.append(options)
+            if not options:
+                lock.release()  # the pack has ended
+            return tpc_vote(transaction, **options)
+
+        lock.acquire()
+        with mock.patch.object(self.storage, 'tpc_vote', note):
+            self.world.ask_vote(alone)
+            self.world.settle()
+        self.assertEqual(asked, [{'wait': False}, {}])
+        self.assertEqual(alone.state, VOTED)
+        alone.abort()
 
     def test_conflicts_that_the_client_resolves(self):
         """It holds nothing meanwhile, and keeps what it stored."""
-        first, second = self.vote(Ballot('a', ([], ['conflict'])), Ballot('b'))
-        self.assertEqual(self.told, [
-            ('voted', 'a', [], ['conflict']), ('voted', 'b', [], [])])
-        self.assertEqual(first.closed, 0)
+        serials = self.stored({1: b'x'})
+        ballot = self.begin('a', {1: b'mine'})
+        ballot._resolves_conflicts = True
+        self.world.ask_vote(ballot)
+        self.world.settle()
+        self.assertEqual(ballot.state, BEGUN)
+        (_, conflicts, _), = self.world.told
+        self.assertEqual(conflicts[0]['serials'], (serials[1], z64))
+        self.assertEqual(len(self.storage._turns), 0)
+        ballot.add('store', oid(1), serials[1], b'resolved')
+        self.world.ask_vote(ballot)
+        self.world.settle()
+        self.finish(ballot)
+        self.world.publish()
+        self.assertEqual(self.storage.load(oid(1))[0], b'resolved')
 
-    def test_who_waits_is_aborted(self):
-        first, second, third = self.vote(*map(Ballot, 'abc'))
-        self.abort(second)
-        self.assertEqual(second.closed, 1)
-        self.assertEqual(self.committer.waiting, 1)
-        self.finish(first)
-        self.assertNotIn(('vote', 'b'), self.storage.log)
-        self.assertEqual(self.whats_told(), [('voted', 'a'), ('voted', 'c')])
 
-    def test_who_is_abandoned_is_not_voted(self):
-        """Its order to abort is still on its way."""
-        ballot = Ballot('a')
-        self.committer.vote(ballot)
-        self.committer.abort(ballot)
-        self.carry_out()
-        self.assertEqual(self.storage.log, [])
-        self.assertEqual(self.told, [])
-        self.assertEqual(ballot.closed, 1)
+class Ends(ByHand):
 
-    # Aside
+    def test_a_vote_fails(self):
+        ballot = self.vote('a', {1: b''})
+        self.assertEqual(self.whats_told(), [('vote a', 'StorageError')])
+        self.assertEqual(ballot.state, OVER)
 
-    def put_aside(self, *tids):
-        ballots = [Ballot(f'waits for {tid}', Unpublished(p64(tid)))
-                   for tid in tids]
-        self.vote(*ballots)
-        for ballot in ballots:
-            ballot.outcome = [], []
-        self.storage.log.clear()
-        return ballots
-
-    def publish(self, tid):
-        self.storage.published = tid
-        self.committer.published()
-        self.carry_out()
-
-    def test_aside_until_that_is_published(self):
-        first, second = self.put_aside(2, 1)
+    def test_an_abort_while_it_waits_for_a_thread(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.assertEqual(ballot.state, VOTING)
+        ballot.abort()
+        self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(self.storage._begun, {})
         self.assertEqual(self.whats_told(), [])
-        self.assertEqual(self.committer.waiting, 2)
-        self.publish(1)
-        self.assertEqual(self.whats_told(), [('voted', 'waits for 1')])
-        self.finish(second)
-        self.publish(2)
-        self.assertEqual(self.whats_told(), [('voted', 'waits for 2')])
-        self.finish(first)
 
-    def test_they_keep_their_order_and_go_first(self):
-        aside = self.put_aside(2, 1, 3)
-        holder, later = self.vote(*map(Ballot, 'ab'))
-        self.publish(3)
-        for ballot in (holder, *aside, later):
+    def test_an_abort_while_a_thread_votes_it(self):
+        ballot = self.begin('a', {1: b'x'}, small=False)
+        tpc_vote = self.storage.tpc_vote
+
+        def abort_meanwhile(*arguments, **options):
+            ballot.abort()
+            self.assertEqual(ballot.state, VOTING)
+            return tpc_vote(*arguments, **options)
+
+        with mock.patch.object(self.storage, 'tpc_vote', abort_meanwhile):
+            self.world.ask_vote(ballot)
+            self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(len(self.storage._turns), 0)
+        self.assertEqual(self.whats_told(), [])
+
+    def test_an_abort_while_it_is_finished(self):
+        """It goes on, and nobody is told."""
+        ballot = self.vote('a', {1: b'x'})
+        self.finish(ballot)
+        ballot.abort()
+        self.world.publish()
+        self.assertEqual(self.whats_told(), ['vote a'])
+        self.assertEqual(self.storage.load(oid(1))[0], b'x')
+
+    def test_an_abort_of_a_large_one_is_left_to_a_thread(self):
+        """It may have to remove files."""
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        ballot.abort()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(len(self.storage._turns), 1)
+        self.world.settle()
+        self.assertEqual(len(self.storage._turns), 0)
+
+    def test_twice(self):
+        ballot = self.vote('a', {1: b'x'})
+        ballot.abort()
+        ballot.abort()
+
+    def test_it_is_not_finished_in_time(self):
+        self.begin_service(timeout=10)
+        slow, other = self.vote('slow', {1: b'x'}), self.vote('b', {1: b'x'})
+        timer, = self.world.timers
+        timer.ring()
+        self.world.settle()
+        self.assertEqual(self.states(slow, other), [OVER, VOTED])
+        other.abort()
+
+    def test_it_is_finished_in_time(self):
+        self.begin_service(timeout=10)
+        ballot = self.vote('a', {1: b'x'})
+        self.finish(ballot)
+        timer, = self.world.timers
+        timer.ring()
+        self.world.publish()
+        self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
+
+    def test_a_finish_fails(self):
+        ballot, waits = self.vote('a', {1: b'x'}), self.vote('b', {1: b'x'})
+        with mock.patch.object(self.storage, '_append_once',
+                               side_effect=OSError):
             self.finish(ballot)
+        self.world.settle()
+        self.assertEqual(self.whats_told(), [
+            'vote a', ('finish a', 'OSError'), 'vote b'])
+        waits.abort()
+
+    def test_a_sync_fails(self):
+        ballot = self.vote('a', {1: b'x'})
+        with mock.patch.object(self.storage, 'tpc_finish') as finish:
+            self.finish(ballot)
+        _, told = finish.call_args.args
+        told.done(p64(1), OutcomeUnknown())
+        self.world.settle()
+        self.assertEqual(self.whats_told(), [
+            'vote a', ('finish a', 'OutcomeUnknown')])
+        self.storage.tpc_abort(ballot.transaction)
+
+    def test_the_end_of_all(self):
+        serials = self.stored({1: b'x', 2: b'x'})
+        begun = self.begin('begun', {9: b'x'})
+        finishing = self.vote('finishing', {1: b'x'}, serials)
+        self.finish(finishing)
+        aside = self.vote('aside', {1: b'y'}, serials)
+        voted = self.vote('voted', {2: b'x'}, serials)
+        waiting = self.vote('waiting', {2: b'y'}, serials)
+        self.world.settle()
+        queued = self.vote('queued', {3: b'x'}, small=False)
         self.assertEqual(
-            [name for what, name in self.storage.log if what == 'vote'],
-            ['a', 'waits for 2', 'waits for 1', 'waits for 3', 'b'])
+            self.states(finishing, aside, voted, waiting, queued),
+            [FINISHING, ASIDE, VOTED, WAITING, VOTING])
+        self.assertTrue(self.committer.is_alive())
+        self.committer.close()
+        self.assertFalse(self.committer.is_alive())
+        self.assertEqual(len(self.storage._turns), 0)
+        for ballot in begun, aside, voted, waiting, queued:
+            ballot.abort()
+        self.whats_told()
+        self.world.publish()
+        self.world.settle()
+        self.assertEqual(self.whats_told(), ['finish finishing'])
+
+    def test_nothing_begins_after_the_end(self):
+        voted = self.vote('voted', {1: b'x'})
+        self.committer.close()
+        self.finish(voted)
+        late = self.vote('late', {2: b'x'})
+        self.world.settle()
+        self.assertEqual(self.whats_told(), ['vote voted'])
+        self.assertEqual(self.storage._begun, {})
+        late.abort()
+
+
+class Blobs(ByHand):
+
+    def with_blob(self, name, number):
+        ballot = self.begin(name)
+        path = os.path.join(self.storage.temporaryDirectory(), name)
+        with open(path, 'wb') as file:
+            file.write(b'content')
+        ballot.add_blob(oid(number), z64, record(), path)
+        return ballot
+
+    def files(self):
+        return os.listdir(self.storage.temporaryDirectory())
+
+    def test_what_was_sent_is_removed_when_it_is_voted(self):
+        ballot = self.with_blob('a', 1)
+        self.world.ask_vote(ballot)
+        self.world.settle()
+        self.assertEqual(ballot.state, VOTED)
+        self.assertNotIn('a', self.files())
+        ballot.abort()
+        self.world.settle()
+        self.assertEqual(self.files(), [])
+
+    def test_an_abort_before_the_vote(self):
+        self.with_blob('a', 1).abort()
+        self.world.settle()
+        self.assertEqual(self.files(), [])
+
+    def test_the_end(self):
+        self.begin_service(side_by_side=False)
+        ballots = [self.with_blob(name, number)
+                   for number, name in enumerate('abc')]
+        for ballot in ballots[:2]:
+            self.world.ask_vote(ballot)
+        self.world.settle()
+        self.assertEqual(self.states(*ballots), [VOTED, OUTSIDE, BEGUN])
+        self.committer.close()
+        self.assertEqual(self.files(), ['c'])
+        ballots[2].abort()
+        self.assertEqual(self.files(), [])
+
+
+class Aside(ByHand):
+
+    def setUp(self):
+        super().setUp()
+        self.serials = self.stored({1: b'x', 2: b'x'})
+
+    def append(self, number):
+        ballot = self.vote('appended', {number: b'new'}, self.serials)
+        self.finish(ballot)
+
+    def put_aside(self, number):
+        ballot = self.vote('aside', {number: b'mine'}, self.serials)
+        self.world.settle()
+        self.assertEqual(ballot.state, ASIDE)
+        return ballot
+
+    def test_until_that_is_published(self):
+        self.append(1)
+        ballot = self.put_aside(1)
+        self.committer.published()
+        self.assertEqual(ballot.state, ASIDE)
+        self.world.publish()
+        self.world.settle()
+        self.assertEqual(ballot.state, OVER)
 
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
-        self.storage.published = 1
-        ballot = Ballot('a')
-        errors = [Unpublished(p64(1))]
-        vote = ballot.vote
+        self.append(1)
+        ballot = self.vote('aside', {1: b'mine'}, self.serials)
+        self.world.voters.do_one()
+        self.world.publish()
+        self.world.settle()
+        self.assertEqual(ballot.state, OVER)
 
-        def conflict_once(storage, wait):
-            if errors:
-                raise errors.pop()
-            return vote(storage, wait)
+    def test_failed_while_the_vote_was_made(self):
+        self.append(1)
+        ballot = self.vote('aside', {1: b'mine'}, self.serials)
+        self.world.voters.do_one()
+        self.committer.failed()
+        self.world.deliver_one()
+        self.assertEqual(ballot.state, VOTING)  # once more
+        self.world.settle()
+        self.assertEqual(ballot.state, ASIDE)
+        ballot.abort()
+        self.world.publish()
 
-        ballot.vote = conflict_once
-        self.vote(ballot)
-        self.assertEqual(self.whats_told(), [('voted', 'a')])
-
-    def test_who_is_aside_is_aborted(self):
-        ballot, = self.put_aside(1)
-        self.abort(ballot)
-        self.assertEqual(ballot.closed, 1)
+    def test_one_that_is_aside_is_aborted(self):
+        self.append(1)
+        ballot = self.put_aside(1)
+        ballot.abort()
         self.assertEqual(self.committer.waiting, 0)
-        self.publish(1)
-        self.assertEqual(self.storage.log, [])
+        self.world.publish()
+        self.world.settle()
+        self.assertNotIn(
+            'vote aside', [name for name, _, _ in self.world.told])
 
     def test_it_will_never_be_published(self):
-        ballot, = self.put_aside(1)
-        ballot.outcome = error = OSError()
-        self.committer.failed()
-        self.carry_out()
-        self.assertEqual(self.told, [('refused', ballot.transaction, error)])
+        self.append(1)
+        ballot = self.put_aside(1)
+        with mock.patch.object(
+                self.storage, 'tpc_begin', side_effect=OSError):
+            self.committer.failed()
+            self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(
+            self.whats_told()[-1], ('vote aside', 'OSError'))
+        self.world.publish()
 
-    # In the loop
 
-    def light(self, *names):
-        return [Ballot(name, is_light=True) for name in names]
+class InTheLoop(ByHand):
+
+    def check_thread(self, ballot):
+        """Its step is left to a thread."""
+        self.assertEqual(self.whats_told(), [])
+        self.world.settle()
 
     def test_what_is_light_is_done_at_once(self):
-        first, second = self.light(*'ab')
-        self.committer.vote(first)
-        self.assertEqual(self.whats_told(), [('voted', 'a')])
-        self.committer.vote(second)
-        self.committer.finish(first)
-        self.assertEqual(self.storage.log, [
-            ('vote', 'a'), ('finish', 'a'), ('vote', 'b')])
-        self.committer.finish(second)
-        self.assertTrue(self.committer._inbox.empty())
+        ballot = self.vote('a', {1: b'x'})
+        self.finish(ballot)
+        self.assertFalse(self.world.voters.jobs or self.world.appender.jobs)
+        self.world.publish()
+        self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
 
-    def test_who_is_not_light_is_handed_over(self):
-        first, = self.light('a')
-        second = Ballot('b')
-        self.committer.vote(first)
-        self.committer.vote(second)
-        self.committer.finish(first)
-        self.assertEqual(self.storage.log[-1], ('finish', 'a'))
-        self.carry_out()
-        self.assertEqual(self.storage.log[-1], ('vote', 'b'))
+    def check_vote_in_a_thread(self, *arguments, **options):
+        ballot = self.vote('a', *arguments, **options)
+        self.assertEqual(ballot.state, VOTING)
+        self.assertEqual(len(self.world.voters.jobs), 1)
+        self.world.settle()
+        self.assertNotEqual(ballot.state, VOTING)
+        ballot.abort()
+        self.world.settle()
 
-    def test_nothing_at_once_while_the_thread_has_something_to_do(self):
-        """The state is its own then."""
-        first, second = self.light(*'ab')
-        self.committer.failed()
-        self.committer.vote(first)
-        self.committer.vote(second)
-        self.assertEqual(self.storage.log, [])
-        self.carry_out()
-        self.assertEqual(self.whats_told(), [('voted', 'a')])
-        self.committer.finish(first)
-        self.assertEqual(self.whats_told(), [('voted', 'b')])
+    def test_what_is_large(self):
+        self.check_vote_in_a_thread({1: b'x'}, small=False)
 
-    def test_the_lock_is_taken_by_somebody_else(self):
-        """A pack, say: the loop does not wait for it."""
-        first, second = self.light(*'ab')
-        self.storage.occupied = True
-        self.committer.vote(first)
-        self.committer.vote(second)
-        self.assertEqual(self.storage.log, [])
-        self.carry_out()
-        self.assertEqual(self.whats_told(), [('voted', 'a')])
-        self.assertEqual(self.committer.waiting, 1)
+    def test_what_conflicts(self):
+        self.stored({1: b'x'})
+        self.check_vote_in_a_thread({1: b'x'})
 
-    def test_nothing_at_once_of_other_storages(self):
-        self.service.commits_in_loop = False
-        first, = self.light('a')
-        self.committer.vote(first)
-        self.assertEqual(self.storage.log, [])
+    def test_what_went_to_a_file_because_there_is_much(self):
+        with mock.patch.object(ballots, 'IN_MEMORY_OF_ALL', 0):
+            self.check_vote_in_a_thread({1: b'x'})
 
-    def test_nothing_at_once_during_a_pack(self):
+    def test_during_a_pack(self):
         """Which may be at work on the disk under a lock of the storage."""
-        first, = self.light('a')
-        self.committer.vote(first)
-        self.storage.is_packing = True
-        self.committer.finish(first)
-        self.assertEqual(self.storage.log, [('vote', 'a')])
+        self.storage._pack_is_in_progress = True
+        self.check_vote_in_a_thread({1: b'x'})
+        self.storage._pack_is_in_progress = False
 
-    def test_nothing_at_once_when_it_ends(self):
-        first, second = self.light(*'ab')
-        self.committer.vote(first)
-        self.committer.start()
-        self.committer.close()
-        self.committer.finish(first)
-        self.committer.vote(second)
-        self.assertEqual(self.storage.log, [('vote', 'a'), ('abort', 'a')])
-
-    def test_the_end_waits_for_what_is_done_in_the_loop(self):
-        """It may come from another thread."""
-        first, = self.light('a')
-        begun, go_on = threading.Event(), threading.Event()
-        vote = first.vote
-
-        def vote_later(*args, **kw):
-            begun.set()
-            go_on.wait(PATIENCE)
-            return vote(*args, **kw)
-
-        first.vote = vote_later
-        self.committer.start()
-        loop = Thread(self.committer.vote, first)
-        self.assertTrue(begun.wait(PATIENCE))
-        closing = Thread(self.committer.close)
-        self.assertTrue(self.committer._inbox.empty())
-        go_on.set()
-        loop.result()
-        closing.result()
-        self.assertEqual(self.storage.log, [('vote', 'a'), ('abort', 'a')])
-
-    def test_what_a_client_made_up(self):
-        """It is refused, as ever, and nobody else suffers."""
-        first, second, third = self.light(*'abc')
-        second.is_light = lambda storage: storage.nonsense
-        second.outcome = error = TypeError()
-        self.committer.vote(first)
-        self.committer.vote(second)
-        self.committer.vote(third)
-        self.committer.finish(first)
-        self.carry_out()
-        self.assertEqual(self.told[1:], [
-            ('refused', 'b', error), ('voted', 'c', [], [])])
+    def test_a_finish_while_the_append_lock_is_taken(self):
+        ballot = self.vote('a', {1: b'x'})
+        with self.storage._commit_lock:
+            self.finish(ballot)
+        self.assertEqual(len(self.world.appender.jobs), 1)
+        self.world.settle()
+        self.world.publish()
+        self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
 
     def test_a_disk_that_makes_writers_wait(self):
-        first, second, third = self.light(*'abc')
-        times = iter([0, 1, 1.5, 2, 1 + module.RETREAT, 99])
+        times = iter([0, 0, 1, 1.5, 1 + module.RETREAT, 9, 9])
         with mock.patch.object(module, 'time') as time:
             time.monotonic = times.__next__
-            self.committer.vote(first)
-            self.committer.finish(first)
-            self.assertEqual(self.storage.log, [('vote', 'a')])
-            self.carry_out()
-            self.committer.vote(second)
-            self.assertEqual(self.storage.log[1:], [('finish', 'a')])
-            self.carry_out()
-            self.committer.finish(second)
-        self.assertEqual(self.storage.log[-1], ('finish', 'b'))
+            first = self.vote('a', {1: b'x'})
+            self.finish(first)
+            self.assertEqual(len(self.world.appender.jobs), 1)
+            second = self.vote('b', {2: b'x'})
+        self.assertEqual(second.state, VOTED)
+        self.world.settle()
+        self.world.publish()
+        second.abort()
 
-    # The end
+    def test_what_a_client_made_up(self):
+        """It is refused, and nobody else suffers."""
+        ballot = self.begin('a')
+        ballot.add('store', b'short', z64, b'x')
+        self.world.ask_vote(ballot)
+        self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.finish(self.vote('b', {1: b'x'}))
+        self.world.publish()
 
-    def test_the_end(self):
-        """Nobody holds the lock, and nobody's blobs are left."""
-        aside = self.put_aside(1)
-        holder, waiting = self.vote(*map(Ballot, 'ab'))
-        self.committer.start()
-        self.committer.close()
-        self.assertFalse(self.committer.is_alive())
-        self.assertIsNone(self.storage.holder)
-        for ballot in (*aside, holder, waiting):
-            self.assertEqual(ballot.closed, 1)
-
-    def test_an_abort_after_the_end(self):
-        self.committer.start()
-        self.committer.close()
-        late = Ballot('late')
-        self.committer.vote(late)
-        self.committer.abort(late)
-        self.assertEqual(late.closed, 1)
+    def test_threads_are_not_more_than_said(self):
+        for number in range(2 * module.VOTERS):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
+        self.world.voters.do_one()
+        self.world.deliver()
+        self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
 
 
-class Racing(unittest.TestCase):
+class OtherStorages(ByHand):
+    """Or ours, in a wrapper whose vote is not marked."""
 
-    def test_no_vote_is_forgotten(self):
-        """Between `nobody waits` and going to rest."""
-        storage = Storage()
-        done = threading.Semaphore(0)
-        committer = Committer(
-            'test', storage, Service(), lambda *letter: done.release())
-        committer.start()
-        self.addCleanup(committer.close)
-        for number in range(3000):
-            committer.vote(Ballot(number, ConflictError()))
-            if number % 3:
-                self.assertTrue(done.acquire(timeout=PATIENCE))
-        for number in range(1000):
-            self.assertTrue(done.acquire(timeout=PATIENCE))
+    def begin_service(self, **options):
+        super().begin_service(side_by_side=False, **options)
+
+    def test_one_at_a_time(self):
+        a, b, c = (self.vote(name, {number: b'x'})
+                   for number, name in enumerate('abc'))
+        self.world.settle()
+        self.assertEqual(self.states(a, b, c), [VOTED, OUTSIDE, OUTSIDE])
+        self.finish(a)
+        self.world.settle()
+        self.assertEqual(self.states(b, c), [VOTED, OUTSIDE])
+        b.abort()
+        self.world.settle()
+        self.assertEqual(self.states(b, c), [OVER, VOTED])
+        c.abort()
+        self.world.publish()
+        self.world.settle()
+
+    def test_one_that_waits_is_aborted(self):
+        a, b, c = (self.vote(name, {1: b'x'}) for name in 'abc')
+        self.world.settle()
+        b.abort()
+        a.abort()
+        self.world.settle()
+        self.assertEqual(self.states(a, b, c), [OVER, OVER, VOTED])
+        c.abort()
+
+    def test_all_in_one_thread(self):
+        self.assertIs(self.world.voters, self.world.appender)
+
+
+class Room(ByHand):
+
+    def test_what_is_in_the_storage_has_room_together(self):
+        with mock.patch.object(module, 'ROOM', 5000):
+            self.begin_service()
+        a, b, c = (self.vote(name, {number: b'x'})
+                   for number, name in enumerate('abc'))
+        self.assertEqual(self.states(a, b, c), [VOTED, VOTED, OUTSIDE])
+        b.abort()
+        self.world.settle()
+        self.assertEqual(self.states(a, c), [VOTED, VOTED])
+        a.abort()
+        c.abort()
+
+    def test_memory_is_counted_until_it_is_voted(self):
+        before = ballots.kept.bytes
+        first, second = (
+            self.begin(name, {1: bytes(1000)}) for name in 'ab')
+        self.assertGreater(ballots.kept.bytes, before + 2000)
+        self.world.ask_vote(first)
+        second.abort()
+        self.assertEqual(ballots.kept.bytes, before)
+        first.abort()
+        self.assertEqual(ballots.kept.bytes, before)

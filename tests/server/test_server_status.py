@@ -48,7 +48,7 @@ class Status(Served):
         tid = peer.commit({1: b'x', 2: b'y'})
         peer.load(1)
         peer.vote({3: b'x'})
-        other.ask_vote({4: b'x'})
+        other.ask_vote({3: b'y'})
         other.ping()
         until(lambda: ruok(server)['1']['waiting'] == 1, 'waiting')
         status = ruok(server)['1']

@@ -24,7 +24,7 @@ SERVER_LOG = 'fsyncstorage.server'
 
 
 class SlowVote(FsyncStorage):
-    """A storage whose votes can be held up, in the committer's thread."""
+    """A storage whose votes can be held up, in a thread."""
 
     is_packing = True  # so the loop votes nothing itself
 
@@ -34,10 +34,12 @@ class SlowVote(FsyncStorage):
         self.go_on.set()
         super().__init__(*args, **options)
 
-    def tpc_vote(self, transaction):
+    def tpc_vote(self, transaction, wait=True):
         self.entered.release()
         assert self.go_on.wait(PATIENCE)
-        return super().tpc_vote(transaction)
+        return super().tpc_vote(transaction, wait)
+
+    tpc_vote.need_not_wait = True
 
 
 class Interrupted(Served):
@@ -107,9 +109,10 @@ class Interrupted(Served):
         self.vanish()
         self.check_nothing_is_left()
 
-    def test_waiting_for_the_lock(self):
+    def test_waiting_for_an_object(self):
         self.other.vote({2: b'x'})
         self.victim.begin()
+        self.victim.store(2, b'y')
         self.victim.send_blob(1, b'a blob')
         self.victim.ask('vote', self.victim.id)
         until(lambda: self.service.committer.waiting == 1, 'waiting')
@@ -163,7 +166,8 @@ class Interrupted(Served):
         self.other.commit({1: b'x'})
         self.others_tids += 1
         told = self.server.mailbox.post
-        self.service.committer._post = lambda *letter: None
+        letters = []
+        self.service.committer._post = lambda *letter: letters.append(letter)
         self.victim.begin()
         self.victim.send_blob(1, b'a blob')
         self.victim.ping()
@@ -173,6 +177,8 @@ class Interrupted(Served):
         self.vanish()
         until(lambda: len(self.server.connections) == 1, 'noticed')
         self.service.committer._post = told
+        for letter in letters:
+            told(*letter)
         self.other.vote({2: b'y'})
         self.other.finish()
         self.assertTrue(self.service.committer.is_alive())
@@ -268,7 +274,7 @@ class TimedOut(Served):
         disk.wait_for_sync()
         peer.ping()
         session, = service.sessions
-        self.assertIsNone(session._timer)
+        self.assertIsNone(session._ballot._timer)
         disk.release_syncs()
         peer.answer(finish)
         self.assertEqual(peer.load(1)[0], b'x')
@@ -294,7 +300,7 @@ class Closing(Served):
         server = self.serve()
         peer, other = self.connect(server), self.connect(server)
         peer.vote({1: b'x'})
-        other.ask_vote({2: b'x'})
+        other.ask_vote({1: b'x'})
         server.close()
         with self.assertRaises(POSKeyError):
             self.open().load(oid(1))
@@ -306,6 +312,7 @@ class Closing(Served):
         begun, voted, waiting = (self.connect(server) for _ in range(3))
         for number, peer in enumerate((begun, voted, waiting)):
             peer.begin()
+            peer.store(9, b'an object of all')
             peer.send_blob(number, b'a blob')
         voted.call('vote', voted.id)
         waiting.ask('vote', waiting.id)

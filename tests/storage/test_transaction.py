@@ -150,9 +150,9 @@ class Objects(TestCase):
             self.assertFalse(transaction.is_large())
             self.add(transaction, 2, bytes(900))
             self.assertTrue(transaction.is_large())
-        with mock.patch.object(module, 'MOST_RECORDS_AT_ONCE', 2):
+        with mock.patch.object(module, 'MOST_OBJECTS_AT_ONCE', 2):
             self.assertFalse(transaction.is_large())
-            self.add(transaction, 3, b'x')
+            transaction.read[oid(4)] = z64
             self.assertTrue(transaction.is_large())
 
     def test_who_drops_its_metadata_is_noticed(self):

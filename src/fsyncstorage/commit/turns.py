@@ -1,17 +1,22 @@
-"""Waiting for objects, in threads: the locks of `locks`, behind a mutex.
+"""Waiting for objects: the locks of `locks`, behind a mutex.
 
-An owner that asks gets its objects at once, or waits until it is woken.  The
-mutex is a leaf: nothing is called, waited for, read or written while it is
-held.
+An owner that asks gets its objects at once, or later.  A thread can wait for
+that, and an event loop can have itself called.  The mutex is a leaf: nothing
+is waited for, read or written while it is held, and nothing is called but what
+wakes a thread or notifies an event loop.
 
 An interrupt (KeyboardInterrupt) may come between any two lines of a change.
 Then the locks are made anew from the lists of holders and waiters, and all
 waiters look again (I10); the caller that was interrupted lets go once more.
 """
 
+import functools
 import threading
+from collections.abc import Callable
 from collections.abc import Iterable
 
+from .flusher import let_go
+from .flusher import taken_lock
 from .locks import Locks
 from .locks import Owner
 
@@ -21,8 +26,8 @@ class Turns:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._locks = Locks()
-        # Locks to release, one for each thread that waits.
-        self._waiters: dict[Owner, threading.Lock] = {}
+        # What wakes or notifies those that wait.  May be called twice.
+        self._waiters: dict[Owner, Callable[[], object]] = {}
         self._ended = False
 
     def __len__(self) -> int:
@@ -31,9 +36,13 @@ class Turns:
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes]) -> bool:
-        """Does it have all of its objects now?  Else it should `wait`."""
+        """Does it have all of its objects now?  Else it should `wait`.
+
+        Asked again, it is answered; it keeps what it asked for."""
         with self._mutex:
             try:
+                if self._locks.knows(owner):
+                    return self._locks.holds(owner)
                 return self._locks.ask(owner, written, read)
             except BaseException:
                 self._repair()
@@ -43,6 +52,8 @@ class Turns:
         """Is it alone now?  Else it should `wait`."""
         with self._mutex:
             try:
+                if self._locks.knows(owner):
+                    return self._locks.holds(owner)
                 return self._locks.ask_alone(owner)
             except BaseException:
                 self._repair()
@@ -54,16 +65,24 @@ class Turns:
         Then an abort in another thread has let go of its objects, or the
         storage is closed.
         """
-        while True:
-            with self._mutex:
-                if self._ended or not self._locks.knows(owner):
-                    return False
-                if self._locks.holds(owner):
-                    return True
-                waiter = threading.Lock()
-                waiter.acquire()  # before others can release it
-                self._waiters[owner] = waiter
+        waiter = taken_lock()
+        while self.call_when_served(owner, functools.partial(let_go, waiter)):
             waiter.acquire()
+        with self._mutex:
+            return not self._ended and self._locks.holds(owner)
+
+    def call_when_served(self, owner: Owner,
+                         function: Callable[[], object]) -> bool:
+        """Call the function when it is served, or if it never will be.
+
+        Return False if that is so already, and nothing is called.
+        """
+        with self._mutex:
+            if (self._ended or not self._locks.knows(owner)
+                    or self._locks.holds(owner)):
+                return False
+            self._waiters[owner] = function
+            return True
 
     def let_go(self, owner: Owner) -> None:
         """Drop what it holds or waits for, if anything; may be repeated."""
@@ -71,7 +90,7 @@ class Turns:
             try:
                 served = self._locks.let_go(owner)
                 if self._waiters:
-                    self._wake(owner)  # if another thread waits for it
+                    self._wake(owner)  # if another waits for it
                     for other in served:
                         self._wake(other)
             except BaseException:
@@ -94,4 +113,5 @@ class Turns:
 
     def _wake(self, owner: Owner) -> None:
         if owner in self._waiters:
-            self._waiters.pop(owner).release()
+            self._waiters[owner]()
+            del self._waiters[owner]

@@ -1,9 +1,9 @@
 """The ZEO server: stock protocol, stock clients, other threads.
 
 One event loop thread owns every connection, all sends, and all announcing of
-transactions.  Around it, for each storage, are one committer thread, reader
-threads, and the storage's own flusher.  They hand results to the loop through
-its mailbox; the loop never waits for them.
+transactions.  Around it, for each storage, are threads that vote and append,
+reader threads, and the storage's own flusher.  They hand results to the loop
+through its mailbox; the loop never waits for them.
 
 From the outside in:
 
@@ -22,10 +22,11 @@ From the outside in:
 - answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
 - blobsender    the blobs that it sends
-- ballot        one client's transaction until it is voted
+- ballot        one client's transaction, and its states
 - service       one storage that is served: its clients, what is announced
-- committer     votes and appends, one transaction at a time, in its thread or
-                in the loop
+- committer     votes and finishes ballots, side by side, in threads or in the
+                loop
+- entrance      which ballots are in a storage at the same time
 - workers       threads for what may wait for the disk, and their order
 - quiet         loggers whose lines a peer can cause
 - mailbox       how other threads reach the loop

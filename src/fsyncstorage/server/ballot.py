@@ -1,13 +1,34 @@
-"""One client's transaction, from its begin until it is voted.
+"""One client's transaction.
 
 What the client stores is kept in memory, and above a size in a file.  It is
-given to the storage when the vote has its turn, and again when the vote has to
-be repeated.  Blob files are kept until the transaction is over: each vote
-gives the storage a hard link to them, or a copy where there are no hard links.
+given to the storage when it is voted, and again when the vote has to be
+repeated.  Blob files are kept until then, too: each vote gives the storage a
+hard link to them, or a copy where there are no hard links.
 
-A ballot belongs to the event loop until the vote is asked for, and again while
-the client resolves conflicts; else to the committer.  `abandoned` may be set
-at any time.
+Its states, which the event loop owns (the committer changes them)::
+
+    BEGUN      the client stores
+    OUTSIDE    its vote waits for room in the storage
+    VOTING     the loop or a thread votes it, or it waits for a thread
+    WAITING    its vote waits for its objects
+    ASIDE      its vote waits for a transaction to be published
+    VOTED      the storage has it: it holds its objects, and its client has
+               `transaction-timeout` to finish it
+    FINISHING  it is appended, or about to be, and not announced
+    OVER
+
+    BEGUN -> OUTSIDE -> VOTING -> VOTED -> FINISHING -> OVER
+    VOTING -> WAITING -> VOTING     its objects were not free
+    VOTING -> ASIDE -> OUTSIDE      a conflict with what is not published
+    VOTING -> BEGUN                 conflicts that the client resolves
+    VOTING -> OVER                  an error
+    an abort: each but FINISHING -> OVER (when a thread is done with it)
+
+What is stored belongs to the loop, and to the thread that votes the ballot, or
+aborts it.
+
+The client is an object with a `log_label` and a method `timed_out(ballot)`,
+called when the ballot was not finished in time: it has to abort it.
 """
 
 import time
@@ -20,11 +41,15 @@ from ZODB.POSException import StorageTransactionError
 from ZODB.TimeStamp import TimeStamp
 
 from .. import datafile
+from ..errors import Occupied
+from ..errors import Unpublished
 
 # Bytes of a transaction that are kept in memory, and the bytes that are
 # counted for each operation in addition to its data.
 IN_MEMORY = 1 << 20
 OVERHEAD = 300
+# Bytes that an operation takes in the storage, in addition to its data.
+IN_STORAGE = 1000
 # The same for all ballots together: above it, each is kept in a file.
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob, which is always kept in memory.
@@ -37,8 +62,13 @@ SMALL = 1 << 15
 MOST_AHEAD = 24 * 3600
 
 
+BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
+    'begun', 'waiting for room', 'voting', 'waiting for its objects',
+    'put aside', 'voted', 'finishing', 'over')
+
+
 class _Kept:
-    """Bytes in memory, of all ballots that still belong to a client.
+    """Bytes in memory, of all ballots until they are voted or over.
 
     (An attribute of an object, not of a class: changing a class attribute
     clears Python's caches for that class, which costs microseconds.)
@@ -52,21 +82,30 @@ kept = _Kept()
 
 class Ballot:
 
-    #: The client is gone or was too slow: it does not wait for the outcome.
-    abandoned = False
+    state = BEGUN
+    #: It is aborted as soon as a thread is done with it.
+    aborted = False
+    #: It has its turn in the storage: its next vote may wait for the rest.
+    has_turn = False
+    #: The time of its vote, and a timer from then on.
+    voted_at = _timer = None
+    #: What is called with the outcome; None: nobody waits for it.
+    _done = None
 
-    def __init__(self, session, id, user, description, extension, tid, status,
-                 resolves_conflicts):
-        self.session = session
+    def __init__(self, committer, client, id, user, description, extension,
+                 tid, status, resolves_conflicts):
+        self.client = client
         self.transaction = TransactionMetaData(user, description, extension)
         self.transaction.id = id
+        self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
         #: The client resolves conflicts itself: it is told of them.
         self._resolves_conflicts = resolves_conflicts
         self._operations = []
-        self._size = 0
+        self._size = self._number = 0
         self._log = None
         self._blobs = {}  # oid -> (serial, data, file name)
+        self._has_blobs = self._is_counted = self._is_given = False
         self._reset()
 
     def _reset(self):
@@ -74,29 +113,87 @@ class Ballot:
         self._resolved = []
         self._conflicts = {}
 
+    # In the loop: what the client asks for
+
+    def vote(self, done):
+        """Call `done(result, error)`, perhaps before this returns.
+
+        The result has the oids whose conflicts were resolved; or, if the state
+        is BEGUN again, the conflicts that the client has to resolve.
+        """
+        self._done = done
+        self._committer.vote(self)
+
+    def finish(self, done):
+        """Call `done(tid, error)`, perhaps before this returns.
+
+        With a tid, it is called while that transaction is announced, in the
+        place of the invalidation for this client.
+        """
+        self._end_timer()
+        self._done = done
+        self._committer.finish(self)
+
+    def abort(self):
+        """End it, unless it is finishing; nothing is called any more."""
+        self._done = None
+        self._committer.abort(self)
+
+    # In the loop: what becomes of it
+
+    @property
+    def is_awaited(self):
+        return self._done is not None
+
+    def tell(self, result, error):
+        done, self._done = self._done, None
+        if self.state is FINISHING:
+            self.state = OVER
+        if done is not None:
+            done(result, error)
+
+    def voted(self, loop, timeout):
+        self.state = VOTED
+        self.voted_at = time.time()
+        self._count_no_more()
+        if timeout:
+            self._timer = loop.call_later(
+                timeout, self.client.timed_out, self)
+
+    def over(self):
+        self.state = OVER
+        self._end_timer()
+        self._count_no_more()
+
+    def _end_timer(self):
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     # In the loop: what the client stores
 
     def add(self, operation, *arguments):
         """Note an operation, named after one of the methods below."""
+        size = OVERHEAD + sum(
+            len(each) for each in arguments if each is not None)
+        self._number += 1
+        self._size += size
         if self._log is not None:
             getattr(self._log, operation)(*arguments)
             return
         self._operations.append((operation, arguments))
-        size = OVERHEAD + sum(
-            len(each) for each in arguments if each is not None)
-        self._size += size
         kept.bytes += size
-        if (self._size > IN_MEMORY
-                or kept.bytes > IN_MEMORY_OF_ALL):
-            self.forgotten()
+        self._is_counted = True
+        if self._size > IN_MEMORY or kept.bytes > IN_MEMORY_OF_ALL:
+            self._count_no_more()
             self._log = CommitLog()
             for operation, arguments in self._operations:
                 getattr(self._log, operation)(*arguments)
             self._operations = []
 
-    def forgotten(self):
-        """The ballot no longer belongs to its client."""
-        if self._log is None:
+    def _count_no_more(self):
+        if self._is_counted:
+            self._is_counted = False
             kept.bytes -= self._size
 
     def add_blob(self, oid, serial, data, file_name):
@@ -107,43 +204,82 @@ class Ballot:
         if earlier is not None:
             datafile.remove_if_there(earlier[-1])
         self._blobs[oid] = serial, data, file_name
+        self._has_blobs = True
 
-    # In the committer: the vote
+    @property
+    def weight(self):
+        """Bytes that the storage needs for it, at most."""
+        return (min(self._size, IN_MEMORY)
+                + IN_STORAGE * (1 + self._number)
+                + sum(IN_STORAGE + len(data)
+                      for _, data, _ in self._blobs.values()))
 
     @property
     def is_small(self):
-        return self._size <= SMALL and not self._blobs
+        return (self._size <= SMALL and self._log is None
+                and not self._has_blobs)
 
     def is_light(self, storage):
         """Would the vote of a storage of ours neither conflict nor wait?"""
-        return self.is_small and all(
-            operation == 'store' and storage.store_is_plain(*arguments[:2])
-            for operation, arguments in self._operations)
+        try:
+            return self.is_small and all(
+                operation == 'store' and storage.store_is_plain(*arguments[:2])
+                for operation, arguments in self._operations)
+        except Exception:  # a client's invalid data: the vote will report it
+            return False
 
-    def vote(self, storage, wait=True):
+    # In the loop or in a thread: the vote
+
+    @property
+    def has_conflicts(self):
+        """Nothing was voted: the client has to resolve conflicts."""
+        return bool(self._conflicts)
+
+    def vote_in(self, storage, wait=True):
         """Give everything to the storage and vote: it holds its objects then.
 
-        Return the oids whose conflicts were resolved, and the conflicts that
-        the client has to resolve; if there are any, nothing was voted.
-        Without `wait`, a storage of ours raises `Occupied` if it had to wait.
+        Return the oids whose conflicts were resolved, or the conflicts that
+        the client has to resolve.  Without `wait`, a storage of ours raises
+        `Occupied` if it had to wait: it has everything then, and this is
+        called again when the ballot has its turn.
         """
+        try:
+            if not self._is_given:
+                self._give(storage)
+            if not self._conflicts:
+                self._vote(storage, {} if wait else {'wait': False})
+        except Occupied:
+            raise
+        except Unpublished:
+            self._take_back(storage)
+            raise
+        except BaseException:
+            self._take_back(storage)
+            self.close()
+            raise
+        if self._conflicts:
+            self._take_back(storage)
+            return list(self._conflicts.values())
+        self.close()
+        return self._resolved
+
+    def _give(self, storage):
         if self._begin:
             _refuse_far_future(self._begin[0])
         self._reset()
         storage.tpc_begin(self.transaction, *self._begin)
-        try:
-            for operation, arguments in self._each_operation():
-                getattr(self, '_' + operation)(storage, *arguments)
-            for oid, (serial, data, file_name) in self._blobs.items():
-                self._store_blob(storage, oid, serial, data, file_name)
-            if not self._conflicts:
-                self._vote(storage, {} if wait else {'wait': False})
-        except BaseException:
-            storage.tpc_abort(self.transaction)
-            raise
-        if self._conflicts:
-            storage.tpc_abort(self.transaction)
-        return self._resolved, list(self._conflicts.values())
+        self._is_given = True
+        never_wait = getattr(storage, 'never_wait_for_publishing', None)
+        if never_wait is not None:
+            never_wait(self.transaction)
+        for operation, arguments in self._each_operation():
+            getattr(self, '_' + operation)(storage, *arguments)
+        for oid, (serial, data, file_name) in self._blobs.items():
+            self._store_blob(storage, oid, serial, data, file_name)
+
+    def _take_back(self, storage):
+        self._is_given = self.has_turn = False
+        storage.tpc_abort(self.transaction)
 
     def _each_operation(self):
         if self._log is None:
@@ -206,7 +342,8 @@ class Ballot:
         self._resolved += oids
 
     def close(self):
-        """The transaction is over: remove what was kept.  May be repeated."""
+        """Remove what was kept: it is voted, or over.  May be repeated."""
+        self._operations = []
         if self._log is not None:
             self._log.close()
         while self._blobs:

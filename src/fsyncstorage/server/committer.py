@@ -1,32 +1,38 @@
-"""Votes and appends transactions, one at a time.
+"""Votes and finishes ballots, many side by side.
 
-The committer carries out orders of the loop, and nothing else touches its
-state.  The *holder* is the ballot that was voted: it holds its objects in the
-storage until the order to finish or to abort it comes, and until then no other
-ballot is voted.  The others wait in the order in which they came; when the
-holder is done, the next one is voted, and no other is woken for that.
+The states of a ballot, and who may change them, are in `ballot`; here are the
+transitions.  All of it belongs to the event loop.  A thread gets one step of
+one ballot (its vote, its finish, its abort) and posts the outcome to the loop.
 
-A vote that conflicts with a transaction that is appended but not yet published
-is put *aside* (I6).  It is the next one when that transaction is published.
+A vote of a storage of ours waits in no thread for its objects: the storage
+says that they are not free (Occupied), the ballot waits, and the storage
+notifies the loop when its turn has come (`call_when_served`).  So the ballots
+of all clients stand in the queues of their objects, as other threads do that
+commit in the same storage, and each holds its objects and nothing else (I12).
 
-A thread carries out the orders, because a vote may wait for the disk, for a
-pack, or for code that resolves a conflict.  A small transaction of a storage
-of ours waits for none of these, if what it replaces is in memory and no pack
-is under way.  While the thread has nothing to do, the loop carries out such an
-order itself: the way to another thread and back would take longer than the
-rest.  Only the loop gives orders: once the thread has done all it was given,
-the state belongs to the loop.  (The last order, the end, may come from another
-thread: `_giving` is held while orders are given.)  A slow disk makes writers
-wait in the end; so after an order that took long, the thread gets all orders
-for some time.
+A vote that conflicts with a transaction that is appended and not yet published
+is put *aside* (I6), and repeated when that transaction is published.
 
-The outcome of an order is posted to the loop: `voted`, `refused` or `finished`
-of the service.
+Small transactions of a storage of ours are *light*: if what they replace is in
+memory, and no pack is under way, they wait for nothing.  The loop votes and
+finishes them itself: the way to a thread and back would take longer than the
+rest.  A slow disk makes writers wait in the end; so after a step that took
+long, threads do all of them for some time.
+
+Threads do all else: `VOTERS` of them vote, so that a blob that is synced does
+not delay the votes of others; one finishes and aborts, behind no vote, because
+ballots hold their objects there.
+
+Any other storage, or one in a wrapper that votes by itself, gets one ballot at
+a time, in one thread; the others wait outside (`entrance`).
+
+The end may come from another thread: `_lock` is held while the loop changes
+something, and by the end.
 """
 
 import collections
-import contextlib
-import queue
+import concurrent.futures
+import functools
 import threading
 import time
 
@@ -35,12 +41,26 @@ from ZODB.utils import maxtid
 from ..errors import Occupied
 from ..errors import Unpublished
 from ..storage import AsyncFinish
+from .ballot import ASIDE
+from .ballot import BEGUN
+from .ballot import FINISHING
+from .ballot import OUTSIDE
+from .ballot import OVER
+from .ballot import VOTED
+from .ballot import VOTING
+from .ballot import WAITING
+from .entrance import Entrance
 from .mailbox import attempt
 
-# After an order that took this many seconds ...
+# After a step that took this many seconds ...
 LONG = 0.02
-# ... the thread carries out all orders for this many seconds.
+# ... threads carry out all steps for this many seconds.
 RETREAT = 2
+
+# Threads that vote.
+VOTERS = 4
+# Bytes of all ballots that are in a storage.
+ROOM = 128 << 20
 
 
 class Committer:
@@ -49,203 +69,300 @@ class Committer:
         self._storage = storage
         self._service = service
         self._post = post
-        self._inbox = queue.SimpleQueue()
-        self._waiting = collections.deque()
-        self._aside = []   # (tid it waits for, ballot)
-        self._holder = None
-        #: As far as is known, nothing waits: only a new order can change that.
-        self._at_rest = True
-        self._ended = False
-        # Orders that the thread was given, and that it has carried out.
-        self._given = self._done = 0
-        self._not_before = 0
-        self._giving = threading.Lock()
+        self._side_by_side = service.votes_side_by_side
+        self._lock = threading.RLock()
         self._closing = False
-        self._thread = threading.Thread(
-            target=self._run, daemon=True, name=f'committer of {name}')
+        #: From their votes to their ends.
+        self._ballots = set()
+        self._entrance = Entrance(ROOM if self._side_by_side else 0)
+        self._aside = {}  # ballot -> tid that it waits for
+        #: How often something will not be published that was appended.
+        self._failures = 0
+        #: Ballots that wait for a thread that votes; how many have one.
+        self._queue = collections.OrderedDict()
+        self._under_way = 0
+        self._not_before = 0
+        # (No thread is started before it is needed.)
+        self._appender = concurrent.futures.ThreadPoolExecutor(
+            1, f'appender of {name}')
+        self._voters = concurrent.futures.ThreadPoolExecutor(
+            VOTERS, f'voter of {name}'
+        ) if self._side_by_side else self._appender
 
-    def start(self):
-        self._thread.start()
-
-    # Orders, from the loop
+    # From ballots
 
     def vote(self, ballot):
-        self._waiting.append(ballot)
-        if self._at_rest:
-            self._give(self._go_on, None, True)
+        with self._lock:
+            if not self._closing:
+                self._ballots.add(ballot)
+                self._come(ballot)
 
     def finish(self, ballot):
-        self._give(self._finish, ballot, ballot.is_small)
+        with self._lock:
+            if self._closing:
+                return
+            ballot.state = FINISHING
+            if not (ballot.is_small and self._may_do_it_here()
+                    and self._finish_here(ballot)):
+                self._appender.submit(self._finish_there, ballot)
 
     def abort(self, ballot):
-        """Abort it in whatever state it is; nothing is posted."""
-        ballot.abandoned = True
-        if self._ended:
-            ballot.close()
-        else:
-            self._give(self._abort, ballot)
+        with self._lock:
+            if ballot.state is VOTING and ballot not in self._queue:
+                ballot.aborted = True  # when its thread is done with it
+            elif ballot.state not in (FINISHING, OVER):
+                self._drop(ballot)
+
+    # From the service
 
     def published(self):
         """Something was published: ballots put aside may go on."""
         if self._aside:
-            self._give(self._take_back, None)
+            self._take_back(self._storage.lastTransaction())
 
     def failed(self):
-        """What the ballots put aside wait for will never be published."""
-        self._give(self._take_back, maxtid)
+        """What the ballots put aside wait for may never be published."""
+        self._failures += 1
+        self._take_back(maxtid)
 
     def close(self):
-        """Abort the holder, and append nothing any more."""
-        with self._giving:
+        """Abort what is not finishing, and vote and finish nothing more."""
+        with self._lock:
             self._closing = True
-            self._hand_over(self._end, None)
-        self._thread.join()
-
-    def _give(self, order, argument, is_light=False):
-        with self._giving:
-            begun = time.monotonic()
-            if is_light and self._may_do_it_here(begun):
-                self._carry_out(order, argument, in_loop=True)
-                ended = time.monotonic()
-                if ended - begun > LONG:
-                    self._not_before = ended + RETREAT
-            else:
-                self._hand_over(order, argument)
-
-    def _may_do_it_here(self, now):
-        return (self._service.commits_in_loop
-                and self._given == self._done
-                and now >= self._not_before
-                and not self._closing
-                and not self._storage.is_packing)
-
-    def _hand_over(self, order, argument):
-        self._given += 1
-        self._inbox.put((order, argument))
+            self._queue.clear()
+        if self._voters is not self._appender:
+            self._voters.shutdown()
+        self._appender.submit(self._abort_all)
+        self._appender.shutdown()
 
     # Statistics, from anywhere
 
     @property
     def waiting(self):
-        return len(self._waiting) + len(self._aside)
+        return self._count(OUTSIDE, WAITING, ASIDE)
+
+    @property
+    def voted(self):
+        return self._count(VOTED)
+
+    def _count(self, *states):
+        return sum(ballot.state in states for ballot in self._ballots.copy())
+
+    def voted_since(self):
+        """The time of the oldest vote whose ballot is not finished."""
+        return min((ballot.voted_at for ballot in self._ballots.copy()
+                    if ballot.state is VOTED), default=None)
 
     def is_alive(self):
-        return self._thread.is_alive()
+        return not self._closing
 
-    # In the thread, or in the loop while the thread has nothing to do
+    # Voting
 
-    def _run(self):
-        while not self._ended:
-            self.carry_out_next()
+    def _come(self, ballot):
+        ballot.state = OUTSIDE
+        if self._entrance.ask(ballot, ballot.weight):
+            self._go_on(ballot)
 
-    def carry_out_next(self):
-        self._carry_out(*self._inbox.get())
-        self._done += 1
+    def _admitted(self, ballot):
+        with self._lock:
+            if ballot.state is OUTSIDE and not self._closing:
+                self._go_on(ballot)
 
-    def _carry_out(self, order, argument, in_loop=False):
-        attempt(order, argument)
-        while self._holder is None:
-            # A ballot that comes from here on finds us at rest, or is found
-            # below.
-            self._at_rest = True
-            if not self._waiting:
-                break
-            self._at_rest = False
-            ballot = self._waiting.popleft()
-            if not in_loop:
-                attempt(self._vote, ballot)
-            elif not self._vote_at_once(ballot):
-                self._waiting.appendleft(ballot)
-                self._hand_over(self._go_on, None)
-                break
+    def _served(self, ballot):
+        with self._lock:
+            if ballot.state is WAITING and not self._closing:
+                self._go_on(ballot)
 
     def _go_on(self, ballot):
-        """Somebody waits."""
+        """Vote it: from the start, or from where it had to wait."""
+        ballot.state = VOTING
+        ballot.failures = self._failures
+        if self._may_do_it_here() and ballot.is_light(self._storage):
+            self._voted(ballot, *self._watched(self._vote, ballot))
+        else:
+            self._leave_to_a_thread(ballot)
 
-    def _vote_at_once(self, ballot):
-        """Vote, unless that may wait; return whether it was voted."""
+    def _leave_to_a_thread(self, ballot):
+        ballot.state = VOTING
+        self._queue[ballot] = None
+        self._hand_out()
+
+    def _hand_out(self):
+        while self._queue and self._under_way < VOTERS:
+            ballot, _ = self._queue.popitem(last=False)
+            self._under_way += 1
+            self._voters.submit(self._vote_there, ballot)
+
+    def _vote_there(self, ballot):
+        """In a thread."""
+        # With its turn, it may wait for the append lock.
+        self._post(self._voted_there, ballot,
+                   *self._vote(ballot, ballot.has_turn))
+
+    def _voted_there(self, ballot, result, error):
+        with self._lock:
+            self._under_way -= 1
+            self._hand_out()
+            self._voted(ballot, result, error)
+
+    def _vote(self, ballot, wait=False):
+        """Return the result and the error, of which one is None."""
+        options = {} if wait or not self._side_by_side else {'wait': False}
         try:
-            if not ballot.is_light(self._storage):
-                return False
-        except Exception:  # a client's invalid data: the vote will report it
-            return False
+            return ballot.vote_in(self._storage, **options), None
+        except Exception as error:
+            return None, error
+
+    def _voted(self, ballot, result, error):
+        if self._closing:
+            pass
+        elif ballot.aborted:
+            self._drop(ballot)
+        elif isinstance(error, Occupied):
+            self._wait(ballot)
+        elif isinstance(error, Unpublished):
+            self._leave(ballot)
+            self._put_aside(ballot, error.tid)
+        elif error is not None:
+            self._service.refused(ballot, error)
+            self._forget(ballot)
+            ballot.over()
+            ballot.tell(None, error)
+        elif ballot.has_conflicts:
+            self._forget(ballot)
+            ballot.state = BEGUN
+            ballot.tell(result, None)
+        else:
+            ballot.voted(self._service.loop, self._service.timeout)
+            ballot.tell(result, None)
+
+    def _wait(self, ballot):
+        """Until its turn; if that has come, for the append lock."""
+        ballot.state = WAITING
+        if not self._storage.call_when_served(
+                ballot.transaction,
+                functools.partial(self._post, self._served, ballot)):
+            ballot.has_turn = True
+            self._leave_to_a_thread(ballot)
+
+    def _put_aside(self, ballot, tid):
+        if (tid <= self._storage.lastTransaction()
+                or ballot.failures != self._failures):
+            self._come(ballot)  # that has ended since it was voted
+        else:
+            ballot.state = ASIDE
+            self._aside[ballot] = tid
+
+    def _take_back(self, up_to):
+        with self._lock:
+            for ballot, tid in list(self._aside.items()):
+                if tid <= up_to and not self._closing:
+                    del self._aside[ballot]
+                    self._come(ballot)
+
+    # Finishing
+
+    def _finish_here(self, ballot):
+        """Return whether it could be done without waiting."""
         try:
-            self._vote(ballot, wait=False)
+            error = self._watched(self._finish, ballot, False)
         except Occupied:
             return False
+        self._finished(ballot, error)
         return True
 
-    def _vote(self, ballot, wait=True):
-        if ballot.abandoned:
-            return  # the order to abort it will come
-        try:
-            resolved, conflicts = ballot.vote(self._storage, wait)
-        except Occupied:
-            raise
-        except Unpublished as error:
-            self._aside.append((error.tid, ballot))
-            self._take_back()  # if that was published meanwhile
-        except Exception as error:
-            self._post(self._service.refused, ballot, error)
-            ballot.close()
-        else:
-            if not conflicts:
-                self._holder = ballot
-            self._post(self._service.voted, ballot, resolved, conflicts)
+    def _finish_there(self, ballot):
+        """In a thread."""
+        self._post(self._finished, ballot, self._finish(ballot))
 
-    def _take_back(self, up_to=None):
-        if up_to is None:
-            up_to = self._storage.lastTransaction()
-        # `published` looks at `_aside` meanwhile: it is replaced in one step.
-        ready = [ballot for tid, ballot in self._aside if tid <= up_to]
-        self._waiting.extendleft(reversed(ready))
-        self._aside = [each for each in self._aside if each[0] > up_to]
-
-    def _finish(self, ballot):
-        self._holder = None
+    def _finish(self, ballot, wait=True):
+        """Append it; return the error, if any."""
         try:
             if self._service.own_publishing:
-                self._finish_later(ballot)
+                self._finish_later(ballot, wait)
             else:
                 self._finish_now(ballot)
+        except Occupied:
+            raise
         except Exception as error:
-            self._post(self._service.failed, ballot, error)
             # Not every storage frees its lock when it fails.
             attempt(self._storage.tpc_abort, ballot.transaction)
-        ballot.close()
+            return error
 
-    def _finish_later(self, ballot):
-        """Append it; the loop publishes it when the policy allows."""
+    def _finish_later(self, ballot, wait):
+        """The loop publishes it when the policy allows."""
         self._storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
-            lambda tid: self._service.published(ballot, tid, True)))
+            lambda tid: self._service.published(ballot, tid, True), wait))
 
     def _finish_now(self, ballot):
-        """Finish in a storage that is not ours: it is durable on return."""
+        """Of a storage that is not ours: it is durable on return."""
         tid = self._storage.tpc_finish(
             ballot.transaction,
             lambda tid: self._post(
                 self._service.published, ballot, tid, False))
         self._post(self._service.finished, ballot, tid)
 
-    def _abort(self, ballot):
-        if self._holder is ballot:
-            self._holder = None
-            self._storage.tpc_abort(ballot.transaction)
-        else:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(ballot)
-            self._aside = [
-                each for each in self._aside if each[1] is not ballot]
-        ballot.close()
+    def _finished(self, ballot, error):
+        with self._lock:
+            self._forget(ballot)
+            if error is not None:
+                self._service.failed(ballot, error)
 
-    def _end(self, ballot):
-        if self._holder is not None:
-            attempt(self._abort, self._holder)
-        for ballot in self._waiting:
-            ballot.close()
-        for _, ballot in self._aside:
-            ballot.close()
-        self._waiting.clear()
-        self._ended = True
+    # The end of a ballot
+
+    def _drop(self, ballot):
+        """It is aborted; the storage may have it, or not."""
+        self._queue.pop(ballot, None)
+        self._aside.pop(ballot, None)
+        ballot.over()
+        if self._closing:
+            if ballot not in self._ballots:  # else it is about to be aborted
+                ballot.close()
+        elif ballot.is_small and self._side_by_side:
+            self._abort(ballot)
+            self._forget(ballot)
+        else:
+            self._appender.submit(self._abort_there, ballot)
+
+    def _abort_there(self, ballot):
+        """In a thread."""
+        self._abort(ballot)
+        self._post(self._forget, ballot)
+
+    def _abort(self, ballot):
+        attempt(self._storage.tpc_abort, ballot.transaction)
+        attempt(ballot.close)
+
+    def _abort_all(self):
+        with self._lock:
+            for ballot in self._ballots:
+                self._abort(ballot)
+            self._ballots.clear()
+
+    def _forget(self, ballot):
+        """It is not in the storage any more, or was never there."""
+        with self._lock:
+            self._ballots.discard(ballot)
+            self._leave(ballot)
+
+    def _leave(self, ballot):
+        for admitted in self._entrance.leave(ballot):
+            # (Not at once: one that fails would admit the next one.)
+            self._post(self._admitted, admitted)
+
+    # The loop
+
+    def _may_do_it_here(self):
+        return (self._side_by_side and time.monotonic() >= self._not_before
+                and not self._storage.is_packing)
+
+    def _watched(self, step, *arguments):
+        begun = time.monotonic()
+        try:
+            return step(*arguments)
+        finally:
+            ended = time.monotonic()
+            if ended - begun > LONG:
+                self._not_before = ended + RETREAT

@@ -57,6 +57,11 @@ class _News:
         self.ready = ready
         self.error = None
 
+    def is_awaited_by(self, client):
+        ballot = self.ballot
+        return (ballot is not None and ballot.client is client
+                and ballot.is_awaited)
+
 
 def _need_not_wait(vote):
     """Is this our vote?  A wrapper's vote has no mark, or (functools.wraps) a
@@ -74,7 +79,7 @@ class Service:
         self.sessions = sessions
         self.stats = stats
         self.timeout = timeout
-        self._loop = loop
+        self.loop = loop
         self._mailbox = mailbox
         self._quiet = None        # a timer
         self._unflushed = False
@@ -83,12 +88,13 @@ class Service:
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
         self.reset_invalidations()
+        #: The size of the storage when something was announced.
+        self.announced_size = None
         self.readers = Workers(
             f'reader of {name}',
             getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
-        self.committer = Committer(name, storage, self, mailbox.post)
         self.channels = Figures()
         # Only of the storage itself: a wrapper's records differ from those in
         # the cache of the storage that it wraps.
@@ -96,8 +102,9 @@ class Service:
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
         self.own_publishing = getattr(storage, 'own_publishing', None)
-        self.commits_in_loop = (
+        self.votes_side_by_side = (
             bool(self.own_publishing) and _need_not_wait(storage.tpc_vote))
+        self.committer = Committer(name, storage, self, mailbox.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records()
@@ -105,12 +112,11 @@ class Service:
     def start(self):
         if self.own_publishing:
             self.own_publishing(lambda: self._mailbox.post(self.publish))
-        self.committer.start()
 
     def close(self):
         """Stop the threads; what is on its way to the disk goes on."""
         if self.own_publishing:
-            # The committer may wait for a pack, and the pack for publishing.
+            # A vote may wait for a pack, and the pack for publishing.
             self.own_publishing(None)
             self.storage.publish()
         self.committer.close()
@@ -125,17 +131,12 @@ class Service:
 
     # Called by the committer
 
-    def voted(self, ballot, resolved, conflicts):
-        if ballot.session.waits_for(ballot):
-            ballot.session.voted(ballot, resolved, conflicts)
-
     def refused(self, ballot, error):
+        """A vote has failed."""
         self.stats.conflicts += isinstance(error, ConflictError)
         if not isinstance(error, TransactionError):
-            logger.error('%s: a vote failed', ballot.session.log_label,
+            logger.error('%s: a vote failed', ballot.client.log_label,
                          exc_info=error)
-        if ballot.session.waits_for(ballot):
-            ballot.session.refused(ballot, error)
 
     def published(self, ballot, tid, durable):
         self._news.append(_News(tid, ballot.oids, ballot, durable))
@@ -152,14 +153,14 @@ class Service:
     def failed(self, ballot, error):
         """A finish has failed."""
         logger.error('%s: a transaction could not be finished',
-                     ballot.session.log_label, exc_info=error)
+                     ballot.client.log_label, exc_info=error)
         news = self._news_of(ballot)
         if news is not None:
             news.error = error
             news.ready = True
             self.announce()
-        elif ballot.session.waits_for(ballot):
-            ballot.session.refused(ballot, error)
+        else:
+            ballot.tell(None, error)
         self.committer.failed()
 
     def _news_of(self, ballot):
@@ -201,10 +202,10 @@ class Service:
             self._remembered -= len(self._queue.popleft()[1])
 
     def _tell(self, batch):
-        info = self.size_info()
+        self.announced_size = self.size_info()
         frames, joined = {}, {}
         committers = {
-            news.ballot.session for news in batch if news.ballot is not None}
+            news.ballot.client for news in batch if news.ballot is not None}
         for session in self.sessions:
             connection = session.connection
             encoding = connection.protocol_version
@@ -214,13 +215,14 @@ class Service:
                         'invalidateTransaction', news.tid, news.oids)
                     for news in batch]
                 joined[encoding] = b''.join(frames[encoding])
-            if session in committers:
-                connection.outbox.announce(b''.join(
-                    session.outcome(news, info)
-                    if session.waits_for(news.ballot) else invalidation
-                    for news, invalidation in zip(batch, frames[encoding])))
-            else:
+            if session not in committers:
                 connection.outbox.announce(joined[encoding], at_once=False)
+                continue
+            for news, invalidation in zip(batch, frames[encoding]):
+                if news.is_awaited_by(session):
+                    news.ballot.tell(news.tid, news.error)
+                else:
+                    connection.outbox.announce(invalidation, at_once=False)
         self._flush()
 
     def _flush(self):
@@ -233,7 +235,7 @@ class Service:
             self._unflushed = False
             for session in self.sessions:
                 session.connection.flush()
-            self._quiet = self._loop.call_later(
+            self._quiet = self.loop.call_later(
                 max(QUIET, A_SEND * len(self.sessions)), self._quiet_is_over)
 
     def _quiet_is_over(self):
@@ -298,6 +300,7 @@ class Service:
         status = vars(self.stats).copy()
         status['connections'] = len(self.sessions)
         status['waiting'] = self.committer.waiting
+        status['lock_time'] = self.committer.voted_since()
         status['timeout-thread-is-alive'] = (
             self.committer.is_alive() if self.timeout else 'stub')
         status['last-transaction'] = self.last_tid.hex()

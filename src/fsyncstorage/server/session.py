@@ -3,15 +3,7 @@
 The methods are those of the ZEO protocol, called in the event loop.  What may
 wait for a disk or for a lock is handed to a thread, and answered later.
 
-A transaction's states, which the loop owns::
-
-    none -> begun -> voting -> voted -> finishing -> none
-              ^         |
-              +---------+  conflicts that the client resolves
-
-An abort, the loss of the connection and the timeout end each state but
-`finishing`: a transaction that is being finished goes on, even if its client
-is gone.
+A client has one transaction at a time: the ballot has its state.
 """
 
 import contextlib
@@ -19,7 +11,6 @@ import logging
 import os
 import tempfile
 import threading
-import time
 
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
@@ -35,6 +26,8 @@ from ..commit.blobs import UPLOAD
 from ..format import extension
 from . import answers
 from . import quiet
+from .ballot import BEGUN
+from .ballot import VOTED
 from .ballot import Ballot
 from .blobstream import BlobStreams
 
@@ -55,14 +48,12 @@ MOST_LISTED = 10000
 # used is closed.
 MOST_ITERATORS = 100
 
-BEGUN, VOTING, VOTED, FINISHING = 'begun', 'voting', 'voted', 'finishing'
-
 STATUSES = (' ', 'p')
 
 
 class Session(ZEOStorage):
 
-    service = _ballot = _state = _answer = _timer = None
+    service = _ballot = _answer = None
     _readers = _slow_calls = None
 
     # Coming and going
@@ -80,7 +71,8 @@ class Session(ZEOStorage):
         if self._ballot is None:
             self.log('disconnected')
         else:
-            self.log(f'disconnected during a transaction ({self._state})')
+            self.log(f'disconnected during a transaction'
+                     f' ({self._ballot.state})')
             self._give_up()
         if self.service is not None:
             self._readers.close()
@@ -288,17 +280,16 @@ class Session(ZEOStorage):
         if status not in STATUSES:
             raise ValueError(f'a transaction of status {status!r}')
         self._ballot = Ballot(
-            self, id, user, description, ext, tid, status,
-            self.client_conflict_resolution)
+            self.service.committer, self, id, user, description, ext, tid,
+            status, self.client_conflict_resolution)
         self.transaction = self._ballot.transaction
-        self._state = BEGUN
         self.stats.active_txns += 1
 
-    def _check(self, id, *states):
-        """Raise unless the transaction has this id and one of the states."""
+    def _check(self, id, state):
+        """Raise unless the transaction has this id and this state."""
         self._check_tid(id, exc=StorageTransactionError)
-        if self._state not in states:
-            raise StorageTransactionError(f'Already {self._state}')
+        if self._ballot.state is not state:
+            raise StorageTransactionError(f'Already {self._ballot.state}')
 
     def _add(self, id, operation, *arguments):
         self._check(id, BEGUN)
@@ -324,50 +315,40 @@ class Session(ZEOStorage):
 
     def vote(self, id):
         self._check(id, BEGUN)
-        self._state = VOTING
         self._answer = answers.Later(
-            lambda later: self.service.committer.vote(self._ballot))
+            lambda later: self._ballot.vote(self._voted))
         return self._answer
 
-    def voted(self, ballot, resolved, conflicts):
-        """Called for the committer."""
-        if conflicts:
-            self._state = BEGUN
-        else:
-            self._state = VOTED
-            self._start_timer()
-        self._answer.done(conflicts or resolved, None)
-
-    def refused(self, ballot, error):
-        """Called for the committer: the transaction is over."""
+    def _voted(self, result, error):
         answer = self._answer
-        self._forget()
-        answer.done(None, error)
+        if error is not None:
+            self._forget()
+        answer.done(result, error)
 
     def tpc_finish(self, id):
         self._check(id, VOTED)
-        self._answer = answers.Later(self._finish)
+        self._answer = answers.Later(
+            lambda later: self._ballot.finish(self._finished))
         return self._answer
 
-    def _finish(self, later):
-        self._stop_timer()
-        self._state = FINISHING
-        self.service.committer.finish(self._ballot)
-
-    def waits_for(self, ballot):
-        return ballot is not None and ballot is self._ballot
-
-    def outcome(self, news, info):
-        """The frames that tell the client how its transaction ended."""
+    def _finished(self, tid, error):
+        """If it has a tid, it is announced now."""
         connection, answer = self.connection, self._answer
+        oids = self._ballot.oids
         self._forget()
+        if tid is None:
+            answer.done(None, error)
+            return
         self.stats.commits += 1
-        if news.error is not None:
-            return connection.async_frame(
-                'invalidateTransaction', news.tid, news.oids
-            ) + connection.error_frame(answer.msgid, news.error)
-        return (connection.async_frame('info', info)
-                + connection.reply_frame(answer.msgid, news.tid))
+        if error is not None:
+            frames = connection.async_frame(
+                'invalidateTransaction', tid, oids
+            ) + connection.error_frame(answer.msgid, error)
+        else:
+            frames = connection.async_frame(
+                'info', self.service.announced_size
+            ) + connection.reply_frame(answer.msgid, tid)
+        connection.outbox.announce(frames)
 
     def tpc_abort(self, id):
         if self._check_tid(id):
@@ -376,37 +357,18 @@ class Session(ZEOStorage):
 
     def _give_up(self):
         """Abort what can still be aborted."""
-        ballot, state = self._ballot, self._state
+        ballot = self._ballot
         self._forget()
-        if state is FINISHING:
-            ballot.abandoned = True
-        else:
-            self.service.committer.abort(ballot)
+        ballot.abort()
 
     def _forget(self):
-        self._stop_timer()
         if self.blob_tempfile is not None:
             self._drop_blob_file()
-        self._ballot.forgotten()
-        self._ballot = self.transaction = self._state = self._answer = None
+        self._ballot = self.transaction = self._answer = None
         self.stats.active_txns -= 1
 
-    # The time from vote to finish
-
-    def _start_timer(self):
-        self.stats.lock_time = time.time()
-        if self.service.timeout:
-            self._timer = self.connection.loop.call_later(
-                self.service.timeout, self._timed_out)
-
-    def _stop_timer(self):
-        if self._state is VOTED:
-            self.stats.lock_time = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _timed_out(self):
+    def timed_out(self, ballot):
+        """Called for a ballot that was not finished in time."""
         self.log('Transaction timeout after'
                  f' {self.service.timeout} seconds', logging.CRITICAL)
         self.connection.abort()
@@ -414,7 +376,8 @@ class Session(ZEOStorage):
     # Blobs that the client sends
 
     def storeBlobStart(self):
-        if self.blob_tempfile is not None or self._state is not BEGUN:
+        if (self.blob_tempfile is not None or self._ballot is None
+                or self._ballot.state is not BEGUN):
             raise StorageTransactionError('storeBlobStart out of order')
         self.blob_tempfile = tempfile.NamedTemporaryFile(
             prefix=UPLOAD, dir=self.storage.temporaryDirectory(),

@@ -96,14 +96,19 @@ class AsyncFinish:
     let go of its objects.  When it is durable (as the policy says), the thread
     that publishes calls `publish(tid)`, and then `done(tid, error)`.
 
+    Without `wait`, `tpc_finish` raises Occupied if it had to wait for the
+    append lock.  The transaction stays voted, and can be finished later.
+
     It is passed as this argument because storage wrappers (zlib, encryption)
     pass that on.
     """
 
     def __init__(self, done: Callable[[bytes, BaseException | None], object],
-                 publish: Callable[[bytes], object] | None = None) -> None:
+                 publish: Callable[[bytes], object] | None = None,
+                 wait: bool = True) -> None:
         self.done = done
         self.publish = publish
+        self.wait = wait
 
 
 #: What `tpc_finish` is given to tell of the publishing.
@@ -172,7 +177,9 @@ class Commits(Appending):
                  wait: bool = True) -> list[bytes]:
         """Do all that can fail; return the oids whose conflicts were resolved.
 
-        Without `wait`, raise Occupied if it had to wait for its turn.
+        Without `wait`, raise Occupied if it had to wait.  The transaction then
+        keeps its turn, or its place among those that wait for theirs.  When
+        the turn has come, which `call_when_served` tells, it is voted again.
         """
         under_way = self._find(transaction)
         if under_way is None:
@@ -185,15 +192,20 @@ class Commits(Appending):
                 'tpc_vote called again, after it failed: the transaction can'
                 ' only be aborted')
         self._refuse_when_stopped()
+        if not under_way.asked:
+            under_way.asked = True
+            under_way.alone = (under_way.alone or under_way.is_large()
+                               or not self._reserve.is_real)
         try:
-            if (under_way.alone or under_way.is_large()
-                    or not self._reserve.is_real):
+            if under_way.alone:
                 self._vote_alone(under_way, wait)
             else:
                 self._vote_for_its_objects(under_way, wait)
             under_way.voted = True
-        except BaseException as error:
-            under_way.failed = not isinstance(error, Occupied)
+        except Occupied:
+            raise
+        except BaseException:
+            under_way.failed = True
             self._let_go(under_way)
             raise
         return under_way.resolved
@@ -201,13 +213,23 @@ class Commits(Appending):
     #: Marks our own `tpc_vote`; that of a wrapper has no mark.
     tpc_vote.need_not_wait = True  # type: ignore[attr-defined]
 
+    def call_when_served(self, transaction: Metadata,
+                         function: Callable[[], object]) -> bool:
+        """After a vote that did not wait: call the function when the turn of
+        this transaction comes, in any thread, or if it never will.
+
+        Return False if there is nothing to wait for.  The function must only
+        notify another thread, and may be called again.
+        """
+        under_way = self._find(transaction)
+        return under_way is not None and self._turns.call_when_served(
+            under_way, function)
+
     def _vote_for_its_objects(self, under_way: Transaction,
                               wait: bool) -> None:
-        at_once = self._turns.ask(under_way, under_way.last, under_way.read)
-        if not at_once:
-            self._refuse_to_wait(wait)
+        if not self._turns.ask(under_way, under_way.last, under_way.read):
             self._check_again(under_way)  # if it loses, fail without waiting
-            self._wait_for_its_turn(under_way)
+            self._wait_for_its_turn(under_way, wait)
         self._check_again(under_way)
         self._reserve_room(under_way)
         if under_way.blobs:
@@ -215,8 +237,7 @@ class Commits(Appending):
 
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
-            self._refuse_to_wait(wait)
-            self._wait_for_its_turn(under_way)
+            self._wait_for_its_turn(under_way, wait)
         while not self._has_file_up_to_date(under_way, wait):
             pass  # a pack came between: try again
         with self._writing:
@@ -266,7 +287,8 @@ class Commits(Appending):
         if not wait:
             raise Occupied
 
-    def _wait_for_its_turn(self, under_way: Transaction) -> None:
+    def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
+        self._refuse_to_wait(wait)
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()
             raise StorageTransactionError(
@@ -355,6 +377,8 @@ class Commits(Appending):
             raise self._is_unknown('tpc_finish')
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
+        if isinstance(f, AsyncFinish) and not under_way.keeps_file:
+            self._refuse_to_wait(f.wait or not self._commit_lock.locked())
         try:
             try:
                 if under_way.keeps_file:
@@ -454,10 +478,17 @@ class Commits(Appending):
         `notify()` is called from any thread when there may be something to
         publish; the owner then calls `publish` in its own thread.  In that
         thread, a transaction must be finished with AsyncFinish: else it would
-        wait for itself.  A conflict with an unpublished transaction raises
-        Unpublished.
+        wait for itself.
         """
         self._sequencer.owned_by(notify)
+
+    def never_wait_for_publishing(self, transaction: Metadata) -> None:
+        """For a transaction of the one that publishes: a conflict with an
+        unpublished transaction raises Unpublished, and does not wait."""
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise self._is_unknown('never_wait_for_publishing')
+        under_way.waits_for_publishing = False
 
     def publish(self) -> None:
         self._sequencer.publish()

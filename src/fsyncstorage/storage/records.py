@@ -111,7 +111,7 @@ class Records(ConflictResolvingStorage):
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
-        if under_way.voted:
+        if under_way.asked:
             raise StorageTransactionError(
                 'a transaction that was voted takes no more records')
         return under_way
@@ -269,7 +269,7 @@ class Records(ConflictResolvingStorage):
         under_way = self._find(transaction)
         if under_way is None:
             raise self._is_unknown('checkCurrentSerial')
-        if under_way.voted:
+        if under_way.asked:
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')
         check_oid(oid)
@@ -481,13 +481,13 @@ class Records(ConflictResolvingStorage):
 
         If it is not published, a retry would not see it, and conflict again.
         So wait for it; but first let go of everything: a transaction that must
-        fail delays nobody.  An event loop that owns the publishing does not
-        wait.
+        fail delays nobody.  An event loop that owns the publishing, and the
+        threads that vote for it, do not wait.
         """
         # A restored record may have any tid.
         tid = min(tid, self._sequencer.appended.tid)
         if tid > self._view.tid:
             self._end(under_way)
-            if self._sequencer.owned:
+            if self._sequencer.owned and not under_way.waits_for_publishing:
                 raise Unpublished(tid)
             self._sequencer.wait_for(tid)

@@ -9,7 +9,8 @@ Its states::
 
     begun     records are added; their data are kept in memory, and above a
               size in a file that has no name
-    voted     `voted` is set: it takes no more.  It holds its objects
+    asked     `asked` is set: it takes no more.  It waits for its objects
+    voted     `voted` is set.  It holds its objects
     failed    `failed` is set: its vote failed, perhaps half way.  It can only
               be aborted
     written   `tid`, `start` and `places` are set: it is in the file
@@ -57,9 +58,10 @@ from ..format import seal
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
 # A transaction with more bytes than this is too large to be written under the
-# append lock: see `is_large`.
+# append lock, and one of more objects, written or read, to be locked for each
+# of them: see `is_large`.
 MOST_BYTES_AT_ONCE = 16 << 20
-MOST_RECORDS_AT_ONCE = 10_000
+MOST_OBJECTS_AT_ONCE = 10_000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
@@ -157,7 +159,9 @@ class Transaction:
         self.given_tid = tid
         #: The final status byte, which makes it count.
         self.status = status
-        self.voted = self.failed = False
+        self.asked = self.voted = self.failed = False
+        #: A conflict with what is not published waits for that (I6).
+        self.waits_for_publishing = True
         #: No other may be voted beside it.
         self.alone = tid is not None
         #: A generator that holds the append lock for it, from its vote on.
@@ -288,9 +292,10 @@ class Transaction:
         return self.length - LENGTH_BEHIND - last
 
     def is_large(self) -> bool:
-        """Does writing it take longer than others should wait?"""
+        """Does writing it, or locking its objects, take longer than others
+        should wait?"""
         return (self.length > MOST_BYTES_AT_ONCE
-                or len(self.records) > MOST_RECORDS_AT_ONCE)
+                or len(self.records) + len(self.read) > MOST_OBJECTS_AT_ONCE)
 
     def write(self, file: DataFile, tid: bytes, start: int, durable: int,
               counts: bool) -> None:

@@ -1,0 +1,258 @@
+"""Clients that are voted at the same time, over the network (I12)."""
+
+import contextlib
+
+import transaction
+import ZEO
+import ZODB
+from BTrees.Length import Length
+from persistent.mapping import PersistentMapping
+from ZEO.ClientStorage import ClientStorage
+from ZODB.Connection import TransactionMetaData
+from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
+
+from fsyncstorage.client.storage import FsyncClient
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from ..support import vote
+from .serving import ErrorReply
+from .serving import Served
+from .serving import record
+
+
+class SideBySide(Served):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.server = self.serve(self.storage)
+        self.committer = self.server.services['1'].committer
+
+    def voted(self, number):
+        peer = self.connect(self.server)
+        peer.vote({number: b'x'})
+        return peer
+
+    def waiting(self, number, others=0):
+        """A client that waits for an object, and its vote."""
+        peer = self.connect(self.server)
+        asked = peer.ask_vote({number: b'y'})
+        until(lambda: self.committer.waiting == others + 1, 'it waits')
+        return peer, asked
+
+    def check_all_is_free(self):
+        until(lambda: len(self.storage._turns) == 0, 'nothing is held')
+        self.assertEqual(self.committer.waiting, 0)
+        peer = self.connect(self.server)
+        peer.commit({1: record(), 2: record()}, z64)
+
+    def test_different_objects_finish_in_either_order(self):
+        for order in (0, 1), (1, 0):
+            peers = [self.voted(10 * order[0] + number)
+                     for number in range(2)]
+            tids = [peers[number].finish() for number in order]
+            self.assertEqual(tids, sorted(tids))
+
+    def test_the_same_object(self):
+        first = self.voted(1)
+        second, asked = self.waiting(1)
+        third = self.voted(2)
+        third.finish()
+        first.finish()
+        with self.assertRaises(ErrorReply) as caught:
+            second.answer(asked)
+        self.assertEqual(caught.exception.name, 'ConflictError')
+
+    def test_a_thread_of_the_process(self):
+        voted = vote(self.storage, {1: b'x'})
+        peer, asked = self.waiting(1)
+        self.storage.tpc_abort(voted)
+        peer.answer(asked)
+        other = Thread(vote, self.storage, {1: b'z'})
+        until(lambda: len(self.storage._turns._waiters) == 1, 'it waits')
+        peer.finish()
+        with self.assertRaises(ConflictError):
+            other.result()
+
+    def test_those_that_wait_are_served_in_order(self):
+        first = self.voted(1)
+        waiting = [self.waiting(1, others) for others in range(3)]
+        first.abort()
+        for peer, asked in waiting:
+            peer.answer(asked)
+            peer.abort()
+        self.check_all_is_free()
+
+    def test_an_abort_or_an_end_in_each_state(self):
+        for name, end in ('abort', lambda peer: peer.abort()), (
+                'close', lambda peer: peer.close()):
+            with self.subTest(f'{name} begun'):
+                peer = self.connect(self.server)
+                peer.begin()
+                peer.store(1, b'x')
+                end(peer)
+            with self.subTest(f'{name} voted'):
+                end(self.voted(3))
+            with self.subTest(f'{name} waiting'):
+                holder = self.voted(3)
+                end(self.waiting(3)[0])
+                until(lambda: self.committer.waiting == 0, 'it gave up')
+                holder.abort()
+            with self.subTest(f'{name} finishing'):
+                peer = self.voted(4 if name == 'abort' else 5)
+                peer.ask_finish()
+                end(peer)
+            until(lambda: len(self.storage._turns) == 0, 'nothing is held')
+        self.check_all_is_free()
+        until(lambda: self.storage.load(oid(5)), 'it was finished')
+        self.storage.load(oid(4))
+        with self.assertRaises(POSKeyError):
+            self.storage.load(oid(3))
+
+    def test_a_finish_of_what_is_gone(self):
+        peer = self.voted(1)
+        peer.abort()
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                peer.finish()
+        self.assertEqual(caught.exception.name, 'StorageTransactionError')
+
+    def test_many_objects(self):
+        """A client may hold many; the others go on, and get them in time."""
+        many = {number: b'x' for number in range(100, 9_000)}
+        first, second = (self.connect(self.server) for _ in range(2))
+        first.vote(many)
+        asked = second.ask_vote(many)
+        until(lambda: self.committer.waiting == 1, 'it waits')
+        self.voted(1).finish()
+        first.abort()
+        second.answer(asked)
+        second.finish()
+
+    def test_a_client_that_never_finishes(self):
+        """All others go on; those that want its objects wait in order."""
+        server = self.serve(self.open('other.fs'), transaction_timeout=2)
+        slow, first, second, other = (
+            self.connect(server) for _ in range(4))
+        slow.vote({1: b'never'})
+        votes = []
+        for peer in first, second:
+            votes.append(peer.ask_vote({1: b'x'}))
+            peer.ping()
+        with self.assertLogs('ZEO.StorageServer', 'CRITICAL') as logs:
+            other.commit({2: b'x'})
+            slow.wait_for_end()
+        self.assertIn('Transaction timeout', logs.output[0])
+        first.answer(votes[0])
+        first.abort()
+        second.answer(votes[1])
+        second.finish()
+
+    def test_a_server_that_restarts_between_vote_and_finish(self):
+        peer = self.voted(1)
+        self.server.close()
+        peer.ask_finish()
+        peer.wait_for_end()
+        self.assertEqual(peer.replies, {})
+        storage = self.open()
+        with self.assertRaises(POSKeyError):
+            storage.load(oid(1))
+        self.connect(self.serve(storage)).commit({1: b'x'})
+
+    def test_another_storage_votes_one_at_a_time(self):
+        server = self.serve(MappingStorage())
+        first, second = (self.connect(server) for _ in range(2))
+        first.vote({1: b'x'})
+        asked = second.ask_vote({2: b'x'})
+        second.ping()
+        self.assertEqual(second.replies, {})
+        first.finish()
+        second.answer(asked)
+        second.finish()
+
+
+class Clients(Served):
+    """Stock clients and ours, and both."""
+
+    kinds = ClientStorage, FsyncClient
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def client(self, number=0):
+        client = self.kinds[number % len(self.kinds)](
+            self.server.addr, wait_timeout=PATIENCE)
+        self.addCleanup(client.close)
+        return client
+
+    def test_voted_at_the_same_time(self):
+        clients = self.client(0), self.client(1)
+        for order in (clients, clients[::-1]):
+            voted = []
+            for client in clients:
+                metadata = TransactionMetaData()
+                client.tpc_begin(metadata)
+                client.store(
+                    client.new_oid(), z64, record(), '', metadata)
+                client.tpc_vote(metadata)
+                voted.append((client, metadata))
+            for client, metadata in voted if order is clients else voted[::-1]:
+                client.tpc_finish(metadata)
+
+    def increments(self, clients, each, make):
+        """Each client increments one object that all have; return what is
+        there then."""
+        with contextlib.closing(ZEO.connection(self.server.addr)) as first:
+            first.root.counter = make()
+            transaction.commit()
+        threads = [Thread(self.increment, number, each)
+                   for number in range(clients)]
+        for thread in threads:
+            thread.result()
+        with contextlib.closing(ZEO.connection(self.server.addr)) as last:
+            return value_of(last.root.counter)
+
+    def increment(self, number, times):
+        manager = transaction.TransactionManager()
+        db = ZODB.DB(self.client(number))
+        try:
+            connection = db.open(manager)
+            done = 0
+            while done < times:
+                counter = connection.root.counter
+                if isinstance(counter, Length):
+                    counter.change(1)
+                else:
+                    counter['value'] = value_of(counter) + 1
+                try:
+                    manager.commit()
+                except ConflictError:
+                    manager.abort()
+                else:
+                    done += 1
+        finally:
+            db.close()
+
+    def test_no_update_is_lost_of_three_clients(self):
+        self.assertEqual(
+            self.increments(3, 50, PersistentMapping), 150)
+
+    def test_no_update_is_lost_of_sixteen_clients(self):
+        self.assertEqual(
+            self.increments(16, 5, PersistentMapping), 80)
+
+    def test_conflicts_are_resolved(self):
+        self.assertEqual(self.increments(16, 20, Length), 320)
+
+
+def value_of(counter):
+    if isinstance(counter, Length):
+        return counter()
+    return counter.get('value', 0)
