@@ -32,6 +32,7 @@ from .frames import OTHER_VERSION as OTHER_VERSION
 from .frames import REFUSAL
 from .frames import REFUSED
 from .frames import TOO_MANY as TOO_MANY
+from .frames import UNKNOWN_CLAIM as UNKNOWN_CLAIM
 from .frames import UNKNOWN_STORAGE as UNKNOWN_STORAGE
 from .frames import WELCOME
 from .frames import CallerError as CallerError
