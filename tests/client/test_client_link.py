@@ -257,6 +257,9 @@ class Fork(ConnectedTestCase):
 
 
 class Transactions(ConnectedTestCase):
+    """Over the ZEO connection; test_client_commits has them on the channel."""
+
+    commit_channel = False
 
     def setUp(self):
         super().setUp()
