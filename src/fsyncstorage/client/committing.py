@@ -12,7 +12,6 @@ from ZEO.asyncio.client import exc_factories
 from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
-from ZODB.utils import z64
 
 from ..wire import commits
 from .outgoing import GATHERED
@@ -61,12 +60,10 @@ class Committing:
             self._frame(method, args) for method, args in messages)
 
     def _frame(self, method, args):
-        if method == 'storea':
+        if method == 'storea' and all(
+                each.__class__ is bytes for each in args[:3]):
             oid, serial, data, _ = args
-            if serial.__class__ is not bytes:
-                serial = z64  # a new object
-            return self._stream.store(
-                self._number, oid, serial or z64, data)
+            return self._stream.store(self._number, oid, serial, data)
         return self._stream.call(self._number, self._message(method, args))
 
     def _message(self, method, args):

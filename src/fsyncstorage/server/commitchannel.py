@@ -34,6 +34,7 @@ logger = quiet.get_logger(__name__)
 # The calls of a transaction that are encoded as on the ZEO connection, and how
 # many of their arguments are wanted: the last one may be the id.
 CALLS = {
+    'storea': 3,  # whose serial has another form, or data that are wrong
     'restorea': 4,
     'deleteObject': 2,
     'checkCurrentSerialInTransaction': 2,
