@@ -63,8 +63,8 @@ OUR_NAMES = {
     'print(storage._blob_cache_size_check)': '104857600',
     # Another way to break it.
     'tbuf.client_resolved = None': (
-        'tbuf._data = {__import__("unittest.mock").mock.MagicMock(**{'
-        '"__getitem__.side_effect": AttributeError("no oid")}): None}'),
+        'tbuf._data = {type("Oid", (bytes,), {"__getitem__":'
+        ' lambda self, key: self.missing})(8): None}'),
 }
 
 
