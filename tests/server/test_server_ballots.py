@@ -30,6 +30,7 @@ class SideBySide(Served):
 
     def setUp(self):
         super().setUp()
+        self.disk = self.controlled_disk()
         self.storage = self.open()
         self.server = self.serve(self.storage)
         self.committer = self.server.services['1'].committer
@@ -114,6 +115,22 @@ class SideBySide(Served):
         self.storage.load(oid(4))
         with self.assertRaises(POSKeyError):
             self.storage.load(oid(3))
+
+    def test_an_abort_that_comes_too_late(self):
+        """The client hears of its own commit as of one of others."""
+        peer = self.voted(1)
+        self.disk.hold_syncs()
+        finish = peer.ask_finish()
+        self.disk.wait_for_sync()
+        peer.abort()
+        self.disk.release_syncs()
+        peer.wait_for_invalidations(1)
+        (tid, oids), = peer.invalidations
+        self.assertEqual(oids, [oid(1)])
+        self.assertEqual(peer.load(1), (b'x', tid))
+        self.assertNotIn(finish, peer.replies)
+        peer.vote({2: b'x'})
+        peer.finish()
 
     def test_a_finish_of_what_is_gone(self):
         peer = self.voted(1)

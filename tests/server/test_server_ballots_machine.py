@@ -76,6 +76,7 @@ class Machine(RuleBasedStateMachine):
         self.the_same_is_said_of_each()
         assert not self.ballots, [each.state for each in self.ballots]
         assert self.world.committer.waiting == 0
+        assert self.world.committer._entrance._weight == 0
         assert len(self.storage._turns) == 0
         assert not self.storage._begun
 

@@ -247,13 +247,16 @@ class Ends(ByHand):
         self.assertEqual(ballot.state, OVER)
 
     def test_an_abort_while_it_waits_for_a_thread(self):
-        ballot = self.vote('a', {1: b'x'}, small=False)
+        """Nothing of it is kept until a thread has time for it."""
+        others = [self.vote('other', {number: b'x'}, small=False)
+                  for number in range(module.VOTERS)]
+        ballot = self.vote('a', {9: b'x'}, small=False)
         self.assertEqual(ballot.state, VOTING)
         ballot.abort()
-        self.world.settle()
         self.assertEqual(ballot.state, OVER)
-        self.assertEqual(self.storage._begun, {})
-        self.assertEqual(self.whats_told(), [])
+        self.world.settle()
+        self.assertEqual(self.committer.voted, len(others))
+        self.assertEqual(self.whats_told(), ['vote other'] * len(others))
 
     def test_an_abort_while_a_thread_votes_it(self):
         ballot = self.begin('a', {1: b'x'}, small=False)
@@ -503,6 +506,45 @@ class InTheLoop(ByHand):
         ballot.abort()
         self.world.settle()
 
+    def test_no_code_of_users(self):
+        """Another thread may have appended since the loop has looked."""
+        serials = self.stored({1: counter(0)})
+        self.storage.own_publishing(None)
+        commit(self.storage, {1: counter(1)}, serials)
+        self.storage.own_publishing(lambda: None)
+        with mock.patch.object(
+                self.storage, 'store_is_plain', return_value=True):
+            ballot = self.begin('a', {1: counter(10)}, serials)
+            self.check_resolved_in_a_thread(ballot, 11)
+
+    def test_no_code_of_users_in_the_vote(self):
+        """The other thread appends before the ballot gets its objects."""
+        serials = self.stored({1: counter(0)})
+        other = vote(self.storage, {1: counter(1)}, serials)
+        ballot = self.begin('a', {1: counter(10)}, serials)
+        tpc_vote = self.storage.tpc_vote
+        metadata = [other]
+
+        def after_the_other(*arguments, **options):
+            if metadata:
+                self.world.finish_direct(metadata.pop())
+            return tpc_vote(*arguments, **options)
+
+        with mock.patch.object(self.storage, 'tpc_vote', after_the_other):
+            self.check_resolved_in_a_thread(ballot, 11)
+
+    def check_resolved_in_a_thread(self, ballot, value):
+        with mock.patch.object(
+                self.storage, 'tryToResolveConflict', self.fail):
+            self.world.ask_vote(ballot)
+        self.assertEqual(ballot.state, VOTING)
+        self.world.settle()
+        self.assertEqual(ballot.state, VOTED)
+        self.finish(ballot)
+        self.world.settle()
+        self.world.publish()
+        self.assertEqual(state_of(self.storage.load(oid(1))[0]), value)
+
     def test_what_is_large(self):
         self.check_vote_in_a_thread({1: b'x'}, small=False)
 
@@ -591,6 +633,18 @@ class OtherStorages(ByHand):
         self.assertEqual(self.states(a, b, c), [OVER, OVER, VOTED])
         c.abort()
 
+    def test_a_finish_that_fails(self):
+        """Then it is aborted: not every storage frees its lock itself."""
+        a, b = (self.vote(name, {1: b'x'}) for name in 'ab')
+        self.world.settle()
+        with mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=OSError):
+            self.finish(a)
+            self.world.settle()
+        self.assertEqual(self.whats_told(), [
+            'vote a', ('finish a', 'OSError'), 'vote b'])
+        b.abort()
+
     def test_all_in_one_thread(self):
         self.assertIs(self.world.voters, self.world.appender)
 
@@ -608,6 +662,26 @@ class Room(ByHand):
         self.assertEqual(self.states(a, c), [VOTED, VOTED])
         a.abort()
         c.abort()
+
+    def test_what_is_aside_needs_none(self):
+        with mock.patch.object(module, 'ROOM', 5000):
+            self.begin_service()
+        serials = self.stored({1: b'x'})
+        first = self.vote('first', {1: b'x'}, serials)
+        self.finish(first)
+        aside = self.vote('aside', {1: b'y'}, serials)
+        self.world.settle()
+        self.assertEqual(aside.state, ASIDE)
+        a, b, c = (self.vote(name, {number: b'x'})
+                   for number, name in enumerate('abc', 2))
+        self.assertEqual(self.states(a, b, c), [VOTED, VOTED, OUTSIDE])
+        self.world.publish()
+        self.world.settle()
+        self.assertEqual(aside.state, OUTSIDE)  # behind the other
+        for ballot in a, b, c:
+            ballot.abort()
+            self.world.settle()
+        self.assertEqual(aside.state, OVER)
 
     def test_memory_is_counted_until_it_is_voted(self):
         before = ballots.kept.bytes

@@ -85,7 +85,7 @@ class Wrappers(Served):
         peer = self.connect(server)
         tid = peer.commit({1: b'data'})
         self.assertEqual(peer.load(1), (b'data', tid))
-        self.assertFalse(server.services['1'].commits_in_loop)
+        self.assertFalse(server.services['1'].votes_side_by_side)
 
     def test_a_wrapper_shows_its_own_records(self):
         """What the wrapped storage has in its cache are others."""
@@ -107,6 +107,20 @@ class Wrappers(Served):
         second = other.ask_finish()
         disk.release_syncs()
         self.assertLess(one.answer(first), other.answer(second))
+
+    def test_votes_through_a_wrapper_wait_for_their_objects(self):
+        storage = HexStorage(self.open())
+        server = self.serve(storage)
+        service = server.services['1']
+        self.assertTrue(service.votes_side_by_side)
+        one, other = self.connect(server), self.connect(server)
+        one.vote({1: b'one'})
+        waits = other.ask_vote({1: b'other'})
+        until(lambda: service.committer.waiting == 1, 'it waits')
+        one.abort()
+        other.answer(waits)
+        other.finish()
+        self.assertEqual(one.load(1)[0], b'other')
 
     def test_a_storage_that_checks_what_is_published(self):
         """It must not be told to finish later."""

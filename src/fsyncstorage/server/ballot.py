@@ -105,7 +105,9 @@ class Ballot:
         self._size = self._number = 0
         self._log = None
         self._blobs = {}  # oid -> (serial, data, file name)
-        self._has_blobs = self._is_counted = self._is_given = False
+        self._has_blobs = self._is_counted = False
+        #: The storage has all of it.
+        self.is_given = False
         self._reset()
 
     def _reset(self):
@@ -235,20 +237,25 @@ class Ballot:
         """Nothing was voted: the client has to resolve conflicts."""
         return bool(self._conflicts)
 
-    def vote_in(self, storage, wait=True):
+    def vote_in(self, storage, wait=True, resolve=True):
         """Give everything to the storage and vote: it holds its objects then.
 
         Return the oids whose conflicts were resolved, or the conflicts that
-        the client has to resolve.  Without `wait`, a storage of ours raises
-        `Occupied` if it had to wait: it has everything then, and this is
-        called again when the ballot has its turn.
+        the client has to resolve.  A storage of ours raises `Occupied` if it
+        had to wait (without `wait`), or to resolve a conflict (without
+        `resolve`).  Then this is called again; if `is_given`, the storage has
+        everything.
         """
         try:
-            if not self._is_given:
-                self._give(storage)
+            if not self.is_given:
+                self._give(storage, resolve)
+            elif resolve:
+                _never_wait(storage, self.transaction, resolve)
             if not self._conflicts:
                 self._vote(storage, {} if wait else {'wait': False})
         except Occupied:
+            if not self.is_given:
+                self._take_back(storage)
             raise
         except Unpublished:
             self._take_back(storage)
@@ -263,22 +270,20 @@ class Ballot:
         self.close()
         return self._resolved
 
-    def _give(self, storage):
+    def _give(self, storage, resolve):
         if self._begin:
             _refuse_far_future(self._begin[0])
         self._reset()
         storage.tpc_begin(self.transaction, *self._begin)
-        self._is_given = True
-        never_wait = getattr(storage, 'never_wait_for_publishing', None)
-        if never_wait is not None:
-            never_wait(self.transaction)
+        _never_wait(storage, self.transaction, resolve)
         for operation, arguments in self._each_operation():
             getattr(self, '_' + operation)(storage, *arguments)
         for oid, (serial, data, file_name) in self._blobs.items():
             self._store_blob(storage, oid, serial, data, file_name)
+        self.is_given = True
 
     def _take_back(self, storage):
-        self._is_given = self.has_turn = False
+        self.is_given = self.has_turn = False
         storage.tpc_abort(self.transaction)
 
     def _each_operation(self):
@@ -349,6 +354,13 @@ class Ballot:
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
             datafile.remove_if_there(file_name)
+
+
+def _never_wait(storage, transaction, resolve):
+    """Of a storage of ours: see its `never_wait_for_publishing`."""
+    never_wait = getattr(storage, 'never_wait_for_publishing', None)
+    if never_wait is not None:
+        never_wait(transaction, resolve)
 
 
 def _refuse_far_future(tid):

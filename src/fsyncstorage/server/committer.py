@@ -178,7 +178,8 @@ class Committer:
         ballot.state = VOTING
         ballot.failures = self._failures
         if self._may_do_it_here() and ballot.is_light(self._storage):
-            self._voted(ballot, *self._watched(self._vote, ballot))
+            self._voted(ballot, *self._watched(
+                self._vote, ballot, wait=False, resolve=False))
         else:
             self._leave_to_a_thread(ballot)
 
@@ -196,8 +197,9 @@ class Committer:
     def _vote_there(self, ballot):
         """In a thread."""
         # With its turn, it may wait for the append lock.
-        self._post(self._voted_there, ballot,
-                   *self._vote(ballot, ballot.has_turn))
+        options = {} if ballot.has_turn or not self._side_by_side else {
+            'wait': False}
+        self._post(self._voted_there, ballot, *self._vote(ballot, **options))
 
     def _voted_there(self, ballot, result, error):
         with self._lock:
@@ -205,9 +207,8 @@ class Committer:
             self._hand_out()
             self._voted(ballot, result, error)
 
-    def _vote(self, ballot, wait=False):
+    def _vote(self, ballot, **options):
         """Return the result and the error, of which one is None."""
-        options = {} if wait or not self._side_by_side else {'wait': False}
         try:
             return ballot.vote_in(self._storage, **options), None
         except Exception as error:
@@ -237,12 +238,12 @@ class Committer:
             ballot.tell(result, None)
 
     def _wait(self, ballot):
-        """Until its turn; if that has come, for the append lock."""
+        """Until its turn; if it has its turn, a thread waits for the rest."""
         ballot.state = WAITING
         if not self._storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
-            ballot.has_turn = True
+            ballot.has_turn = ballot.is_given
             self._leave_to_a_thread(ballot)
 
     def _put_aside(self, ballot, tid):
@@ -358,10 +359,10 @@ class Committer:
         return (self._side_by_side and time.monotonic() >= self._not_before
                 and not self._storage.is_packing)
 
-    def _watched(self, step, *arguments):
+    def _watched(self, step, *arguments, **options):
         begun = time.monotonic()
         try:
-            return step(*arguments)
+            return step(*arguments, **options)
         finally:
             ended = time.monotonic()
             if ended - begun > LONG:

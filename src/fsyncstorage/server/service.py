@@ -63,11 +63,13 @@ class _News:
                 and ballot.is_awaited)
 
 
-def _need_not_wait(vote):
-    """Is this our vote?  A wrapper's vote has no mark, or (functools.wraps) a
+def _need_not_wait(storage):
+    """Is its vote ours?  A wrapper's vote has no mark, or (functools.wraps) a
     copy of the one that it calls."""
+    vote = storage.tpc_vote
     return (getattr(vote, 'need_not_wait', False)
-            and not hasattr(vote, '__wrapped__'))
+            and not hasattr(vote, '__wrapped__')
+            and hasattr(storage, 'call_when_served'))
 
 
 class Service:
@@ -103,7 +105,7 @@ class Service:
             and storage.load_before_cached)
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.votes_side_by_side = (
-            bool(self.own_publishing) and _need_not_wait(storage.tpc_vote))
+            bool(self.own_publishing) and _need_not_wait(storage))
         self.committer = Committer(name, storage, self, mailbox.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:

@@ -160,11 +160,14 @@ class Commits(Appending):
         if self._sequencer.pipeline.stopped:
             self._sequencer.pipeline.refuse_when_stopped()
 
-    @staticmethod
-    def _is_unknown(call: str) -> StorageTransactionError:
-        return StorageTransactionError(
-            f'{call} called with a transaction that is not in progress (it'
-            ' was not begun, or is finished or aborted)')
+    def _known(self, transaction: Metadata, call: str) -> Transaction:
+        """The Transaction that was begun with this object, for a call."""
+        under_way = self._find(transaction)
+        if under_way is None:
+            raise StorageTransactionError(
+                f'{call} called with a transaction that is not in progress'
+                ' (it was not begun, or is finished or aborted)')
+        return under_way
 
     @property
     def is_packing(self) -> bool:
@@ -181,9 +184,7 @@ class Commits(Appending):
         keeps its turn, or its place among those that wait for theirs.  When
         the turn has come, which `call_when_served` tells, it is voted again.
         """
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('tpc_vote')
+        under_way = self._known(transaction, 'tpc_vote')
         if under_way.voted:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
@@ -372,9 +373,7 @@ class Commits(Appending):
 
         With an AsyncFinish for `f`, return at once.
         """
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('tpc_finish')
+        under_way = self._known(transaction, 'tpc_finish')
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
         if isinstance(f, AsyncFinish) and not under_way.keeps_file:
@@ -482,13 +481,17 @@ class Commits(Appending):
         """
         self._sequencer.owned_by(notify)
 
-    def never_wait_for_publishing(self, transaction: Metadata) -> None:
+    def never_wait_for_publishing(self, transaction: Metadata,
+                                  resolve: bool = True) -> None:
         """For a transaction of the one that publishes: a conflict with an
-        unpublished transaction raises Unpublished, and does not wait."""
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('never_wait_for_publishing')
+        unpublished transaction raises Unpublished, and does not wait.
+
+        Without `resolve`, one that might be resolved raises Occupied: an event
+        loop runs no code of users.
+        """
+        under_way = self._known(transaction, 'never_wait_for_publishing')
         under_way.waits_for_publishing = False
+        under_way.resolves_conflicts = resolve
 
     def publish(self) -> None:
         self._sequencer.publish()

@@ -37,6 +37,7 @@ from .. import datafile
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
 from ..datafile import DataFile
+from ..errors import Occupied
 from ..errors import Unpublished
 from ..format import blobrecord
 from ..format.index import Positions
@@ -169,6 +170,8 @@ class Records(ConflictResolvingStorage):
     def _merged(self, under_way: Transaction, oid: bytes, committed: bytes,
                 oldserial: bytes, data: bytes) -> bytes:
         """The data that resolve a conflict."""
+        if not under_way.resolves_conflicts:
+            raise Occupied
         try:
             data = self.tryToResolveConflict(oid, committed, oldserial, data)
         except ConflictError:
@@ -266,9 +269,7 @@ class Records(ConflictResolvingStorage):
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise self._is_unknown('checkCurrentSerial')
+        under_way = self._known(transaction, 'checkCurrentSerial')
         if under_way.asked:
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')

@@ -162,6 +162,8 @@ class Transaction:
         self.asked = self.voted = self.failed = False
         #: A conflict with what is not published waits for that (I6).
         self.waits_for_publishing = True
+        #: Else a conflict that might be resolved raises Occupied.
+        self.resolves_conflicts = True
         #: No other may be voted beside it.
         self.alone = tid is not None
         #: A generator that holds the append lock for it, from its vote on.

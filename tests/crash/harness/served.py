@@ -59,22 +59,19 @@ class Served(Workload):
     def marking_finishes(self, site, contents):
         """While this lasts, what the server commits is in the ledger."""
         storage = site.storage
-        begin, finish = storage.tpc_begin, self.finish_of(storage)
+        finish = self.finish_of(storage)
         records = {
             content.name: content.records for each in contents
             for content in each}
 
-        def tpc_begin(transaction, *_):
-            site.give_tid(transaction, site.next_tid())
-            return begin(transaction)
-
         def tpc_finish(transaction, f):
+            # The order in which they finish is that of their tids.
+            site.give_tid(transaction, site.next_tid())
             site.finishing(Transaction(
                 site.last_tid, records[transaction.description], {}))
             return finish(transaction, f)
 
-        with mock.patch.multiple(
-                storage, tpc_begin=tpc_begin, tpc_finish=tpc_finish):
+        with mock.patch.object(storage, 'tpc_finish', tpc_finish):
             yield
 
     def finish_of(self, storage):
