@@ -17,7 +17,7 @@ from .test_wire import cut
 from .test_wire import pieces
 from .test_wire import thorough
 
-CLAIM = b'claim' * 3 + b'!'
+TICKET = b'a ticket of 16 b'
 TID = b'tid56789'
 
 
@@ -32,7 +32,7 @@ def received(client, *data):
 
 
 def opened():
-    client = commits.Client(INSTANCE, CLAIM)
+    client = commits.Client(INSTANCE, TICKET)
     received(client, ANNOUNCEMENT, frames.welcome())
     client.moved()
     return client
@@ -76,14 +76,14 @@ REPLIES = {
 class Hellos(unittest.TestCase):
 
     def message(self):
-        hello = commits.hello(INSTANCE, CLAIM)
+        hello = commits.hello(INSTANCE, TICKET)
         self.assertEqual(int.from_bytes(hello[:4], 'big'), len(hello) - 4)
         return hello[4:]
 
     def test_there_and_back(self):
         self.assertTrue(commits.is_hello(self.message()))
         self.assertEqual(commits.read_hello(self.message()),
-                         (commits.VERSION, INSTANCE, CLAIM))
+                         (commits.VERSION, INSTANCE, TICKET))
 
     def test_of_another_version_only_the_version_counts(self):
         self.assertEqual(commits.read_hello(commits.MAGIC + b'\7whatever'),
@@ -97,7 +97,7 @@ class Hellos(unittest.TestCase):
                 commits.read_hello(wrong)
 
     def test_what_cannot_be_asked_for(self):
-        for wrong in (b'short', CLAIM), (INSTANCE, b'short'):
+        for wrong in (b'short', TICKET), (INSTANCE, b'short'):
             with self.assertRaises(frames.CallerError):
                 commits.hello(*wrong)
 
@@ -208,7 +208,7 @@ class Replies(unittest.TestCase):
     def exchange(self):
         """A client that waits for all kinds of replies, these, and what it
         has to make of them."""
-        client = commits.Client(INSTANCE, CLAIM)
+        client = commits.Client(INSTANCE, TICKET)
         client.moved()
         numbers = [client.begin(b'')[0] for _ in range(5)]
         for number in numbers:
@@ -284,7 +284,7 @@ class Replies(unittest.TestCase):
             self.assertIs(client.state(number), commits.ABORTING)
 
     def test_nothing_before_the_other_connection_is_done(self):
-        client = commits.Client(INSTANCE, CLAIM)
+        client = commits.Client(INSTANCE, TICKET)
         got = received(client, ANNOUNCEMENT, frames.welcome(),
                        server.invalid(TID, [oid(1)]))
         self.assertEqual(got, [commits.Welcome()])
@@ -301,14 +301,14 @@ class Replies(unittest.TestCase):
             self.refuse(client, server.done(number, oid(tids[1]), 1, 1))
 
     def test_a_refusal(self):
-        client = commits.Client(INSTANCE, CLAIM)
+        client = commits.Client(INSTANCE, TICKET)
         got = received(client, ANNOUNCEMENT, frames.refused(5, 'why'))
         self.assertEqual(got, [commits.Refused(5, 'why')])
         self.refuse(client, frames.welcome())
 
     def test_no_zeo_server(self):
         for said in b'Z4', b'Z55', b'', frames.welcome()[4:]:
-            self.refuse(commits.Client(INSTANCE, CLAIM),
+            self.refuse(commits.Client(INSTANCE, TICKET),
                         len(said).to_bytes(4, 'big') + said)
 
     def test_lengths(self):
@@ -407,7 +407,7 @@ class TheFormat(unittest.TestCase):
         client = opened()
         number = b'\0\0\0\1'
         self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\1',
-                   INSTANCE, CLAIM)
+                   INSTANCE, TICKET)
         self.check(client.begin(b'call')[1],
                    b'\0\0\0\x09', b'B', number, b'call')
         self.check(client.store(1, b'oid56789', TID, b'data'),

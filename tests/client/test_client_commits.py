@@ -342,18 +342,18 @@ class TheSwitch(ConnectedTestCase):
     def test_a_client_that_may_not_write(self):
         client = self.connect(read_only=True)
         self.assertIsNone(client._server.stream)
-        self.assertEqual(len(self.server.claims), 0)
+        self.assertEqual(len(self.server.tickets), 0)
         self.invalidations(client)
 
-    def test_claims_are_not_kept(self):
+    def test_tickets_are_not_kept(self):
         client = self.connect()
-        self.assertEqual(self.server.claims, {})
+        self.assertEqual(self.server.tickets, {})
         with mock.patch.object(link, 'is_possible', False):
             other = self.connect()
-        self.assertEqual(len(self.server.claims), 1)
+        self.assertEqual(len(self.server.tickets), 1)
         other.close()
         client.close()
-        until(lambda: not self.server.claims, 'forgotten')
+        until(lambda: not self.server.tickets, 'forgotten')
 
 
 class Loads(ConnectedTestCase):
@@ -500,13 +500,13 @@ class Hellos(ConnectedTestCase):
         super().setUp()
         self.patch(link, 'is_possible', False)
         self.client = self.connect()
-        self.claim, = self.server.claims
+        self.ticket, = self.server.tickets
 
-    def say(self, instance=None, claim=None, version=commits.VERSION):
+    def say(self, instance=None, ticket=None, version=commits.VERSION):
         """The client of a channel, and the server's answer."""
         peer = self.peer(hello=False)
         client = commits.Client(
-            instance or self.server.instance, claim or self.claim)
+            instance or self.server.instance, ticket or self.ticket)
         peer.send(client.hello.replace(
             commits.MAGIC + b'\1', commits.MAGIC + bytes([version])))
         while (event := client.next()) is None:
@@ -522,11 +522,11 @@ class Hellos(ConnectedTestCase):
     def serial(self):
         return self.storage.lastTransaction() if len(self.storage) else z64
 
-    def test_a_claim_that_nobody_has(self):
-        self.check_refused(5, claim=bytes(16))
-        self.assertIn(self.claim, self.server.claims)
+    def test_a_ticket_that_nobody_has(self):
+        self.check_refused(5, ticket=bytes(16))
+        self.assertIn(self.ticket, self.server.tickets)
 
-    def test_a_claim_twice(self):
+    def test_a_ticket_twice(self):
         """The first one goes on."""
         peer, event = self.say()
         self.assertEqual(event, commits.Welcome())
@@ -536,7 +536,7 @@ class Hellos(ConnectedTestCase):
         peer.close()
         until(lambda: not self.in_loop(
             lambda: [each for each in self.server.services['1'].sessions
-                     if each.claim == self.claim]), 'ended with its channel')
+                     if each.ticket == self.ticket]), 'ended with its channel')
 
     def test_another_version(self):
         self.check_refused(1, version=7)

@@ -21,7 +21,7 @@ from ..support import oid
 from ..support import until
 from ..test_wire import ANNOUNCEMENT
 from ..test_wire import INSTANCE
-from ..test_wire_commits import CLAIM
+from ..test_wire_commits import TICKET
 from ..test_wire_commits import received
 
 CUT = ClientDisconnected
@@ -54,7 +54,7 @@ class StreamTestCase(TestCase):
         ours, theirs = socket.socketpair()
         self.peer = Peer(theirs)
         self.addCleanup(self.peer.close)
-        client = commits.Client(INSTANCE, CLAIM)
+        client = commits.Client(INSTANCE, TICKET)
         received(client, ANNOUNCEMENT, frames.welcome())
         #: What was completed, in order: Invalid and Done.
         self.completed = []

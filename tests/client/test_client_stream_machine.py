@@ -30,7 +30,7 @@ from fsyncstorage.wire import frames
 from ..generated import settings
 from ..test_wire import ANNOUNCEMENT
 from ..test_wire import INSTANCE
-from ..test_wire_commits import CLAIM
+from ..test_wire_commits import TICKET
 from ..test_wire_commits import received
 
 OIDS = [p64(number) for number in range(3)]
@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
         self.switched = False
         self.on_zeo = []        # (tid, oids), and the marker
         self.on_channel = b''   # what is under way
-        self.client = commits.Client(INSTANCE, CLAIM)
+        self.client = commits.Client(INSTANCE, TICKET)
         received(self.client, ANNOUNCEMENT, frames.welcome())
         if not self.waits_for_the_marker:
             self.client.moved()

@@ -27,6 +27,7 @@ from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
+from fsyncstorage.wire import commits
 from fsyncstorage.wire import frames
 
 from ..support import PATIENCE
@@ -860,9 +861,10 @@ class Server(ChannelTestCase):
     def test_what_clients_are_told(self):
         client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
         self.addCleanup(client.close)
+        ticket, = self.server.tickets
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'lost': False})
+            'lost': False, 'commits': commits.VERSION, 'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

@@ -29,7 +29,7 @@ class Channel:
 
     def __init__(self, server, zeo):
         about = zeo.call('get_info')['fsyncstorage']
-        self.client = commits.Client(about['instance'], about['claim'])
+        self.client = commits.Client(about['instance'], about['ticket'])
         self.client.moved()
         self.socket = socket.create_connection(server.addr, PATIENCE)
         self.send = self.socket.sendall

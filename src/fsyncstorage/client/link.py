@@ -165,7 +165,7 @@ class Link(ClientThread):
         try:
             self._stream = await opening(
                 self.loop, self._name, address, about['instance'],
-                about['claim'], self.client.protocol.protocol_version,
+                about['ticket'], self.client.protocol.protocol_version,
                 self._invalid, self._stream_ended)
         except Lost as error:
             logger.warning(

@@ -344,12 +344,12 @@ class Stream:
             self._socket.close()
 
 
-def open_stream(address, instance, claim, *arguments):
+def open_stream(address, instance, ticket, *arguments):
     """Connect, and wait for the welcome; `Lost` if there is none.
 
     The thread that calls it is the one that reads in the background.
     """
-    frames = commits.Client(instance, claim)
+    frames = commits.Client(instance, ticket)
     connection = readchannel.connect(address)
     try:
         connection.sendall(frames.hello)

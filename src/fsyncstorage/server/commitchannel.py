@@ -1,7 +1,7 @@
 """A commit channel: the transactions of one client of ours, side by side.
 
 It takes the place of the session of its connection, and belongs to the session
-of the client's ZEO connection, which has claimed it.  Each transaction is a
+of the client's ZEO connection, whose ticket it has.  Each transaction is a
 ballot.  What is announced to the client leaves here, in the same outbox as the
 answers to its votes, finishes and pings.
 
@@ -46,8 +46,8 @@ CALLS = {
 }
 
 
-def claimed(server, message):
-    """The session that a hello claims, once; or raise `Unwelcome`."""
+def session_of(server, message):
+    """The session whose ticket a hello has, once; or raise `Unwelcome`."""
     hello = commits.read_hello(message)
     if hello.version != commits.VERSION:
         raise Unwelcome(
@@ -57,12 +57,12 @@ def claimed(server, message):
     if hello.instance != server.instance:
         raise Unwelcome(wire.OTHER_INSTANCE,
                         'the server was restarted: reconnect')
-    session = server.claims.pop(hello.claim, None)
+    session = server.tickets.pop(hello.ticket, None)
     if session is None:
-        raise Unwelcome(wire.UNKNOWN_CLAIM,
-                        'no client has this claim, or it was used')
+        raise Unwelcome(wire.UNKNOWN_TICKET,
+                        'no client has this ticket, or it was used')
     if session.transaction is not None:
-        raise Unwelcome(wire.UNKNOWN_CLAIM, 'a transaction is under way')
+        raise Unwelcome(wire.UNKNOWN_TICKET, 'a transaction is under way')
     return session
 
 

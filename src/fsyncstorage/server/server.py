@@ -18,7 +18,7 @@ from .channel import Channel
 from .channel import Unwelcome
 from .channel import admit
 from .commitchannel import CommitChannel
-from .commitchannel import claimed
+from .commitchannel import session_of
 from .connection import Connection
 from .connection import Traffic
 from .door import CHANNEL
@@ -47,7 +47,7 @@ class Server(StorageServer):
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
-        self.claims: dict[bytes, Session] = {}
+        self.tickets: dict[bytes, Session] = {}
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()
@@ -91,7 +91,7 @@ class Server(StorageServer):
     def open_commit_channel(self, connection: Connection,
                             hello: bytes) -> CommitChannel:
         """Return what takes the place of the connection's session."""
-        return CommitChannel(self, connection, claimed(self, hello))
+        return CommitChannel(self, connection, session_of(self, hello))
 
     def close_conn(self, session: Session) -> None:
         super().close_conn(session)

@@ -55,8 +55,8 @@ class Session(ZEOStorage):
     #: The connection on which it is told of transactions: its own one, or its
     #: commit channel's.
     told = None
-    #: The name by which the client may claim a commit channel.
-    claim = None
+    #: The name by which the client may open a commit channel.
+    ticket = None
     _readers = _slow_calls = None
 
     # Coming and going
@@ -71,7 +71,7 @@ class Session(ZEOStorage):
         """Runs however the connection ended."""
         self.connected = False
         self.server.close_conn(self)
-        self.server.claims.pop(self.claim, None)
+        self.server.tickets.pop(self.ticket, None)
         if self.told is not self.connection:
             self.told.close()
         if self._ballot is None:
@@ -126,14 +126,14 @@ class Session(ZEOStorage):
             'lost': getattr(self.storage, 'may_have_lost', False)}
         if not self.read_only:
             about['commits'] = commits.VERSION
-            about['claim'] = self._claim()
+            about['ticket'] = self._ticket()
         return info
 
-    def _claim(self):
-        if self.claim is None:
-            self.claim = os.urandom(commits.CLAIM)
-            self.server.claims[self.claim] = self
-        return self.claim
+    def _ticket(self):
+        if self.ticket is None:
+            self.ticket = os.urandom(commits.TICKET)
+            self.server.tickets[self.ticket] = self
+        return self.ticket
 
     def move(self, connection):
         """From now on, this connection is told of transactions."""

@@ -32,8 +32,8 @@ from .frames import OTHER_VERSION as OTHER_VERSION
 from .frames import REFUSAL
 from .frames import REFUSED
 from .frames import TOO_MANY as TOO_MANY
-from .frames import UNKNOWN_CLAIM as UNKNOWN_CLAIM
 from .frames import UNKNOWN_STORAGE as UNKNOWN_STORAGE
+from .frames import UNKNOWN_TICKET as UNKNOWN_TICKET
 from .frames import WELCOME
 from .frames import CallerError as CallerError
 from .frames import PeerError as PeerError

@@ -52,7 +52,7 @@ VERSION = 1
 #: A key of `info`, a call of ZEO: what is announced comes on the channel now.
 MOVED = 'fsyncstorage-moved'
 #: Bytes of the name by which a client finds its session again.
-CLAIM = 16
+TICKET = 16
 
 # Kinds of frames, of the client and of the server.
 BEGIN, STORE, CALL, VOTE, FINISH, ABORT, PING = b'BSCVFAP'
@@ -78,14 +78,14 @@ class Hello(typing.NamedTuple):
     version: int
     #: The server that is meant, and its session; None in another version.
     instance: bytes | None
-    claim: bytes | None
+    ticket: bytes | None
 
 
-def hello(instance: bytes, claim: bytes) -> bytes:
+def hello(instance: bytes, ticket: bytes) -> bytes:
     """The first frame of a client."""
-    if len(instance) != 16 or len(claim) != CLAIM:
-        raise CallerError(f'no such session: {instance!r}, {claim!r}')
-    message = _HELLO.pack(MAGIC, VERSION, instance, claim)
+    if len(instance) != 16 or len(ticket) != TICKET:
+        raise CallerError(f'no such session: {instance!r}, {ticket!r}')
+    message = _HELLO.pack(MAGIC, VERSION, instance, ticket)
     return LENGTH.pack(len(message)) + message
 
 
@@ -163,9 +163,9 @@ class Client:
     The caller sees to it that one thread at a time calls it.
     """
 
-    def __init__(self, instance: bytes, claim: bytes) -> None:
+    def __init__(self, instance: bytes, ticket: bytes) -> None:
         #: To be sent first.
-        self.hello = hello(instance, claim)
+        self.hello = hello(instance, ticket)
         self.phase = ANNOUNCING
         self._has_moved = False
         self._buffer = bytearray()

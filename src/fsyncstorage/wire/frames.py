@@ -13,7 +13,7 @@ WELCOME, REFUSED = b'WR'
 
 # Why a channel is refused.
 (OTHER_VERSION, OTHER_INSTANCE, UNKNOWN_STORAGE, TOO_MANY,
- UNKNOWN_CLAIM) = range(1, 6)
+ UNKNOWN_TICKET) = range(1, 6)
 
 LONGEST = 1 << 30
 
