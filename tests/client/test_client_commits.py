@@ -2,11 +2,16 @@
 
 import contextlib
 import os
+import shutil
 import threading
 from unittest import mock
 
+import ZODB
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.DemoStorage import DemoStorage
+from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
+from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
@@ -577,3 +582,78 @@ class OverTLS(ConnectedTestCase):
 class OverUnixSockets(SideBySide):
 
     address = 'socket'
+
+
+class Hex(HexStorage):
+    """Without an argument that ZODB has given up."""
+
+    def invalidate(self, tid, oids):
+        self.db.invalidate(tid, oids)
+
+
+class OtherStorages(ConnectedTestCase):
+    """Wrapped at the server, not ours, and wrapped at the client."""
+
+    def setUp(self):
+        super().setUp()
+        self.server.close()
+        self.thread.join()
+
+    def check(self, storage, wrap=lambda client: client):
+        self.storage = storage
+        self.serve()
+        first, second = (
+            ZODB.DB(wrap(self.connect())) for _ in range(2))
+        self.addCleanup(first.close)
+        self.addCleanup(second.close)
+        self.assertIsNotNone(
+            getattr(first.storage, 'base', first.storage)._server.stream)
+        for number in range(5):
+            for writer, reader in (first, second), (second, first):
+                with writer.transaction() as connection:
+                    root = connection.root()
+                    root['value'] = root.get('value', 0) + 1
+                    expected = root['value']
+                getattr(reader.storage, 'base', reader.storage).ping()
+                with reader.transaction() as connection:
+                    self.assertEqual(connection.root()['value'], expected)
+        self.assertEqual(expected, 10)
+
+    def test_a_wrapper_at_the_server(self):
+        self.check(HexStorage(self.open('Hex.fs')))
+
+    def test_a_wrapper_at_the_client(self):
+        self.check(self.open('Other.fs'), Hex)
+
+    def test_one_that_is_not_ours(self):
+        self.check(MappingStorage())
+
+    def test_over_another_one(self):
+        self.check(DemoStorage(
+            base=MappingStorage(), changes=self.open('Changes.fs')))
+
+
+class SeveralServers(ConnectedTestCase):
+
+    def test_the_next_one(self):
+        """The channel is opened to the server that was chosen."""
+        first = self.server
+        shutil.copy(self.path(), self.path('Other.fs'))
+        self.storage = self.open('Other.fs')
+        thread = self.thread
+        self.serve()
+        client = self.connect(
+            [first.acceptor.addr, self.server.acceptor.addr])
+        chosen = client._server.client.protocol.addr
+        gone, stays = ((first, self.server)
+                       if chosen == first.acceptor.addr
+                       else (self.server, first))
+        generation = client._connection_generation
+        gone.close()
+        until(lambda: client._connection_generation >= generation + 2
+              and client.is_connected(), 'connected to the other one')
+        commit(client, {2: b'x'})
+        session, = stays.services['1'].sessions
+        self.assertIsNot(session.told, session.connection)
+        client.close()
+        (thread if gone is first else self.thread).join()
