@@ -20,6 +20,7 @@ from fsyncstorage.client import link
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.readchannel import Lost
 from fsyncstorage.client.stream import Stream
+from fsyncstorage.client.tlsconnection import TLSConnection
 from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
 
@@ -568,15 +569,63 @@ class Hellos(ConnectedTestCase):
         peer.close()
 
 
-class OverTLS(ConnectedTestCase):
-    """There is no channel yet: OpenSSL cannot read and write at once."""
+class OverTLS(SideBySide):
 
     tls = True
 
-    def test_commits(self):
+    def test_much_in_both_directions(self):
+        """A thread sends while another one receives."""
+        number, oids = 5, [oid(number) for number in range(1 << 16)]
+        transaction = begin(self.client)
+        storing = Thread(self.store_much, transaction, number)
+        service = self.server.services['1']
+        for _ in range(20):
+            self.in_loop(
+                service.changed_elsewhere, p64(u64(service.last_tid) + 1),
+                oids)
+        storing.result()
+        self.client.ping()
+        self.assertEqual(self.client.lastTransaction(), service.last_tid)
+        self.client.tpc_abort(transaction)
+
+    def store_much(self, transaction, number):
+        for each in range(number):
+            store(self.client, transaction, each, bytes(1 << 22))
+
+
+class TransactionsOverTLS(Transactions):
+
+    tls = True
+
+
+class EndsOverTLS(Ends):
+
+    tls = True
+
+
+class InterruptsOverTLS(ConnectedTestCase):
+
+    tls = True
+
+    def test_while_it_receives(self):
+        """What came may be lost: the channel ends."""
         client = self.connect()
-        self.assertIsNone(client._server.stream)
-        commit(client, {1: b'x'})
+        stream = client._server.stream
+        transaction = vote(client, {1: b'x'})
+        recv = TLSConnection.recv
+
+        def interrupted(connection, most, flags=0):
+            data = recv(connection, most, flags)
+            if not flags:
+                raise KeyboardInterrupt
+            return data
+
+        with mock.patch.object(TLSConnection, 'recv', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                client.tpc_finish(transaction)
+        self.assertIsNotNone(stream.end_reason)
+        client.tpc_abort(transaction)
+        commit(client, {2: b'x'})
 
 
 class OverUnixSockets(SideBySide):

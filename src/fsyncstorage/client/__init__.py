@@ -9,6 +9,7 @@
       |-- Link (link)           the connection to the server
       |     Stream (stream)     the commit channel, opened by opening
       |       Committing (committing)     a transaction on it
+      |       TLSConnection (tlsconnection)   read and written at once
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
       |     Reader (reader)     loads and prefetches on
       |       Channels (channels)   connections for reading only

@@ -158,15 +158,14 @@ class Link(ClientThread):
 
     async def open_stream(self, about):
         """Open the commit channel, if the server has one for this client."""
-        if (about.get('commits') != commits.VERSION or not is_possible
-                or self._ssl is not None):
+        if about.get('commits') != commits.VERSION or not is_possible:
             return
-        address, _ = self._peer()
+        address, hostname = self._peer()
         try:
             self._stream = await opening(
-                self.loop, self._name, address, about['instance'],
-                about['ticket'], self.client.protocol.protocol_version,
-                self._invalid, self._stream_ended)
+                self.loop, self._name, address, self._ssl, hostname,
+                about.get('instance'), about.get('ticket'),
+                self.client.protocol.protocol_version, self._invalid, self._stream_ended)
         except Lost as error:
             logger.warning(
                 '%s: no commit channel to %s: %s; committing without',

@@ -10,8 +10,9 @@ cache and to the connections happens in the order of the stream.
   the thread that should have woken it was interrupted.
 - When no thread wants an answer, a background reader reads what comes.  While
   one does, the background reader is not even woken.
-- An interrupt leaves the stream as it is, but for two moments: in the middle
-  of sending, and in the middle of completing a message.  Then the stream ends.
+- An interrupt leaves the stream as it is, but for a few moments: in the middle
+  of sending, or of completing a message, and with TLS of receiving, too.  Then
+  the stream ends.
 - The end of the stream is told once, by `on_end`.  All threads that wait, and
   that come later, get `ClientDisconnected`.
 
@@ -28,6 +29,7 @@ from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import commits
 from . import readchannel
+from .tlsconnection import TLSConnection
 
 RECEIVED_AT_ONCE = 1 << 16
 # Seconds after which a thread that waits looks by itself.
@@ -275,6 +277,11 @@ class Stream:
             pass  # nothing has come
         except OSError as error:
             self.end(str(error))
+        except BaseException:
+            # Only a plain socket loses nothing (`Client.fill`).
+            if isinstance(self._socket, TLSConnection):
+                self.end('a thread was interrupted while it received')
+            raise
 
     def _complete_all(self):
         """Complete every message that has come."""
@@ -344,13 +351,13 @@ class Stream:
             self._socket.close()
 
 
-def open_stream(address, instance, ticket, *arguments):
+def open_stream(address, ssl, hostname, instance, ticket, *arguments):
     """Connect, and wait for the welcome; `Lost` if there is none.
 
     The thread that calls it is the one that reads in the background.
     """
     frames = commits.Client(instance, ticket)
-    connection = readchannel.connect(address)
+    connection = readchannel.connect(address, ssl, hostname)
     try:
         connection.sendall(frames.hello)
         while (event := frames.next()) is None:
@@ -359,6 +366,8 @@ def open_stream(address, instance, ticket, *arguments):
         if event.__class__ is commits.Refused:
             raise readchannel.ChannelRefused(*event)
         connection.settimeout(None)
+        if ssl is not None:
+            connection = TLSConnection(connection)
         return Stream(connection, frames, *arguments)
     except (OSError, commits.PeerError) as error:
         connection.close()
