@@ -165,7 +165,8 @@ class Link(ClientThread):
             self._stream = await opening(
                 self.loop, self._name, address, self._ssl, hostname,
                 about.get('instance'), about.get('ticket'),
-                self.client.protocol.protocol_version, self._invalid, self._stream_ended)
+                self.client.protocol.protocol_version, self._invalid,
+                self._stream_ended)
         except Lost as error:
             logger.warning(
                 '%s: no commit channel to %s: %s; committing without',
