@@ -11,6 +11,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import frames as server_frames
 from fsyncstorage.server import quiet
+from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.door import Full
 from fsyncstorage.wire import commits
 
@@ -167,6 +168,15 @@ class Transactions(ChannelTestCase):
         error = self.channel.next()
         self.assertEqual(self.channel.error(error)[0], 'ConflictError')
         self.check_nothing_is_left()
+
+    def test_a_storage_that_votes_something_else(self):
+        """The client gets an answer all the same."""
+        with mock.patch.object(Ballot, 'vote_in', return_value=['no oid']):
+            transaction = self.channel.vote({1: record(1)})
+            error = self.channel.next()
+        self.assertEqual(error.number, transaction)
+        self.assertIn('CallerError', self.channel.error(error)[0])
+        until(lambda: not self.server.stats['1'].active_txns, 'ended')
 
     def test_all_other_operations(self):
         tid = commit(self.storage, {1: b'one', 2: b'two'})

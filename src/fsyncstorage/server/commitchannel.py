@@ -78,12 +78,15 @@ class CommitChannel:
 
     def __init__(self, server, connection, session):
         self.server = server
-        self.log_label = session.log_label
         self._connection = connection
         self._session = session
         self._transactions = {}  # number -> _Transaction
         # Until it is registered, a newcomer may have to make room for others.
         self._enter(0)
+
+    @property
+    def log_label(self):
+        return self._session.log_label
 
     def _enter(self, others):
         """Enter the descriptors that it may need.  One transaction has those
@@ -215,7 +218,13 @@ class CommitChannel:
                 number, self._session.connection.encode(
                     0, 0, '.reply', result)))
         else:
-            self._send(commitserver.voted(number, result))
+            try:
+                self._send(commitserver.voted(number, result))
+            except wire.CallerError as error:
+                # The vote of another storage gave something else than oids.
+                self._end(transaction)
+                transaction.ballot.abort()
+                self._fail(number, error)
 
     def _finished(self, transaction, tid, error):
         """If it has a tid, it is announced now."""
