@@ -270,6 +270,17 @@ class TheSwitch(ConnectedTestCase):
         moved[0].moved()
         committing.result()
 
+    def test_a_marker_that_comes_while_the_storage_is_made(self):
+        make = link.Link.__init__
+
+        def make_slowly(self, *args, **kw):
+            make(self, *args, **kw)
+            until(lambda: self._has_moved, 'the marker came')
+
+        with mock.patch.object(link.Link, '__init__', make_slowly):
+            client = self.connect()
+        commit(client, {3: b'new'})
+
     def test_what_is_announced_meanwhile(self):
         """Between the registration, the switch and the verification, in each
         place: nothing is missed, and nothing is processed twice."""

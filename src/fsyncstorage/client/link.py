@@ -141,6 +141,9 @@ class Link(ClientThread):
         # ZEO has no hook for another class.  Its object has not run yet.
         self.client.link = self
         self.client.__class__ = _Connection
+        # ZEO has a method of the storage here; the marker may come before the
+        # storage knows of us.
+        self.client.info = functools.partial(self._info, self.client.info)
 
     # Which server (in the event loop)
 
@@ -187,6 +190,11 @@ class Link(ClientThread):
                         ended.end_reason)
             protocol.close()
             self.client.disconnected(protocol)
+
+    def _info(self, tell_storage, info):
+        tell_storage(info)
+        if commits.MOVED in info:
+            self.moved()
 
     def moved(self):
         """The last invalidation on the ZEO connection has come."""

@@ -19,7 +19,6 @@ from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
-from ..wire.commits import MOVED
 from . import blobfetch
 from .blobs.blobcache import BlobCache
 from .blobs.cachedirectory import MODE
@@ -208,11 +207,6 @@ class FsyncClient(ClientStorage):
 
     def receiveBlobStop(self, oid: bytes, serial: bytes) -> None:
         self._transfers.stop(oid, serial)
-
-    def info(self, info: dict[str, Any]) -> None:
-        super().info(info)
-        if MOVED in info:
-            self._server.moved()
 
     # Transactions
 
