@@ -291,7 +291,9 @@ class TheSwitch(ConnectedTestCase):
 
     def check_announced_meanwhile(self, place, when):
         client = self.connect()
-        self.load(client, 1)  # so that there is a cache to be verified
+        # There is a cache to be verified, and something stays in it.
+        self.load(client, 1)
+        self.load(client, 2)
         original, calls = getattr(Session, place), []
 
         def call(session, *args):
