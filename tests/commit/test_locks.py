@@ -123,13 +123,13 @@ class LocksTests(unittest.TestCase):
         self.assertEqual(self.locks.let_go('alone'), ['a', 'c'])
 
     def test_who_asks_twice(self):
+        """It is answered, and keeps what it has asked for first."""
         self.locks.ask('one', 'a')
         self.locks.ask('other', 'a')
-        for owner in 'one', 'other':
-            for ask in (lambda: self.locks.ask(owner, 'b'),
-                        lambda: self.locks.ask_alone(owner)):
-                with self.assertRaises(ValueError):
-                    ask()
+        for owner, has_it in ('one', True), ('other', False):
+            self.assertEqual(self.locks.ask(owner, 'b'), has_it)
+            self.assertEqual(self.locks.ask_alone(owner), has_it)
+        self.assertTrue(self.locks.ask('third', 'b'))
         self.assertEqual(self.locks.let_go('one'), ['other'])
 
     def test_who_has_not_asked(self):

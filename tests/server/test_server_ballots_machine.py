@@ -1,8 +1,9 @@
 """Ballots in any order of events: votes, finishes, aborts, lost connections,
 timeouts, threads that take their time, other threads of the process, restarts.
 
-Each transaction increments numbers.  So a lost update, and one that was
-committed twice or not at all, shows in the sum.
+Each transaction increments numbers; conflicts are resolved for every second
+one.  So a lost update, and one that was committed twice or not at all, shows
+in the sum.
 """
 
 import contextlib
@@ -31,6 +32,9 @@ from ..generated import settings
 from ..support import begin
 from ..support import oid
 from .byhand import World
+from .serving import counter
+from .serving import record
+from .serving import state_of
 
 NUMBERS = range(4)
 _any = strategies.integers(0, 1 << 16)
@@ -93,13 +97,14 @@ class Machine(RuleBasedStateMachine):
     def read(self, number):
         with contextlib.suppress(POSKeyError):
             data, serial = self.storage.load(oid(number))
-            return int(data), serial
+            state = state_of(data)
+            return state if number % 2 else state['data']['value'], serial
         return 0, z64
 
     def increments(self, numbers):
         """What to store, and the serials of what it replaces."""
         found = {number: self.read(number) for number in numbers}
-        return ({number: b'%d' % (value + 1)
+        return ({number: (counter if number % 2 else record)(value + 1)
                  for number, (value, _) in found.items()},
                 {number: serial for number, (_, serial) in found.items()})
 

@@ -55,10 +55,10 @@ class ByHand(TestCase):
             os.listdir(self.storage.temporaryDirectory()), [])
         super().tearDown()
 
-    def stored(self, records):
+    def stored(self, records, serials={}):
         """Store these, published, and return the serials."""
         self.storage.own_publishing(None)
-        tid = commit(self.storage, records)
+        tid = commit(self.storage, records, serials)
         self.storage.own_publishing(lambda: None)
         return dict.fromkeys(records, tid)
 
@@ -165,9 +165,7 @@ class SideBySide(ByHand):
     def test_one_that_is_known_to_lose_does_not_wait(self):
         serials = self.stored({1: b'old', 2: b'old'})
         self.stored({3: b'x'})
-        self.storage.own_publishing(None)
-        commit(self.storage, {1: b'newer'}, serials)
-        self.storage.own_publishing(lambda: None)
+        self.stored({1: b'newer'}, serials)
         holder = self.vote('holder', {2: b'x'}, serials)
         loser = self.vote('loser', {1: b'x', 2: b'x'}, serials)
         self.world.settle()
@@ -509,9 +507,7 @@ class InTheLoop(ByHand):
     def test_no_code_of_users(self):
         """Another thread may have appended since the loop has looked."""
         serials = self.stored({1: counter(0)})
-        self.storage.own_publishing(None)
-        commit(self.storage, {1: counter(1)}, serials)
-        self.storage.own_publishing(lambda: None)
+        self.stored({1: counter(1)}, serials)
         with mock.patch.object(
                 self.storage, 'store_is_plain', return_value=True):
             ballot = self.begin('a', {1: counter(10)}, serials)
@@ -532,6 +528,22 @@ class InTheLoop(ByHand):
 
         with mock.patch.object(self.storage, 'tpc_vote', after_the_other):
             self.check_resolved_in_a_thread(ballot, 11)
+
+    def test_no_thread_waits_for_objects_of_what_the_loop_began(self):
+        serials = self.stored({1: counter(0)})
+        newer = self.stored({1: counter(1)}, serials)
+        holder = vote(self.storage, {1: counter(2)}, newer)
+        ballot = self.begin('a', {1: counter(10)}, serials)
+        with mock.patch.object(self.storage._turns, 'wait', self.fail), \
+                mock.patch.object(
+                    self.storage, 'store_is_plain', return_value=True):
+            self.world.ask_vote(ballot)
+            self.world.settle()
+        self.assertEqual(ballot.state, WAITING)
+        self.storage.tpc_abort(holder)
+        self.world.settle()
+        self.assertEqual(ballot.state, VOTED)
+        ballot.abort()
 
     def check_resolved_in_a_thread(self, ballot, value):
         with mock.patch.object(

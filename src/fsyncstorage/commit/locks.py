@@ -90,9 +90,11 @@ class Locks:
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes] = ()) -> bool:
-        """Does it have all of them now?  Else it waits."""
+        """Does it have all of them now?  Else it waits.
+
+        If it asks again, it keeps what it has asked for first."""
         if owner in self._granted or owner in self._waiting:
-            raise ValueError('an owner asks once')
+            return owner in self._granted
         written = frozenset(written)
         read = frozenset(read) - written if read else _NONE
         if (not self._queues and self._alone is None
@@ -105,9 +107,9 @@ class Locks:
         return self._join(_Wish(owner, written, read))
 
     def ask_alone(self, owner: Owner) -> bool:
-        """Is it alone now?  Else it waits."""
+        """Is it alone now?  Else it waits.  It may ask again."""
         if owner in self._granted or owner in self._waiting:
-            raise ValueError('an owner asks once')
+            return owner in self._granted
         return self._join(_Wish(owner, alone=True))
 
     def _join(self, wish: _Wish) -> bool:

@@ -36,13 +36,9 @@ class Turns:
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes]) -> bool:
-        """Does it have all of its objects now?  Else it should `wait`.
-
-        Asked again, it is answered; it keeps what it asked for."""
+        """Does it have all of its objects now?  Else it should `wait`."""
         with self._mutex:
             try:
-                if self._locks.knows(owner):
-                    return self._locks.holds(owner)
                 return self._locks.ask(owner, written, read)
             except BaseException:
                 self._repair()
@@ -52,8 +48,6 @@ class Turns:
         """Is it alone now?  Else it should `wait`."""
         with self._mutex:
             try:
-                if self._locks.knows(owner):
-                    return self._locks.holds(owner)
                 return self._locks.ask_alone(owner)
             except BaseException:
                 self._repair()

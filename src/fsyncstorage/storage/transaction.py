@@ -134,6 +134,17 @@ class Record:
 
 class Transaction:
 
+    # What most transactions never change.
+
+    #: A generator that holds the append lock for it, from its vote on.
+    keeps_file: Generator[None, None, None] | None = None
+    #: A conflict with what is not published waits for that (I6).
+    waits_for_publishing = True
+    #: Else a conflict that might be resolved raises Occupied.
+    resolves_conflicts = True
+    asked = voted = failed = False
+    _spool: IO[bytes] | None = None
+
     #: Its tid, its position in the file, and by oid the place of the last
     #: record.
     tid: bytes | None = None
@@ -159,15 +170,8 @@ class Transaction:
         self.given_tid = tid
         #: The final status byte, which makes it count.
         self.status = status
-        self.asked = self.voted = self.failed = False
-        #: A conflict with what is not published waits for that (I6).
-        self.waits_for_publishing = True
-        #: Else a conflict that might be resolved raises Occupied.
-        self.resolves_conflicts = True
         #: No other may be voted beside it.
         self.alone = tid is not None
-        #: A generator that holds the append lock for it, from its vote on.
-        self.keeps_file: Generator[None, None, None] | None = None
         #: Its blob files (blobs.Stored); None without a blob directory.
         self.blobs: Stored | None = None
         self.file: DataFile | None = file
@@ -196,7 +200,6 @@ class Transaction:
         #: Bytes that it will take in the file.
         self.length = self._header_length + LENGTH_BEHIND
         self._kept = 0   # bytes of data that are kept
-        self._spool: IO[bytes] | None = None
         self._directory = directory
 
     @staticmethod
