@@ -327,10 +327,11 @@ class TheSwitch(ConnectedTestCase):
         self.announce()
 
     def announce(self):
-        """As if another client had committed; called in the loop."""
+        """As if another client had committed twice; called in the loop."""
         service = self.server.services['1']
-        service.changed_elsewhere(
-            p64(u64(service.last_tid) + 1), [oid(1)])
+        for _ in range(2):
+            service.changed_elsewhere(
+                p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_a_server_that_has_none(self):
         def get_info(session, original=Session.get_info):

@@ -447,14 +447,20 @@ class Interrupts(Opened):
             votes.append(self.stream.vote(other, b''))
 
         sleeping = threading.Thread(target=vote)
+        sleeps = threading.Event()
+
+        def sleep(answer, sleep=stream._Answer.sleep):
+            sleeps.set()
+            sleep(answer)
 
         def helper():
             self.assertEqual(self.peer.next(), server.Vote(number))
             sleeping.start()
             self.assertEqual(self.peer.next(), server.Vote(other))
+            self.assertTrue(sleeps.wait(PATIENCE))
             interrupt()
 
-        with interrupts():
+        with interrupts(), mock.patch.object(stream._Answer, 'sleep', sleep):
             helping = Thread(helper)
             with self.assertRaises(_Interrupt):
                 self.stream.vote(number, b'')
