@@ -38,16 +38,18 @@ class Committing:
         self._size += OVERHEAD + sum(
             len(each) for each in args if each.__class__ is bytes)
         if self._size >= GATHERED:
-            self._let_leave()
+            self._stream.send(self._taken())
 
     def add_iterator(self, messages):
         """Send messages that are too large to be held in memory."""
-        self._let_leave()
+        frames, size = [self._taken()], 0
         for method, args in messages:
-            self._stream.send(self._frame(method, args))
-
-    def _let_leave(self):
-        self._stream.send(self._taken())
+            frames.append(self._frame(method, args))
+            size += len(frames[-1])
+            if size >= GATHERED:
+                self._stream.send(b''.join(frames))
+                frames, size = [], 0
+        self._stream.send(b''.join(frames))
 
     def _taken(self):
         """The frames of what was gathered."""
