@@ -631,7 +631,7 @@ class Blobs(ChannelTestCase):
         peer, may_go_on = self.held_at_second_piece()
         closing = Thread(self.server.close)
         service = self.server.services['1']
-        until(lambda: not service.committer.is_alive(), 'it begins to close')
+        until(lambda: service.readers._closed, 'it begins to close')
         may_go_on.set()
         closing.result()
         self.thread.join(PATIENCE)
