@@ -14,7 +14,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
                 and no threads
     client/     the ZEO client; client/blobs/ is its blob cache
     files/      blobs for browsers; it knows ZODB, and nothing else of this
-    wire        the frames of the read channel, for server and client
+    wire/       the frames of the channels, for server and client
     datafile    every write, sync and rename of the storage's files
     allocation  room behind the end of a file, which the kernel keeps
     forks       what a forked child must not use

@@ -9,6 +9,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage import wire
+from fsyncstorage.client import link
 from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
@@ -26,9 +27,12 @@ class ConnectedTestCase(ChannelTestCase):
 
     #: What is stored before: number -> data.
     records = {}
+    #: Commits and invalidations have a channel.
+    commit_channel = True
 
     def setUp(self):
         super().setUp()
+        self.patch(link, 'is_possible', self.commit_channel)
         #: The tid of it.
         self.tid = commit_to(self.storage, self.records)
         self.serve()

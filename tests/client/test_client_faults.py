@@ -31,8 +31,10 @@ from .connected import store
 
 
 class Interrupts(ConnectedTestCase):
+    """Over the ZEO connection; test_client_commits has them on the channel."""
 
     records = {1: b'old'}
+    commit_channel = False
 
     def test_of_a_finish_that_goes_on(self):
         """The cache is not told, so it is verified again."""

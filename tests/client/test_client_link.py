@@ -257,6 +257,9 @@ class Fork(ConnectedTestCase):
 
 
 class Transactions(ConnectedTestCase):
+    """Over the ZEO connection; test_client_commits has them on the channel."""
+
+    commit_channel = False
 
     def setUp(self):
         super().setUp()
@@ -461,7 +464,8 @@ class Transactions(ConnectedTestCase):
     def test_an_iterator_that_fails(self):
         transaction = begin(self.client)
         with self.assertRaisesRegex(OSError, 'gone'):
-            self.client._async_iter(self.blob_that_goes(1))
+            self.client._server.send_blob(
+                id(transaction), self.blob_that_goes(1))
         self.client.tpc_abort(transaction)
         self.check_all_is_well()
 
@@ -472,7 +476,8 @@ class Transactions(ConnectedTestCase):
         transaction = begin(self.client)
         pieces = 200
         sending = Thread(
-            self.client._async_iter, self.blob_that_goes(pieces))
+            self.client._server.send_blob, id(transaction),
+            self.blob_that_goes(pieces))
         until(lambda: self.in_client_loop(
             self.client, lambda: self.client._server.client.protocol
             .sm_protocol.transport.get_write_buffer_size()), 'full')

@@ -558,7 +558,7 @@ class OneChannel(unittest.TestCase):
         connection = mock.Mock()
         connection.sendall.side_effect = BrokenPipeError
         with mock.patch.object(
-                readchannel, '_connect', return_value=connection):
+                readchannel, 'connect', return_value=connection):
             with self.assertRaises(Lost):
                 self.open()
         connection.close.assert_called_once()

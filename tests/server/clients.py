@@ -18,6 +18,7 @@ from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.tests.StorageTestBase import zodb_pickle
 
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import zeowire
 
@@ -143,6 +144,7 @@ class BlobClient(Client):
     """A stock client, which connects again by itself."""
 
     disconnected = ClientDisconnected
+    make = ClientStorage
     _storage = None
 
     def close(self):
@@ -154,7 +156,7 @@ class BlobClient(Client):
     def connected(self):
         if self._storage is None:
             self._blobs = tempfile.TemporaryDirectory()
-            self._storage = ClientStorage(
+            self._storage = self.make(
                 self._address, blob_dir=self._blobs.name, wait_timeout=WAIT)
         self._storage.ping()  # waits until there is a connection
         yield
@@ -178,3 +180,9 @@ class BlobClient(Client):
         _, tid = storage.load(oid(number))
         with open(storage.loadBlob(oid(number), tid), 'rb') as file:
             return file.read(), tid
+
+
+class ChannelClient(BlobClient):
+    """A client of ours, which commits on its channel."""
+
+    make = FsyncClient

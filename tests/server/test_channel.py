@@ -28,6 +28,8 @@ from fsyncstorage.server import channel
 from fsyncstorage.server import frames
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
+from fsyncstorage.wire import commits
+from fsyncstorage.wire import framing
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -101,7 +103,7 @@ class Loads(ChannelTestCase):
             self.assertEqual(peer.load(1)[2:], expected)
 
     def test_an_object_that_is_too_large(self):
-        self.patch(wire, 'LONGEST_REPLY', 100)
+        self.patch(framing, 'LONGEST', 100)
         commit(self.storage, {4: b'x' * 200})
         peer = self.peer()
         for _ in range(2):
@@ -630,7 +632,7 @@ class Blobs(ChannelTestCase):
         peer, may_go_on = self.held_at_second_piece()
         closing = Thread(self.server.close)
         service = self.server.services['1']
-        until(lambda: not service.committer.is_alive(), 'it begins to close')
+        until(lambda: service.readers._closed, 'it begins to close')
         may_go_on.set()
         closing.result()
         self.thread.join(PATIENCE)
@@ -861,9 +863,10 @@ class Server(ChannelTestCase):
     def test_what_clients_are_told(self):
         client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
         self.addCleanup(client.close)
+        ticket, = self.server.tickets
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'lost': False})
+            'lost': False, 'commits': commits.VERSION, 'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

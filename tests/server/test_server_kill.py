@@ -34,6 +34,7 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import until
 from .clients import BlobClient
+from .clients import ChannelClient
 from .clients import LightClient
 from .clients import Log
 from .clients import PackingClient
@@ -138,7 +139,8 @@ class Kill(TestCase):
         self.clients = [
             kind(self.path('socket'), self.log, place)
             for place, kind in enumerate((
-                LightClient, LightClient, PackingClient, BlobClient))]
+                LightClient, PackingClient, BlobClient, ChannelClient,
+                ChannelClient))]
         for client in self.clients:
             self.addCleanup(client.close)
         #: What the log does not know: (number, tid).

@@ -15,6 +15,9 @@ from ZEO.asyncio.client import ClientIO
 from ZEO.asyncio.client import ClientRunner
 from ZEO.asyncio.client import ClientThread
 from ZEO.asyncio.client import Protocol
+from ZEO.asyncio.client import exc_factories
+from ZEO.asyncio.marshal import decoder
+from ZEO.asyncio.marshal import encoder
 from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
 from ZODB.BaseStorage import BaseStorage
@@ -139,9 +142,30 @@ class ClientHooks(unittest.TestCase):
         self.assertIn('sm_protocol', names(ZEOBaseProtocol.get_peername))
         self.assertIn('pop_futures', names(Protocol.close))
 
+    def test_what_the_commit_channel_takes_over(self):
+        """link.py and committing.py."""
+        # All loads of a connection go through this; it gets another one.
+        self.assertIn('load_before', names(ClientIO.load_before_co))
+        self.assertIn('load_before', names(ClientIO._prefetch_co))
+        # The marker is a call of `info`.
+        self.assertIn('info', Protocol.client_delegated)
+        # What is announced is processed as on the ZEO connection.
+        self.assertTrue({'cache', 'invalidate', 'setLastTid', 'client'}
+                        <= names(ClientIO.invalidateTransaction))
+        # An error is made of a name and its arguments.
+        self.assertIn('exc_factories', names(Protocol.message_received))
+        error = exc_factories['ZODB.POSException.StorageTransactionError'](
+            'ZODB.POSException.StorageTransactionError', ('why',))
+        self.assertEqual(error.args, ('why',))
+        for encoding in b'Z5', b'M5':
+            self.assertEqual(
+                decoder(encoding)(encoder(encoding)(0, True, 'name', (1,))),
+                (0, True, 'name', (1,)))
+
     def test_a_transaction(self):
         self.assertTrue({'_commit_lock', '_tbuf', '_connection_generation'}
                         <= names(ClientStorage.tpc_begin))
+        self.assertIn('_commit_lock', names(ClientStorage.tpc_end))
         self.assertIn('_update_blob_cache', names(ClientStorage.tpc_finish))
         self.assertTrue({'server_resolve', 'resolve', 'exception'}
                         <= names(ClientStorage.tpc_vote))

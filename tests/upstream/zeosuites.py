@@ -4,10 +4,12 @@ The suites find server and client in modules of ZEO.  `our_server` and
 `our_client` put ours there for the length of a test.
 """
 
+import concurrent.futures
 import contextlib
 import doctest
 import functools
 import os
+import threading
 import unittest
 from unittest import mock
 
@@ -21,6 +23,7 @@ import ZODB.tests.util
 import zope.testing.setupstack
 from ZODB.tests.StorageTestBase import StorageTestBase
 
+from fsyncstorage.client.link import Link
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.runzeo import Runner
 
@@ -73,6 +76,7 @@ def our_client():
         for each in EXTEND_THE_CLIENT:
             stack.callback(setattr, each, '__bases__', each.__bases__)
             each.__bases__ = FsyncClient,
+        stack.enter_context(mock.patch.object(Link, 'call', _call))
         yield
 
 
@@ -82,6 +86,22 @@ _wait_until = ZEO.tests.forker.wait_until
 def wait_patiently(label=None, func=None, timeout=PATIENCE, onfail=None):
     """Theirs waits 3 seconds, in which a busy machine may start no server."""
     return _wait_until(label, func, timeout, onfail)
+
+
+def _call(link, method, *args, wait=True, call=Link.call, **options):
+    """Where a test does not want to wait, it gets a future, as from ZEO."""
+    if wait:
+        return call(link, method, *args, **options)
+    future = concurrent.futures.Future()
+
+    def run():
+        try:
+            future.set_result(call(link, method, *args, **options))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run).start()
+    return future
 
 
 def during(contexts, suite):

@@ -7,7 +7,10 @@
       |-- Cache (cache)         objects on disk, in ZEO's format
       |     Pending (pending)   loads without an answer: which may be kept
       |-- Link (link)           the connection to the server
-      |     Outgoing (outgoing) a transaction's messages, until its vote
+      |     Stream (stream)     the commit channel, opened by opening
+      |       Committing (committing)     a transaction on it
+      |       TLSConnection (tlsconnection)   read and written at once
+      |     Outgoing (outgoing) a transaction's messages on ZEO's connection
       |     Reader (reader)     loads and prefetches on
       |       Channels (channels)   connections for reading only
       |     PlainPrefetches (plainprefetch)   prefetches without channels

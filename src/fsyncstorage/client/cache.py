@@ -119,6 +119,19 @@ class Cache(ClientCache):
             self._write()  # before ZEO looks for the object in the file
             super().invalidate(oid, tid)
 
+    def committed(self, tid, updates, f):
+        """A commit of this client, as ZEO's client does it in its loop.
+
+        Other threads see the new last tid when `f` was called.
+        """
+        for oid, data, resolved in updates:
+            self.invalidate(oid, tid)
+            if data and not resolved:
+                self.store(oid, tid, None, data)
+        with self._lock:
+            self.setLastTid(tid)
+            f(tid)
+
     def new_generation(self):
         """The pending loads were sent to another server, perhaps."""
         with self._lock:
@@ -132,7 +145,7 @@ class Cache(ClientCache):
             self.tid = z64  # `setLastTid` ignores a tid of zeros
             self.setLastTid(tid)
 
-    # Loads on read channels
+    # Loads on read channels, and on a ZEO connection without invalidations
 
     def ask(self, oid, tid, generation):
         """Return (load, None): do it; or (load, last tid): another does it.
@@ -149,6 +162,12 @@ class Cache(ClientCache):
             if load.done is None:
                 load.done = threading.Event()
             return load, self.tid
+
+    def ask_beside(self, oid, tid):
+        """Return a load that this thread does, whatever others do."""
+        with self._lock:
+            return self.pending.begin(
+                oid, tid, self.tid, self.pending.generation)
 
     def forsake(self, load):
         """Let no other thread wait for this load."""

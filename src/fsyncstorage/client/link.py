@@ -1,8 +1,9 @@
-"""The connection to the server: ZEO's, with read channels beside it.
+"""The connection to the server: ZEO's, with channels beside it.
 
 Loads use the read channels (reader) of a server that has them, and the ZEO
-connection otherwise.  The messages of a transaction are gathered until its
-vote (outgoing).
+connection otherwise.  Transactions and invalidations use the commit channel
+(stream) of a server that has one.  The messages of a transaction are gathered
+until its vote (committing; outgoing for the ZEO connection).
 
 `_Connection` runs in the event loop.  When it begins to verify the cache with
 another server, or again with the same one, the channels to the server before
@@ -14,6 +15,8 @@ The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
 """
 
+import contextlib
+import functools
 import logging
 
 from ZEO.asyncio.client import ClientIO
@@ -22,12 +25,16 @@ from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
 
 from .. import wire
+from ..wire import commits
 from .channels import Channels
+from .committing import Committing
+from .opening import opening
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
+from .stream import is_possible
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +42,9 @@ logger = logging.getLogger(__name__)
 GATHERED = {
     'storea', 'restorea', 'deleteObject', 'undoa', 'storeBlobShared',
     'checkCurrentSerialInTransaction'}
+
+# Calls of a transaction that are answered.
+ON_THE_STREAM = {'vote', 'tpc_abort'}
 
 
 class _Connection(ClientIO):
@@ -48,10 +58,13 @@ class _Connection(ClientIO):
         self.link.leave()
         protocol = self.protocol
         try:
-            if await self._has_lost_what_we_saw(server_tid):
+            about = (await protocol.server_call('get_info')).get(
+                'fsyncstorage', {})
+            if await self._has_lost_what_we_saw(server_tid, about):
                 self.lost = True
                 if self.cache.getLastTid() > server_tid:
                     self.cache.begin_anew(server_tid)  # else ZEO refuses
+            await self.link.open_stream(about)
         except Exception as error:
             # As ZEO does where it cannot verify.
             del self.protocol
@@ -59,7 +72,7 @@ class _Connection(ClientIO):
         else:
             await super().verify(server_tid)
 
-    async def _has_lost_what_we_saw(self, server_tid):
+    async def _has_lost_what_we_saw(self, server_tid, about):
         """Has the server lost the last transaction that we know of?
 
         The same run of the server has lost nothing.  Another one that is
@@ -71,15 +84,14 @@ class _Connection(ClientIO):
         seen = self.cache.getLastTid()
         if seen in (z64, server_tid) or server_tid is None:
             return False
-        call = self.protocol.server_call
-        about = (await call('get_info')).get('fsyncstorage', {})
         if about.get('instance') == self.link.instance:
             return False
         if seen > server_tid:
             lost = about.get('lost')
         else:
             lost = self.client.has_db and (
-                await call('getInvalidations', seen) is None)
+                await self.protocol.server_call(
+                    'getInvalidations', seen) is None)
         if lost:
             logger.warning(
                 '%s: the server lost %s, the last transaction that this client'
@@ -104,7 +116,9 @@ class Link(ClientThread):
     #: The server that was met last; None: it has no name, or there was none.
     instance = None
 
-    _reader = _outgoing = None
+    _reader = _outgoing = _stream = None
+    #: What has to come before the stream may be read: see `meet` and `moved`.
+    _is_verified = _has_moved = False
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
                  read_channels, ssl=None, ssl_server_hostname=None):
@@ -115,6 +129,7 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
+        self._committing = {}  # id of a transaction -> Committing
         self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
         super().__init__(
@@ -126,18 +141,85 @@ class Link(ClientThread):
         # ZEO has no hook for another class.  Its object has not run yet.
         self.client.link = self
         self.client.__class__ = _Connection
+        # ZEO has a method of the storage here; the marker may come before the
+        # storage knows of us.
+        self.client.info = functools.partial(self._info, self.client.info)
 
     # Which server (in the event loop)
 
     def leave(self):
         reader, self._reader = self._reader, None
+        stream, self._stream = self._stream, None
+        self._is_verified = self._has_moved = False
         self._cache.new_generation()
+        if stream is not None:
+            stream.close('the connection has ended')
+            if stream.is_broken:
+                self._cache.begin_anew(self._cache.getLastTid())
         if reader is not None:
             reader.close()
+
+    async def open_stream(self, about):
+        """Open the commit channel, if the server has one for this client."""
+        if about.get('commits') != commits.VERSION or not is_possible:
+            return
+        address, hostname = self._peer()
+        try:
+            self._stream = await opening(
+                self.loop, self._name, address, self._ssl, hostname,
+                about.get('instance'), about.get('ticket'),
+                self.client.protocol.protocol_version, self._invalid,
+                self._stream_ended)
+        except Lost as error:
+            logger.warning(
+                '%s: no commit channel to %s: %s; committing without',
+                self._name, address, error)
+        else:
+            self._stream.check()
+
+    def _stream_ended(self, ended):
+        """Called in any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._follow, ended)
+
+    def _follow(self, ended):
+        """The connection ends with its commit channel."""
+        protocol = self.client.protocol
+        if ended is self._stream and protocol is not None:
+            logger.info('%s: the commit channel has ended: %s', self._name,
+                        ended.end_reason)
+            protocol.close()
+            self.client.disconnected(protocol)
+
+    def _info(self, tell_storage, info):
+        tell_storage(info)
+        if commits.MOVED in info:
+            self.moved()
+
+    def moved(self):
+        """The last invalidation on the ZEO connection has come."""
+        self._has_moved = True
+        self._read_stream()
+
+    def _read_stream(self):
+        if self._has_moved and self._is_verified and self._stream is not None:
+            self._stream.moved()
+
+    def _invalid(self, event):
+        """Called in the order of the stream."""
+        # The verification of the cache may have brought it already.
+        if event.tid > self._cache.getLastTid():
+            self.client.invalidateTransaction(event.tid, event.oids)
 
     def meet(self, info):
         """A server was chosen, and the cache is verified."""
         about = info.get('fsyncstorage', {})
+        if self._stream is not None:
+            protocol = self.client.protocol
+            protocol.load_before = functools.partial(
+                self._load_beside, protocol)
+            self._is_verified = True
+            self._read_stream()
         self.instance = about.get('instance')
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
@@ -175,6 +257,21 @@ class Link(ClientThread):
                 logger.debug('%s: %s', self._name, error)
         return super().load_before(oid, tid)
 
+    async def _load_beside(self, protocol, oid, tid):
+        """A load on a ZEO connection whose invalidations come elsewhere.
+
+        It is kept by the rule of read channels.  The server that answers has
+        announced all that this client knows of.
+        """
+        load = self._cache.ask_beside(oid, tid)
+        try:
+            found = await protocol.call_sync('loadBefore', (oid, tid))
+            if found:
+                load.reply = wire.Found(0, load.since, *found)
+            return found
+        finally:
+            self._cache.answered(load)
+
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
@@ -189,23 +286,44 @@ class Link(ClientThread):
         reader = self._reader_here()
         return None if reader is None else reader.blob_channels
 
-    # A transaction: one at a time, under the storage's commit lock.
+    # Transactions: on the commit channel side by side, on the ZEO connection
+    # one at a time, under the storage's commit lock.
+
+    @property
+    def stream(self):
+        """The commit channel; None if there is none, or no server."""
+        self._process.check()
+        return self._stream if self.client.operational else None
+
+    def begin(self, stream, transaction, *description):
+        if stream is not None:
+            self._committing[transaction] = Committing(
+                stream, transaction, *description)
+            return
+        protocol = self.client.protocol
+        if protocol is None or not self.client.operational:
+            raise ClientDisconnected('not connected')
+        self._outgoing = Outgoing(protocol, transaction, *description)
+
+    def over(self, transaction):
+        self._committing.pop(transaction, None)
 
     def async_(self, method, *args):
-        if method == 'tpc_begin':
-            protocol = self.client.protocol
-            if protocol is None or not self.client.operational:
-                raise ClientDisconnected('not connected')
-            self._outgoing = Outgoing(protocol, *args)
-        elif method in GATHERED:
+        if method not in GATHERED:
+            super().async_(method, *args)
+        elif (committing := self._committing.get(args[-1])) is not None:
+            committing.add(method, args)
+        else:
             self._outgoing.add(method, args)
             self._send_if_full()
-        else:
-            super().async_(method, *args)
 
-    def async_iter(self, messages):
-        self._outgoing.add_iterator(messages)
-        self._send_if_full()
+    def send_blob(self, transaction, messages):
+        committing = self._committing.get(transaction)
+        if committing is not None:
+            committing.add_iterator(messages)
+        else:
+            self._outgoing.add_iterator(messages)
+            self._send_if_full()
 
     def _send_if_full(self):
         if self._outgoing.full:
@@ -217,12 +335,34 @@ class Link(ClientThread):
         return self.io_call(coroutine, wait)
 
     def call(self, method, *args, wait=True, **options):
-        if method == 'vote':
+        if method == 'ping' and (stream := self.stream) is not None:
+            return stream.ping()
+        committing = method in ON_THE_STREAM and self._committing.get(args[0])
+        if committing and method == 'vote':
+            return committing.vote()
+        if committing:
+            with contextlib.suppress(ClientDisconnected):
+                return committing.abort()
+            # As without a connection: ZEO waits for the next one.
+        elif method == 'vote':
             return self._let_leave(
                 self._outgoing.vote(self.client, *args), wait)
-        if method == 'tpc_abort' and self._forget(*args):
+        elif method == 'tpc_abort' and self._forget(*args):
             return None
         return super().call(method, *args, wait=wait, **options)
+
+    def tpc_finish(self, transaction, updates, f, **options):
+        committing = self._committing.get(transaction)
+        if committing is None:
+            return super().tpc_finish(transaction, updates, f, **options)
+        # A list: another thread may need it when this one was interrupted.
+        return committing.finish(functools.partial(
+            self._finished, list(updates), f))
+
+    def _finished(self, updates, f, done):
+        """Called in the order of the stream."""
+        self.client.info({'length': done.length, 'size': done.size})
+        self._cache.committed(done.tid, updates, f)
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

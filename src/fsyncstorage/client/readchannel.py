@@ -53,10 +53,7 @@ class ReadChannel:
 
     def __init__(self, address, instance, storage, ssl, hostname):
         self._frames = wire.Client(instance, storage)
-        try:
-            self._socket = _connect(address, ssl, hostname)
-        except OSError as error:
-            raise Lost(str(error)) from error
+        self._socket = connect(address, ssl, hostname)
         self._looks = ssl is None  # a TLS socket cannot be polled so
         self._sleeps = 0
         self._next_sleeps = FEWEST_SLEEPS
@@ -167,22 +164,37 @@ class ReadChannel:
         self._socket.close()
 
 
-def _connect(address, ssl, hostname):
-    is_unix = isinstance(address, str)
-    with contextlib.ExitStack() as if_it_fails:
-        connection = (
-            socket.socket(socket.AF_UNIX) if is_unix
-            else socket.create_connection(address, CONNECT_WITHIN))
-        if_it_fails.enter_context(connection)
-        if is_unix:
-            connection.settimeout(CONNECT_WITHIN)
-            connection.connect(address)
-        else:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A server machine may go away without a word.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if ssl is not None and not is_unix:
+def connect(address, ssl=None, hostname=None):
+    """A socket with a timeout, or `Lost`."""
+    try:
+        if isinstance(address, str):
+            return _connect_unix(address)
+        return _connect_tcp(*address, ssl, hostname)
+    except OSError as error:
+        raise Lost(str(error)) from error
+
+
+def _connect_unix(path):
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(CONNECT_WITHIN)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_tcp(host, port, ssl, hostname):
+    connection = socket.create_connection((host, port), CONNECT_WITHIN)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A server machine may go away without a word.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if ssl is not None:
             connection = ssl.wrap_socket(
                 connection, server_hostname=hostname)
-        if_it_fails.pop_all()
+    except BaseException:
+        connection.close()
+        raise
     return connection

@@ -222,18 +222,30 @@ class FsyncClient(ClientStorage):
             raise StorageTransactionError(
                 'Duplicate tpc_begin calls for same transaction')
         written = Written(self._connection_generation)
-        self._commit_lock.acquire()
+        stream = self._server.stream
+        if stream is None:
+            self._commit_lock.acquire()
+            written.lock = self._commit_lock
         try:
             self._tbuf = written
             txn.set_data(self, written)
-            self._async('tpc_begin', id(txn), txn.user, txn.description,
-                        txn.extension, tid, status)
+            self._server.begin(
+                stream, id(txn), txn.user, txn.description, txn.extension,
+                tid, status)
         except BaseException:
             if self._written(txn) is None:
-                self._commit_lock.release()
+                written.close()
             else:
                 self.tpc_end(txn)
             raise
+
+    def tpc_end(self, txn: Any) -> None:
+        """As ZEO's; over the commit channel there is no lock to release."""
+        written = self._written(txn)
+        if written is not None:
+            self._server.over(id(txn))
+            txn.set_data(self, None)
+            written.close()
 
     def _written(self, txn: Any) -> Written | None:
         """What it wrote; None if it was not begun here, or is over."""
@@ -254,7 +266,8 @@ class FsyncClient(ClientStorage):
         staged = self._blobs.stage(blobfilename)
         transaction.storeBlob(oid, staged)
         self.store(oid, serial, data, version, txn)
-        self._async_iter(_blob_messages(staged, oid, serial, data, id(txn)))
+        self._server.send_blob(
+            id(txn), _blob_messages(staged, oid, serial, data, id(txn)))
 
     def tpc_finish(self, txn: Any,
                    f: Callable[[bytes], object] = lambda tid: None) -> bytes:

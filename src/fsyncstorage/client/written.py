@@ -14,6 +14,8 @@ KEPT = 4 << 20
 
 class Written:
 
+    #: The lock that its transaction holds until it is over, or None.
+    lock: Any = None
     #: Stock's way to report a failed store; here it raises at once.
     exception = None
 
@@ -56,4 +58,7 @@ class Written:
             yield oid, data, oid in self.server_resolved
 
     def close(self) -> None:
+        """The transaction is over."""
         self._data = None
+        if self.lock is not None:
+            self.lock.release()

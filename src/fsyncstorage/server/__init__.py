@@ -21,6 +21,8 @@ From the outside in:
 - session       what one client may ask for
 - answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
+- commitchannel a commit channel, in the place of a session
+- storing       what a client stores in one transaction
 - blobsender    the blobs that it sends
 - ballot        one client's transaction, and its states
 - service       one storage that is served: its clients, what is announced

@@ -28,6 +28,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
 from .. import wire
+from ..wire import commits
 from . import calls
 from . import decoding
 from . import liveness
@@ -313,22 +314,30 @@ class Connection(asyncio.Protocol):
         elif message in (self._announcement, b'M' + VERSION):
             self.protocol_version = message
             self.encode = encoder(message, True)
-            self._decode = decoding.decoder(message[:1], registered=False)
+            self.decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)
-        elif wire.is_hello(message):
-            self._become_channel(message)
+        elif wire.is_hello(message) or commits.is_hello(message):
+            try:
+                self._become_channel(message)
+            except Unwelcome as refusal:
+                self._write(wire.refused(*refusal.args))
+                self.close()
         else:
             raise ValueError(f'a handshake {short_repr(message)}')
 
     def _become_channel(self, hello):
-        try:
-            self._successor = self.session.server.open_channel(self, hello)
-        except Unwelcome as refusal:
-            self._write(wire.refused(*refusal.args))
-            self.close()
-        else:
+        server = self.session.server
+        if wire.is_hello(hello):
+            self._successor = server.open_channel(self, hello)
             self.closed = True  # here
+        else:
+            # It takes the place of the session.
+            self.session = channel = server.open_commit_channel(self, hello)
+            self._receive = channel.receive
+            self._stay()
+            self._write(wire.welcome())
+            channel.begin()
 
     def _hand_over(self, channel):
         """The channel takes over, with what came behind its hello."""
@@ -347,11 +356,14 @@ class Connection(asyncio.Protocol):
                          self.session.log_label)
             self.abort()
             return
+        self.offered = calls.REGISTERED
+        self.decode = decoding.decoder(
+            self.protocol_version[:1], registered=True)
+        self._stay()
+
+    def _stay(self):
         self._patience.cancel()
         self._registered = True
-        self.offered = calls.REGISTERED
-        self._decode = decoding.decoder(
-            self.protocol_version[:1], registered=True)
         self._longest = LONG_FRAME
 
     # Calls
@@ -362,7 +374,7 @@ class Connection(asyncio.Protocol):
             if self._tries > MOST_TRIES:
                 raise ValueError(f'{MOST_TRIES} calls, and not registered')
         message_id, is_async, name, arguments = calls.parts(
-            self._decode(message))
+            self.decode(message))
         if message_id == calls.KEEP_ALIVE:
             return
         if name not in self.offered:
@@ -402,14 +414,16 @@ class Connection(asyncio.Protocol):
                 message_id, ValueError("Couldn't pickle response"))
 
     def error_frame(self, message_id, error):
+        return frame(self.error_message(message_id, error))
+
+    def error_message(self, message_id, error):
         try:
-            message = self.encode(
+            return self.encode(
                 message_id, 2, '.reply', reduce_exception(error))
         except Exception:  # its arguments cannot be encoded
-            message = self.encode(
+            return self.encode(
                 message_id, 2, '.reply',
                 reduce_exception(ValueError(short_repr(error))))
-        return frame(message)
 
     def send_reply(self, message_id, result):
         self.outbox.send(self.reply_frame(message_id, result))
@@ -419,6 +433,9 @@ class Connection(asyncio.Protocol):
 
     def async_frame(self, method, *arguments):
         return frame(self.encode(0, True, method, arguments))
+
+    def invalidation(self, tid, oids):
+        return self.async_frame('invalidateTransaction', tid, oids)
 
     def async_(self, method, *arguments):
         self.outbox.send(self.async_frame(method, *arguments))

@@ -28,13 +28,13 @@ RESERVE = 256
 
 # Files that one client may have open: for blobs that are sent to it ...
 MOST_STREAMS = 2
-# ... and for its transaction: the stores, and a blob that it sends.
-_OF_A_TRANSACTION = 2
+# ... and for a transaction: the stores, and a blob that it sends.
+OF_A_TRANSACTION = 2
 
 # Descriptors that each kind of connection may need.
 NEWCOMER = 1
 CHANNEL = 2
-CLIENT = 1 + MOST_STREAMS + _OF_A_TRANSACTION
+CLIENT = 1 + MOST_STREAMS + OF_A_TRANSACTION
 
 
 class Full(Exception):

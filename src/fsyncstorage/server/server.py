@@ -17,6 +17,8 @@ from .accounts import Accounts
 from .channel import Channel
 from .channel import Unwelcome
 from .channel import admit
+from .commitchannel import CommitChannel
+from .commitchannel import session_of
 from .connection import Connection
 from .connection import Traffic
 from .door import CHANNEL
@@ -44,6 +46,8 @@ class Server(StorageServer):
         self.instance = os.urandom(16)
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
+        #: Of sessions that have no commit channel yet.
+        self.tickets: dict[bytes, Session] = {}
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()
@@ -83,6 +87,11 @@ class Server(StorageServer):
         self.connections.add(channel)
         self.connections.discard(connection)
         return channel
+
+    def open_commit_channel(self, connection: Connection,
+                            hello: bytes) -> CommitChannel:
+        """Return what takes the place of the connection's session."""
+        return CommitChannel(self, connection, session_of(self, hello))
 
     def close_conn(self, session: Session) -> None:
         super().close_conn(session)

@@ -209,12 +209,11 @@ class Service:
         committers = {
             news.ballot.client for news in batch if news.ballot is not None}
         for session in self.sessions:
-            connection = session.connection
+            connection = session.told
             encoding = connection.protocol_version
             if encoding not in frames:
                 frames[encoding] = [
-                    connection.async_frame(
-                        'invalidateTransaction', news.tid, news.oids)
+                    connection.invalidation(news.tid, news.oids)
                     for news in batch]
                 joined[encoding] = b''.join(frames[encoding])
             if session not in committers:
@@ -236,7 +235,7 @@ class Service:
         if self._quiet is None:
             self._unflushed = False
             for session in self.sessions:
-                session.connection.flush()
+                session.told.flush()
             self._quiet = self.loop.call_later(
                 max(QUIET, A_SEND * len(self.sessions)), self._quiet_is_over)
 

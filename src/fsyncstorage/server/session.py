@@ -6,10 +6,8 @@ wait for a disk or for a lock is handed to a thread, and answered later.
 A client has one transaction at a time: the ballot has its state.
 """
 
-import contextlib
 import logging
 import os
-import tempfile
 import threading
 
 from ZEO.StorageServer import ZEOStorage
@@ -20,16 +18,16 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 
-from .. import datafile
 from .. import wire
-from ..commit.blobs import UPLOAD
 from ..format import extension
+from ..wire import commits
 from . import answers
 from . import quiet
 from .ballot import BEGUN
 from .ballot import VOTED
 from .ballot import Ballot
 from .blobstream import BlobStreams
+from .storing import Storing
 
 
 def _named_as_stock(record):
@@ -53,13 +51,18 @@ STATUSES = (' ', 'p')
 
 class Session(ZEOStorage):
 
-    service = _ballot = _answer = None
+    service = _ballot = _storing = _answer = None
+    #: The connection on which it is told of transactions: its own one, or its
+    #: commit channel's.
+    told = None
+    #: The name by which the client may open a commit channel.
+    ticket = None
     _readers = _slow_calls = None
 
     # Coming and going
 
     def notify_connected(self, connection):
-        self.connection = connection
+        self.connection = self.told = connection
         self.connected = True
         self.call_soon_threadsafe = connection.call_soon_threadsafe
         self.log_label = _addr_label(connection.addr)
@@ -68,6 +71,9 @@ class Session(ZEOStorage):
         """Runs however the connection ended."""
         self.connected = False
         self.server.close_conn(self)
+        self.server.tickets.pop(self.ticket, None)
+        if self.told is not self.connection:
+            self.told.close()
         if self._ballot is None:
             self.log('disconnected')
         else:
@@ -115,10 +121,25 @@ class Session(ZEOStorage):
     def get_info(self):
         info = super().get_info()
         info['supports_record_iternext'] = self.record_iternext is not None
-        info['fsyncstorage'] = {
+        info['fsyncstorage'] = about = {
             'instance': self.server.instance, 'channel': wire.VERSION,
             'lost': getattr(self.storage, 'may_have_lost', False)}
+        if not self.read_only:
+            about['commits'] = commits.VERSION
+            about['ticket'] = self._ticket()
         return info
+
+    def _ticket(self):
+        if self.ticket is None:
+            self.ticket = os.urandom(commits.TICKET)
+            self.server.tickets[self.ticket] = self
+        return self.ticket
+
+    def move(self, connection):
+        """From now on, this connection is told of transactions."""
+        self.told = connection
+        self.connection.outbox.announce(
+            self.connection.async_frame('info', {commits.MOVED: True}))
 
     def get_size_info(self):
         return self.service.size_info()
@@ -271,6 +292,9 @@ class Session(ZEOStorage):
     def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
         if self.read_only:
             raise ReadOnlyError()
+        if self.told is not self.connection:
+            raise StorageTransactionError(
+                'The transactions of this client have a channel.')
         if self._ballot is not None:
             if self.transaction.id == id:
                 self.log(f'duplicate tpc_begin({id!r})')
@@ -282,6 +306,7 @@ class Session(ZEOStorage):
         self._ballot = Ballot(
             self.service.committer, self, id, user, description, ext, tid,
             status, self.client_conflict_resolution)
+        self._storing = Storing(self, self._ballot)
         self.transaction = self._ballot.transaction
         self.stats.active_txns += 1
 
@@ -291,27 +316,41 @@ class Session(ZEOStorage):
         if self._ballot.state is not state:
             raise StorageTransactionError(f'Already {self._ballot.state}')
 
-    def _add(self, id, operation, *arguments):
-        self._check(id, BEGUN)
-        self._ballot.add(operation, *arguments)
-
     def deleteObject(self, oid, serial, id):
-        self._add(id, 'delete', oid, serial)
-        self.stats.stores += 1
+        self._of(id).deleteObject(oid, serial)
 
     def storea(self, oid, serial, data, id):
-        self._add(id, 'store', oid, serial, data)
-        self.stats.stores += 1
+        self._of(id).storea(oid, serial, data)
 
     def checkCurrentSerialInTransaction(self, oid, serial, id):
-        self._add(id, 'checkread', oid, serial)
+        self._of(id).checkCurrentSerialInTransaction(oid, serial)
 
     def restorea(self, oid, serial, data, prev_txn, id):
-        self._add(id, 'restore', oid, serial, data, prev_txn)
-        self.stats.stores += 1
+        self._of(id).restorea(oid, serial, data, prev_txn)
 
     def undoa(self, trans_id, id):
-        self._add(id, 'undo', trans_id)
+        self._of(id).undoa(trans_id)
+
+    def storeBlobStart(self):
+        self._of_any().storeBlobStart()
+
+    def storeBlobChunk(self, chunk):
+        self._of_any().storeBlobChunk(chunk)
+
+    def storeBlobEnd(self, oid, serial, data, id):
+        self._of(id).storeBlobEnd(oid, serial, data)
+
+    def storeBlobShared(self, oid, serial, data, filename, id):
+        self._of(id).storeBlobShared(oid, serial, data, filename)
+
+    def _of(self, id):
+        self._check_tid(id, exc=StorageTransactionError)
+        return self._storing
+
+    def _of_any(self):
+        if self._storing is None:
+            raise StorageTransactionError('a blob without a transaction')
+        return self._storing
 
     def vote(self, id):
         self._check(id, BEGUN)
@@ -362,9 +401,8 @@ class Session(ZEOStorage):
         ballot.abort()
 
     def _forget(self):
-        if self.blob_tempfile is not None:
-            self._drop_blob_file()
-        self._ballot = self.transaction = self._answer = None
+        self._storing.close()
+        self._ballot = self._storing = self.transaction = self._answer = None
         self.stats.active_txns -= 1
 
     def timed_out(self, ballot):
@@ -372,50 +410,6 @@ class Session(ZEOStorage):
         self.log('Transaction timeout after'
                  f' {self.service.timeout} seconds', logging.CRITICAL)
         self.connection.abort()
-
-    # Blobs that the client sends
-
-    def storeBlobStart(self):
-        if (self.blob_tempfile is not None or self._ballot is None
-                or self._ballot.state is not BEGUN):
-            raise StorageTransactionError('storeBlobStart out of order')
-        self.blob_tempfile = tempfile.NamedTemporaryFile(
-            prefix=UPLOAD, dir=self.storage.temporaryDirectory(),
-            delete=False)
-
-    def storeBlobChunk(self, chunk):
-        self._check_blob_has_begun()
-        self.blob_tempfile.write(chunk)
-
-    def _check_blob_has_begun(self):
-        if self.blob_tempfile is None:
-            raise StorageTransactionError('no blob has been started')
-
-    def storeBlobEnd(self, oid, serial, data, id):
-        self._check(id, BEGUN)
-        self._check_blob_has_begun()
-        # This raises if something could not be written.
-        self.blob_tempfile.close()
-        file, self.blob_tempfile = self.blob_tempfile, None
-        self._ballot.add_blob(oid, serial, data, file.name)
-        self.stats.stores += 1
-
-    def storeBlobShared(self, oid, serial, data, filename, id):
-        self._check(id, BEGUN)
-        if os.path.sep in filename or '.tmp' not in filename[-5:]:
-            self.log(f'a bad file name for a blob: {filename!r}',
-                     logging.CRITICAL)
-            raise ValueError(filename)
-        directory = self.storage.fshelper.getPathForOID(oid)
-        self._ballot.add_blob(
-            oid, serial, data, os.path.join(directory, filename))
-        self.stats.stores += 1
-
-    def _drop_blob_file(self):
-        file, self.blob_tempfile = self.blob_tempfile, None
-        with contextlib.suppress(OSError):  # of what is still to be written
-            file.close()
-        datafile.remove_if_there(file.name)
 
 
 class _Shown:

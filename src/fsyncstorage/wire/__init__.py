@@ -1,5 +1,8 @@
 """The frames of a read channel: how they are made and taken apart.
 
+(Those of a commit channel are in `commits`, and what both have in common in
+`framing`.)
+
 Both sides use it.  It touches no file, socket, thread or clock: it takes the
 bytes that came, in any pieces, and returns the bytes to send.
 
@@ -20,65 +23,48 @@ from collections.abc import Callable
 
 from ZODB.utils import z64
 
+from .framing import ANNOUNCEMENTS
+from .framing import HEAD
+from .framing import LENGTH
+from .framing import LONGEST
+from .framing import OTHER_INSTANCE as OTHER_INSTANCE
+from .framing import OTHER_VERSION as OTHER_VERSION
+from .framing import REFUSAL
+from .framing import REFUSED
+from .framing import TOO_MANY as TOO_MANY
+from .framing import UNKNOWN_STORAGE as UNKNOWN_STORAGE
+from .framing import UNKNOWN_TICKET as UNKNOWN_TICKET
+from .framing import WELCOME
+from .framing import CallerError as CallerError
+from .framing import PeerError as PeerError
+from .framing import Refused as Refused
+from .framing import Welcome as Welcome
+from .framing import as_text
+from .framing import check
+from .framing import make
+from .framing import refused as refused
+from .framing import welcome as welcome
+
 MAGIC = b'\xf5CHANNEL'
 VERSION = 1
 
 # Kinds of frames, of the client and of the server.
 LOAD, BLOB = b'LB'
-WELCOME, REFUSED = b'WR'
 FOUND, NOTHING, MISSING, FAILED, SIZE, CHUNK = b'fnmesc'
 
-# Why a channel is refused.
-OTHER_VERSION, OTHER_INSTANCE, UNKNOWN_STORAGE, TOO_MANY = range(1, 5)
-
-LONGEST_REPLY = 1 << 30
 LONGEST_NAME = 255
 LONGEST_BLOB = (1 << 64) - 1
 #: Bytes that are sent of a blob that is longer than wanted.
 BEGIN = 1 << 16
 
-# A server's first message to any peer: the encoding of ZEO's own protocol.
-_ANNOUNCEMENTS = b'Z5', b'M5'
-
-_LENGTH = struct.Struct('>I')
 _HELLO = struct.Struct('>8sB16s')
 
-# A frame begins with the length of the rest, kind and number; more follows.
-_HEAD = struct.Struct('>IBI')
-_REFUSED = struct.Struct('>IBIB')
 _LOAD = struct.Struct('>IBI8s8s')
 _BLOB = struct.Struct('>IBI8s8sQQ')
 _FOUND = struct.Struct('>IBI8s8s8s')
 _AS_OF = struct.Struct('>IBI8s')
 _FAILED = struct.Struct('>IBI8sB')
 _SIZE = struct.Struct('>IBIQ')
-
-
-class PeerError(Exception):
-    """The other side does not keep to the protocol."""
-
-
-class CallerError(ValueError):
-    """The caller wants to send something that cannot be sent."""
-
-
-def _make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
-          rest: bytes = b'', behind: int = 0) -> bytes:
-    """A frame, but for its last `behind` bytes, which the caller sends.
-
-    Fields are numbers, oids and tids: struct would pad or cut any other.
-    """
-    for each in fields:
-        if each.__class__ is not int and (
-                each.__class__ is not bytes or len(each) != 8):
-            raise CallerError(f'an oid or a tid is 8 bytes, not {each!r}')
-    length = shape.size - _LENGTH.size + len(rest) + behind
-    if length > LONGEST_REPLY:
-        raise CallerError(f'a frame of {length} bytes')
-    try:
-        return shape.pack(length, kind, number, *fields) + rest
-    except struct.error as error:
-        raise CallerError(str(error)) from None
 
 
 class _Inbox:
@@ -100,9 +86,9 @@ class _Inbox:
 
     def _length(self) -> int | None:
         """Length of the next frame, without itself; None if not known."""
-        if len(self._buffer) - self._start < _LENGTH.size:
+        if len(self._buffer) - self._start < LENGTH.size:
             return None
-        length: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        length: int = LENGTH.unpack_from(self._buffer, self._start)[0]
         return length
 
     def _rest(self, shape: struct.Struct, end: int) -> bytes:
@@ -125,7 +111,7 @@ def hello(instance: bytes, storage: str) -> bytes:
     if len(instance) != 16 or len(name) > LONGEST_NAME:
         raise CallerError(f'no such server: {instance!r}, {storage!r}')
     message = _HELLO.pack(MAGIC, VERSION, instance) + name
-    return _LENGTH.pack(len(message)) + message
+    return LENGTH.pack(len(message)) + message
 
 
 def is_hello(message: bytes) -> bool:
@@ -171,7 +157,7 @@ class Blob(typing.NamedTuple):
 _REQUESTS: dict[int, tuple[struct.Struct, type[Load] | type[Blob]]] = {
     LOAD: (_LOAD, Load), BLOB: (_BLOB, Blob)}
 _REQUEST_LENGTHS = {
-    shape.size - _LENGTH.size for shape, _ in _REQUESTS.values()}
+    shape.size - LENGTH.size for shape, _ in _REQUESTS.values()}
 
 
 class Requests(_Inbox):
@@ -185,69 +171,56 @@ class Requests(_Inbox):
         if length not in _REQUEST_LENGTHS:
             raise PeerError(f'a request of {length} bytes')
         start = self._start
-        end = start + _LENGTH.size + length
+        end = start + LENGTH.size + length
         if len(self._buffer) < end:
             return None
-        kind = self._buffer[start + _LENGTH.size]
-        shape, made = _REQUESTS.get(kind, (_HEAD, None))
+        kind = self._buffer[start + LENGTH.size]
+        shape, made = _REQUESTS.get(kind, (HEAD, None))
         if made is None or shape.size != end - start:
             raise PeerError(f'a request of kind {kind}, {length} bytes')
         self._start = end
         return made._make(shape.unpack_from(self._buffer, start)[2:])
 
 
-def welcome() -> bytes:
-    return _make(_HEAD, WELCOME, 0)
-
-
-def refused(reason: int, text: str) -> bytes:
-    return _make(_REFUSED, REFUSED, 0, reason, rest=text.encode())
-
-
 def found(number: int, as_of: bytes, data: bytes, serial: bytes,
           end: bytes | None) -> bytes:
     """`end` is the tid of the next revision, or None."""
-    return _make(
-        _FOUND, FOUND, number, as_of, serial, end or z64, rest=data)
+    end = end or z64
+    check(as_of, serial, end)
+    return make(_FOUND, FOUND, number, as_of, serial, end, rest=data)
 
 
 def nothing(number: int, as_of: bytes) -> bytes:
     """The object exists, but did not before that tid."""
-    return _make(_AS_OF, NOTHING, number, as_of)
+    check(as_of)
+    return make(_AS_OF, NOTHING, number, as_of)
 
 
 def missing(number: int, as_of: bytes) -> bytes:
     """A POSKeyError."""
-    return _make(_AS_OF, MISSING, number, as_of)
+    check(as_of)
+    return make(_AS_OF, MISSING, number, as_of)
 
 
 def failed(number: int, as_of: bytes, error_type: str, text: str) -> bytes:
     """Any other error, its type by name."""
+    check(as_of)
     name = error_type.encode()[:255]
     rest = name + text.encode('utf-8', 'backslashreplace')[:1000]
-    return _make(_FAILED, FAILED, number, as_of, len(name), rest=rest)
+    return make(_FAILED, FAILED, number, as_of, len(name), rest=rest)
 
 
 def size(number: int, size: int) -> bytes:
     """The size of the whole blob; the wanted bytes follow in chunks."""
-    return _make(_SIZE, SIZE, number, size)
+    return make(_SIZE, SIZE, number, size)
 
 
 def chunk(number: int, length: int) -> bytes:
     """The head of a chunk; `length` bytes of the blob follow."""
-    return _make(_HEAD, CHUNK, number, behind=length)
+    return make(HEAD, CHUNK, number, behind=length)
 
 
 # The client's side
-
-class Welcome(typing.NamedTuple):
-    """The channel is open."""
-
-
-class Refused(typing.NamedTuple):
-    reason: int
-    text: str
-
 
 class Found(typing.NamedTuple):
     number: int
@@ -321,15 +294,17 @@ class Client(_Inbox):
 
     def load(self, oid: bytes, tid: bytes) -> tuple[int, bytes]:
         """The number and the bytes of a request."""
+        check(oid, tid)
         number = self._new_number()
-        request = _make(_LOAD, LOAD, number, oid, tid)
+        request = make(_LOAD, LOAD, number, oid, tid)
         self._open[number] = Load(number, oid, tid)
         return number, request
 
     def blob(self, oid: bytes, serial: bytes, offset: int = 0,
              most: int = LONGEST_BLOB) -> tuple[int, bytes]:
+        check(oid, serial)
         number = self._new_number()
-        request = _make(_BLOB, BLOB, number, oid, serial, offset, most)
+        request = make(_BLOB, BLOB, number, oid, serial, offset, most)
         self._open[number] = Blob(number, oid, serial, offset, most)
         return number, request
 
@@ -353,9 +328,9 @@ class Client(_Inbox):
         length = self._length()
         if length is None:
             return None
-        if length > LONGEST_REPLY:
+        if length > LONGEST:
             raise PeerError(f'a reply of {length} bytes')
-        end = self._start + _LENGTH.size + length
+        end = self._start + LENGTH.size + length
         if len(self._buffer) < end and not self._is_chunk():
             return None
         if self._state is ANNOUNCING:
@@ -367,20 +342,20 @@ class Client(_Inbox):
 
     def _is_chunk(self) -> bool:
         """Has a chunk begun?  It may be taken in parts."""
-        return (self._state is OPEN and self.waiting >= _HEAD.size
-                and self._buffer[self._start + _LENGTH.size] == CHUNK)
+        return (self._state is OPEN and self.waiting >= HEAD.size
+                and self._buffer[self._start + LENGTH.size] == CHUNK)
 
     def _take_announcement(self, end: int) -> None:
-        announcement = self._rest(_LENGTH, end)
-        if announcement not in _ANNOUNCEMENTS:
+        announcement = self._rest(LENGTH, end)
+        if announcement not in ANNOUNCEMENTS:
             raise PeerError(f'no ZEO server: it says {announcement[:20]!r}')
         self._state = GREETING
         self._start = end
 
     def _take(self, end: int) -> Event | None:
-        if end - self._start < _HEAD.size:
+        if end - self._start < HEAD.size:
             raise PeerError('a reply without a head')
-        _, kind, number = _HEAD.unpack_from(self._buffer, self._start)
+        _, kind, number = HEAD.unpack_from(self._buffer, self._start)
         request = self._open.get(number)
         try:
             state, asked, shape, has_rest, take = _REPLIES[kind]
@@ -402,7 +377,7 @@ class Client(_Inbox):
     def _refused(self, number: int, request: None, rest: bytes,
                  reason: int) -> Refused:
         self._state = CLOSED
-        return Refused(reason, _text(rest))
+        return Refused(reason, as_text(rest))
 
     def _found(self, number: int, request: Load, data: bytes, as_of: bytes,
                serial: bytes, end: bytes) -> Found:
@@ -423,7 +398,7 @@ class Client(_Inbox):
                 as_of: bytes, length: int) -> Failed:
         del self._open[number]
         name, text = rest[:length], rest[length:]
-        return Failed(number, as_of, _text(name), _text(text))
+        return Failed(number, as_of, as_text(name), as_text(text))
 
     def _size(self, number: int, request: Blob, rest: bytes,
               size: int) -> Size:
@@ -433,8 +408,8 @@ class Client(_Inbox):
         return Size(number, size)
 
     def _chunk(self, number: int, expected: int, data: bytes) -> Chunk | None:
-        length = _LENGTH.unpack_from(self._buffer, self._start)[0] - (
-            _HEAD.size - _LENGTH.size)
+        length = LENGTH.unpack_from(self._buffer, self._start)[0] - (
+            HEAD.size - LENGTH.size)
         if not 0 < length <= expected:
             raise PeerError(f'a chunk of {length} bytes of {expected}')
         self._coming, self.left = number, length
@@ -470,10 +445,6 @@ class Client(_Inbox):
             self._ended = End(number)
 
 
-def _text(encoded: bytes) -> str:
-    return encoded.decode('utf-8', 'replace')
-
-
 _NOBODY = type(None),
 
 # For each kind of reply: the state in which it may come, the requests that it
@@ -482,12 +453,12 @@ _NOBODY = type(None),
 _REPLIES: dict[int, tuple[
     str, tuple[type, ...], struct.Struct, bool,
     Callable[..., Event | None]]] = {
-    WELCOME: (GREETING, _NOBODY, _HEAD, False, Client._welcome),
-    REFUSED: (GREETING, _NOBODY, _REFUSED, True, Client._refused),
+    WELCOME: (GREETING, _NOBODY, HEAD, False, Client._welcome),
+    REFUSED: (GREETING, _NOBODY, REFUSAL, True, Client._refused),
     FOUND: (OPEN, (Load,), _FOUND, True, Client._found),
     NOTHING: (OPEN, (Load,), _AS_OF, False, Client._nothing),
     MISSING: (OPEN, (Load, Blob), _AS_OF, False, Client._missing),
     FAILED: (OPEN, (Load, Blob), _FAILED, True, Client._failed),
     SIZE: (OPEN, (Blob,), _SIZE, False, Client._size),
-    CHUNK: (OPEN, (int,), _HEAD, True, Client._chunk),
+    CHUNK: (OPEN, (int,), HEAD, True, Client._chunk),
 }

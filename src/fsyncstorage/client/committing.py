@@ -1,0 +1,110 @@
+"""One transaction over the commit channel.
+
+Its messages are gathered, and leave together with the vote.  The first pieces
+of a large transaction leave earlier, by the thread that stores: it waits until
+the server has taken them, so memory stays bounded.
+
+The server hears of the transaction when its first piece leaves.  A
+transaction belongs to one thread at a time.
+"""
+
+from ZEO.asyncio.client import exc_factories
+from ZEO.asyncio.marshal import decoder
+from ZEO.asyncio.marshal import encoder
+from ZEO.Exceptions import ServerException
+
+from ..wire import commits
+from .outgoing import GATHERED
+from .outgoing import OVERHEAD
+
+
+class Committing:
+
+    #: The number that the stream gave it; None: nothing has left.
+    _number = None
+
+    def __init__(self, stream, *description):
+        """`description` are the arguments of tpc_begin, the id first."""
+        stream.check()
+        self._stream = stream
+        # Not thread-safe: each transaction has its own.
+        self._encode = encoder(stream.encoding)
+        self._description = description
+        self._messages = []  # (method, arguments), or iterators of such
+        self._size = 0
+
+    def add(self, method, args):
+        self._messages.append((method, args))
+        self._size += OVERHEAD + sum(
+            len(each) for each in args if each.__class__ is bytes)
+        if self._size >= GATHERED:
+            self._stream.send(self._taken())
+
+    def add_iterator(self, messages):
+        """Send messages that are too large to be held in memory."""
+        frames, size = [self._taken()], 0
+        for method, args in messages:
+            frames.append(self._frame(method, args))
+            size += len(frames[-1])
+            if size >= GATHERED:
+                self._stream.send(b''.join(frames))
+                frames, size = [], 0
+        self._stream.send(b''.join(frames))
+
+    def _taken(self):
+        """The frames of what was gathered."""
+        begin = b''
+        if self._number is None:
+            self._number, begin = self._stream.begin(
+                self._message('tpc_begin', self._description))
+        messages, self._messages, self._size = self._messages, [], 0
+        return begin + b''.join(
+            self._frame(method, args) for method, args in messages)
+
+    def _frame(self, method, args):
+        if method == 'storea' and all(
+                each.__class__ is bytes for each in args[:3]):
+            oid, serial, data, _ = args
+            return self._stream.store(self._number, oid, serial, data)
+        return self._stream.call(self._number, self._message(method, args))
+
+    def _message(self, method, args):
+        return self._encode(0, True, method, args)
+
+    # Each of these waits for its answer
+
+    def vote(self):
+        """What ZEO's vote returns: oids or conflicts."""
+        before = self._taken()
+        event = self._stream.vote(self._number, before)
+        if event.__class__ is commits.Voted:
+            return event.oids
+        if event.__class__ is commits.Conflicts:
+            return self._decoded(event)
+        raise self._error(event)
+
+    def finish(self, complete):
+        """The tid.  `complete` is called with the Done, in the order of the
+        stream."""
+        event = self._stream.finish(self._number, complete)
+        if event.__class__ is commits.Done:
+            return event.tid
+        raise self._error(event)
+
+    def abort(self):
+        """What is asked later is answered later: nobody waits for it."""
+        self._stream.check()
+        if self._number is not None:
+            self._stream.abort(self._number)
+
+    def _decoded(self, event):
+        _, _, _, result = decoder(self._stream.encoding)(event.message)
+        return result
+
+    def _error(self, event):
+        """As ZEO makes it of a reply."""
+        name, arguments = self._decoded(event)
+        factory = exc_factories.get(name)
+        if factory is None:
+            return ServerException(name, arguments)
+        return factory(name, arguments)

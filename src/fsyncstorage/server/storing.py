@@ -1,0 +1,97 @@
+"""What a client stores in one transaction, until its vote.
+
+The methods have the names of ZEO's protocol, and its arguments without the id
+of the transaction.  They are called in the event loop, with arguments whose
+types were checked (calls).  A blob that comes in pieces is written to a file.
+"""
+
+import contextlib
+import logging
+import os
+import tempfile
+
+from ZODB.POSException import StorageTransactionError
+
+from .. import datafile
+from ..commit.blobs import UPLOAD
+from .ballot import BEGUN
+
+
+class Storing:
+
+    _blob_file = None
+
+    def __init__(self, session, ballot):
+        self._session = session
+        self._ballot = ballot
+
+    def _add(self, operation, *arguments):
+        self._needs_begun()
+        self._ballot.add(operation, *arguments)
+
+    def _needs_begun(self):
+        if self._ballot.state is not BEGUN:
+            raise StorageTransactionError(f'Already {self._ballot.state}')
+
+    def deleteObject(self, oid, serial):
+        self._add('delete', oid, serial)
+        self._session.stats.stores += 1
+
+    def storea(self, oid, serial, data):
+        self._add('store', oid, serial, data)
+        self._session.stats.stores += 1
+
+    def checkCurrentSerialInTransaction(self, oid, serial):
+        self._add('checkread', oid, serial)
+
+    def restorea(self, oid, serial, data, prev_txn):
+        self._add('restore', oid, serial, data, prev_txn)
+        self._session.stats.stores += 1
+
+    def undoa(self, trans_id):
+        self._add('undo', trans_id)
+
+    # Blobs
+
+    def storeBlobStart(self):
+        if self._blob_file is not None or self._ballot.state is not BEGUN:
+            raise StorageTransactionError('storeBlobStart out of order')
+        self._blob_file = tempfile.NamedTemporaryFile(
+            prefix=UPLOAD, delete=False,
+            dir=self._session.storage.temporaryDirectory())
+
+    def storeBlobChunk(self, chunk):
+        self._needs_blob()
+        self._blob_file.write(chunk)
+
+    def _needs_blob(self):
+        if self._blob_file is None:
+            raise StorageTransactionError('no blob has been started')
+
+    def storeBlobEnd(self, oid, serial, data):
+        self._needs_begun()
+        self._needs_blob()
+        # This raises if something could not be written.
+        self._blob_file.close()
+        file, self._blob_file = self._blob_file, None
+        self._ballot.add_blob(oid, serial, data, file.name)
+        self._session.stats.stores += 1
+
+    def storeBlobShared(self, oid, serial, data, filename):
+        self._needs_begun()
+        if os.path.sep in filename or '.tmp' not in filename[-5:]:
+            self._session.log(f'a bad file name for a blob: {filename!r}',
+                              logging.CRITICAL)
+            raise ValueError(filename)
+        directory = self._session.storage.fshelper.getPathForOID(oid)
+        self._ballot.add_blob(
+            oid, serial, data, os.path.join(directory, filename))
+        self._session.stats.stores += 1
+
+    def close(self):
+        """Drop a blob that has not come completely."""
+        if self._blob_file is not None:
+            file, self._blob_file = self._blob_file, None
+            with contextlib.suppress(OSError):  # of what is to be written
+                file.close()
+            datafile.remove_if_there(file.name)

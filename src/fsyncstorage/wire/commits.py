@@ -1,0 +1,360 @@
+"""The frames of a commit channel, and what may come when.
+
+Both sides use it.  It touches no file, socket, thread or clock.
+
+- A client has a `Client`.  It numbers transactions and pings, makes their
+  frames, and takes the server's frames apart, in their order.  It accepts a
+  reply only in a state in which that may come, and gives out nothing before
+  `moved` was called: until then the other connection may still bring
+  invalidations that are older.
+- What a server has is in `commitserver`.
+
+Both have one state for each transaction::
+
+              vote            voted           finish
+    BEGUN ----------> VOTING --------> VOTED --------> FINISHING
+      ^                 |                                  |
+      +--- conflicts ---+--- error                         +--- done, error
+
+An error and `done` are the end of a transaction.  An abort is another one: the
+client may ask for it in each state but FINISHING, and is ABORTING until the
+server says so; what else comes meanwhile was sent before, and is left out.
+
+Errors, conflicts and what a transaction does besides storing are messages in
+the encoding of ZEO, which this module does not look into.
+
+The format, byte by byte, is in docs/internals/commitchannel.rst.
+"""
+
+import collections
+import itertools
+import struct
+import typing
+from collections.abc import Callable
+
+from .framing import ANNOUNCEMENTS
+from .framing import HEAD
+from .framing import LENGTH
+from .framing import LONGEST
+from .framing import REFUSAL
+from .framing import REFUSED
+from .framing import WELCOME
+from .framing import CallerError
+from .framing import PeerError
+from .framing import Refused
+from .framing import Welcome
+from .framing import as_text
+from .framing import check
+from .framing import make
+
+MAGIC = b'\xf5COMMITS'
+VERSION = 1
+#: A key of `info`, a call of ZEO: what is announced comes on the channel now.
+MOVED = 'fsyncstorage-moved'
+#: Bytes of the name by which a client finds its session again.
+TICKET = 16
+
+# Kinds of frames, of the client and of the server.
+BEGIN, STORE, CALL, VOTE, FINISH, ABORT, PING = b'BSCVFAP'
+VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG = b'vkedaip'
+
+#: Transactions that a client may have open at once.
+MOST_OPEN = 100
+
+_HELLO = struct.Struct('>8sB16s16s')
+STORE_SHAPE = struct.Struct('>IBI8s8s')
+DONE_SHAPE = struct.Struct('>IBI8sQQ')
+TID_SHAPE = struct.Struct('>IBI8s')
+
+
+# States of a transaction, and of a ping.
+BEGUN, VOTING, IS_VOTED, FINISHING, ABORTING, PINGING = (
+    'begun', 'voting', 'voted', 'finishing', 'aborting', 'a ping')
+
+
+# The hello
+
+class Hello(typing.NamedTuple):
+    version: int
+    #: The server that is meant, and its session; None in another version.
+    instance: bytes | None
+    ticket: bytes | None
+
+
+def hello(instance: bytes, ticket: bytes) -> bytes:
+    """The first frame of a client."""
+    if len(instance) != 16 or len(ticket) != TICKET:
+        raise CallerError(f'no such session: {instance!r}, {ticket!r}')
+    message = _HELLO.pack(MAGIC, VERSION, instance, ticket)
+    return LENGTH.pack(len(message)) + message
+
+
+def is_hello(message: bytes) -> bool:
+    """Does a client's first message, without its length, ask for a channel
+    of this kind?"""
+    return message.startswith(MAGIC)
+
+
+def read_hello(message: bytes) -> Hello:
+    version = message[len(MAGIC):len(MAGIC) + 1]
+    if version and version[0] != VERSION:
+        return Hello(version[0], None, None)
+    try:
+        return Hello._make(_HELLO.unpack(message)[1:])
+    except struct.error as error:
+        raise PeerError(f'a damaged hello: {error}') from None
+
+
+# What comes
+
+class Voted(typing.NamedTuple):
+    number: int
+    oids: list[bytes]
+
+
+class Conflicts(typing.NamedTuple):
+    number: int
+    message: bytes
+
+
+class Error(typing.NamedTuple):
+    number: int
+    message: bytes
+
+
+class Done(typing.NamedTuple):
+    number: int
+    tid: bytes
+    length: int
+    size: int
+
+
+class Aborted(typing.NamedTuple):
+    number: int
+
+
+class Invalid(typing.NamedTuple):
+    tid: bytes
+    oids: list[bytes]
+
+
+class Pong(typing.NamedTuple):
+    number: int
+    tid: bytes
+
+
+def _taken_apart(oids: bytes) -> list[bytes]:
+    if len(oids) % 8:
+        raise PeerError(f'{len(oids)} bytes of oids')
+    return [oids[at:at + 8] for at in range(0, len(oids), 8)]
+
+
+Event = (Welcome | Refused | Voted | Conflicts | Error | Done | Aborted
+         | Invalid | Pong)
+
+ANNOUNCING, GREETING, WAITING, OPEN, CLOSED = (
+    'before its announcement', 'before its welcome',
+    'before the other connection is done', 'open', 'refused')
+
+
+class Client:
+    """One channel, as its client sees it.
+
+    The caller sees to it that one thread at a time calls it.
+    """
+
+    def __init__(self, instance: bytes, ticket: bytes) -> None:
+        #: To be sent first.
+        self.hello = hello(instance, ticket)
+        self.phase = ANNOUNCING
+        self._has_moved = False
+        self._buffer = bytearray()
+        self._states: dict[int, str] = {}
+        self._numbers = itertools.count(1)
+        self._last_tid = b''
+
+    def state(self, number: int) -> str | None:
+        return self._states.get(number)
+
+    # Requests
+
+    def begin(self, message: bytes) -> tuple[int, bytes]:
+        """The number of a new transaction, and the frame."""
+        number = self._new(BEGUN)
+        return number, make(HEAD, BEGIN, number, rest=message)
+
+    def store(self, number: int, oid: bytes, serial: bytes,
+              data: bytes) -> bytes:
+        check(oid, serial)
+        self._needs(BEGUN, number)
+        return make(STORE_SHAPE, STORE, number, oid, serial, rest=data)
+
+    def call(self, number: int, message: bytes) -> bytes:
+        self._needs(BEGUN, number)
+        return make(HEAD, CALL, number, rest=message)
+
+    def vote(self, number: int) -> bytes:
+        self._needs(BEGUN, number)
+        self._states[number] = VOTING
+        return make(HEAD, VOTE, number)
+
+    def finish(self, number: int) -> bytes:
+        self._needs(IS_VOTED, number)
+        self._states[number] = FINISHING
+        return make(HEAD, FINISH, number)
+
+    def abort(self, number: int) -> bytes | None:
+        """None: it is over already, or has to be."""
+        if self._states.get(number) in (None, FINISHING, ABORTING):
+            return None
+        self._states[number] = ABORTING
+        return make(HEAD, ABORT, number)
+
+    def ping(self) -> tuple[int, bytes]:
+        number = self._new(PINGING)
+        return number, make(HEAD, PING, number)
+
+    def _new(self, state: str) -> int:
+        while True:
+            number = next(self._numbers) % (1 << 32)
+            if number and number not in self._states:
+                self._states[number] = state
+                return number
+
+    def _needs(self, state: str, number: int) -> None:
+        if self._states.get(number) is not state:
+            raise CallerError(f'a transaction that is'
+                              f' {self._states.get(number)}, not {state}')
+
+    # What comes
+
+    def moved(self) -> None:
+        """The other connection has brought its last invalidation."""
+        self._has_moved = True
+        if self.phase is WAITING:
+            self.phase = OPEN
+
+    def fill(self, receive: Callable[[int, int], bytes], most: int,
+             flags: int = 0) -> bool:
+        """Add what `receive` returns; False at the end of the stream.
+
+        The bytes belong to the channel, whatever happens to the thread: no
+        step of the interpreter, in which an interrupt could come, lies between
+        receiving and adding them.
+        """
+        before = len(self._buffer)
+        collections.deque(
+            map(self._buffer.__iadd__, map(receive, (most,), (flags,))),
+            maxlen=0)
+        return len(self._buffer) > before
+
+    def next(self) -> Event | None:
+        """The next message, or None if it has not come yet."""
+        while self.phase is not WAITING:
+            if len(self._buffer) < LENGTH.size:
+                return None
+            length: int = LENGTH.unpack_from(self._buffer)[0]
+            if length > LONGEST:
+                raise PeerError(f'a reply of {length} bytes')
+            end = LENGTH.size + length
+            if len(self._buffer) < end:
+                return None
+            event = self._take(bytes(memoryview(self._buffer)[:end]))
+            del self._buffer[:end]
+            if event is not None:
+                return event
+        return None
+
+    def _take(self, frame: bytes) -> Event | None:
+        if self.phase is ANNOUNCING:
+            if frame[LENGTH.size:] not in ANNOUNCEMENTS:
+                raise PeerError(f'no ZEO server: it says {frame[4:24]!r}')
+            self.phase = GREETING
+            return None
+        if len(frame) < HEAD.size:
+            raise PeerError('a reply without a head')
+        _, kind, number = HEAD.unpack_from(frame)
+        try:
+            phase, states, shape, has_rest, take = _REPLIES[kind]
+        except KeyError:
+            raise PeerError(f'a reply of kind {kind}') from None
+        state = self._states.get(number) if number else None
+        if phase is not self.phase or state not in states:
+            raise PeerError(f'a reply of kind {kind}, {self.phase}, to what is'
+                            f' {state}')
+        more = len(frame) - shape.size
+        if more < 0 or more and not has_rest:
+            raise PeerError(f'a reply of kind {kind}, {more} bytes too long')
+        fields = shape.unpack_from(frame)[3:]
+        return take(self, number, frame[shape.size:], *fields)
+
+    def _welcome(self, number: int, rest: bytes) -> Welcome:
+        self.phase = OPEN if self._has_moved else WAITING
+        return Welcome()
+
+    def _refused(self, number: int, rest: bytes, reason: int) -> Refused:
+        self.phase = CLOSED
+        return Refused(reason, as_text(rest))
+
+    def _voted(self, number: int, rest: bytes) -> Voted | None:
+        oids = _taken_apart(rest)
+        if self._states[number] is ABORTING:
+            return None
+        self._states[number] = IS_VOTED
+        return Voted(number, oids)
+
+    def _conflicts(self, number: int, rest: bytes) -> Conflicts | None:
+        if self._states[number] is ABORTING:
+            return None
+        self._states[number] = BEGUN
+        return Conflicts(number, rest)
+
+    def _error(self, number: int, rest: bytes) -> Error | None:
+        if self._states[number] is ABORTING:
+            return None
+        del self._states[number]
+        return Error(number, rest)
+
+    def _done(self, number: int, rest: bytes, tid: bytes, length: int,
+              size: int) -> Done:
+        self._rises(tid)
+        del self._states[number]
+        return Done(number, tid, length, size)
+
+    def _aborted(self, number: int, rest: bytes) -> Aborted:
+        del self._states[number]
+        return Aborted(number)
+
+    def _invalid(self, number: int, rest: bytes, tid: bytes) -> Invalid:
+        oids = _taken_apart(rest)
+        self._rises(tid)
+        return Invalid(tid, oids)
+
+    def _pong(self, number: int, rest: bytes, tid: bytes) -> Pong:
+        del self._states[number]
+        return Pong(number, tid)
+
+    def _rises(self, tid: bytes) -> None:
+        if tid <= self._last_tid:
+            raise PeerError(f'{tid.hex()} behind {self._last_tid.hex()}')
+        self._last_tid = tid
+
+
+_NOTHING = None,
+
+# For each kind of reply: the phase of the channel and the states of the
+# transaction in which it may come, its shape, may bytes follow it, and its
+# method.
+_REPLIES: dict[int, tuple[
+    str, tuple[str | None, ...], struct.Struct, bool,
+    Callable[..., Event | None]]] = {
+    WELCOME: (GREETING, _NOTHING, HEAD, False, Client._welcome),
+    REFUSED: (GREETING, _NOTHING, REFUSAL, True, Client._refused),
+    VOTED: (OPEN, (VOTING, ABORTING), HEAD, True, Client._voted),
+    CONFLICTS: (OPEN, (VOTING, ABORTING), HEAD, True, Client._conflicts),
+    ERROR: (OPEN, (VOTING, FINISHING, ABORTING), HEAD, True, Client._error),
+    DONE: (OPEN, (FINISHING,), DONE_SHAPE, False, Client._done),
+    ABORTED: (OPEN, (ABORTING,), HEAD, False, Client._aborted),
+    INVALID: (OPEN, _NOTHING, TID_SHAPE, True, Client._invalid),
+    PONG: (OPEN, (PINGING,), TID_SHAPE, False, Client._pong),
+}

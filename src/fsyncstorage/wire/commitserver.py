@@ -1,0 +1,143 @@
+"""The server's end of a commit channel: requests taken apart, replies made.
+
+It touches no file, socket, thread or clock, and keeps no state: the ballots
+of a server know what may come next.  What does not have the form of a request
+is an error of the peer.
+"""
+
+import struct
+import typing
+from collections.abc import Callable
+from collections.abc import Iterable
+
+from .commits import ABORT
+from .commits import ABORTED
+from .commits import BEGIN
+from .commits import CALL
+from .commits import CONFLICTS
+from .commits import DONE
+from .commits import DONE_SHAPE
+from .commits import ERROR
+from .commits import FINISH
+from .commits import INVALID
+from .commits import PING
+from .commits import PONG
+from .commits import STORE
+from .commits import TID_SHAPE
+from .commits import VOTE
+from .commits import VOTED
+from .framing import HEAD
+from .framing import PeerError
+from .framing import check
+from .framing import make
+
+_HEAD = struct.Struct('>BI')
+_STORE = struct.Struct('>BI8s8s')
+
+
+class Begin(typing.NamedTuple):
+    number: int
+    message: bytes
+
+
+class Store(typing.NamedTuple):
+    number: int
+    data: bytes
+    oid: bytes
+    serial: bytes
+
+
+class Call(typing.NamedTuple):
+    number: int
+    message: bytes
+
+
+class Vote(typing.NamedTuple):
+    number: int
+
+
+class Finish(typing.NamedTuple):
+    number: int
+
+
+class Abort(typing.NamedTuple):
+    number: int
+
+
+class Ping(typing.NamedTuple):
+    number: int
+
+
+Request = Begin | Store | Call | Vote | Finish | Abort | Ping
+
+# Of each kind: its shape, whether bytes follow it, and what becomes of it.
+_REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
+    BEGIN: (_HEAD, True, Begin),
+    STORE: (_STORE, True, Store),
+    CALL: (_HEAD, True, Call),
+    VOTE: (_HEAD, False, Vote),
+    FINISH: (_HEAD, False, Finish),
+    ABORT: (_HEAD, False, Abort),
+    PING: (_HEAD, False, Ping),
+}
+
+
+def request(message: bytes) -> Request:
+    """What a client's message is, without its length."""
+    try:
+        shape, has_rest, made = _REQUESTS[message[0]]
+    except (IndexError, KeyError):
+        raise PeerError(f'a request {message[:1]!r}') from None
+    if len(message) < shape.size or (
+            len(message) > shape.size and not has_rest):
+        raise PeerError(
+            f'a request {message[:1]!r} of {len(message)} bytes')
+    _, number, *fields = shape.unpack_from(message)
+    if not number:
+        raise PeerError(f'a request {message[:1]!r} without a number')
+    if has_rest:
+        fields.insert(0, message[shape.size:])
+    return made(number, *fields)
+
+
+def voted(number: int, oids: Iterable[bytes]) -> bytes:
+    """`oids` are of conflicts that were resolved."""
+    return make(HEAD, VOTED, number, rest=_joined(oids))
+
+
+def conflicts(number: int, message: bytes) -> bytes:
+    """The client resolves them, stores again, and votes again."""
+    return make(HEAD, CONFLICTS, number, rest=message)
+
+
+def error(number: int, message: bytes) -> bytes:
+    """The transaction is over: it failed."""
+    return make(HEAD, ERROR, number, rest=message)
+
+
+def done(number: int, tid: bytes, length: int, size: int) -> bytes:
+    """`length` and `size` are those of the storage."""
+    check(tid)
+    return make(DONE_SHAPE, DONE, number, tid, length, size)
+
+
+def aborted(number: int) -> bytes:
+    return make(HEAD, ABORTED, number)
+
+
+def invalid(tid: bytes, oids: Iterable[bytes]) -> bytes:
+    """A transaction of another client has changed these objects."""
+    check(tid)
+    return make(TID_SHAPE, INVALID, 0, tid, rest=_joined(oids))
+
+
+def pong(number: int, tid: bytes) -> bytes:
+    """`tid` is the last one that was announced."""
+    check(tid)
+    return make(TID_SHAPE, PONG, number, tid)
+
+
+def _joined(oids: Iterable[bytes]) -> bytes:
+    oids = list(oids)
+    check(*oids)
+    return b''.join(oids)

@@ -1,0 +1,722 @@
+"""Commits of our client on the channel, to a server of ours."""
+
+import contextlib
+import os
+import shutil
+import threading
+from unittest import mock
+
+import ZODB
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.DemoStorage import DemoStorage
+from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import ConflictError
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage.client import link
+from fsyncstorage.client import outgoing
+from fsyncstorage.client.readchannel import Lost
+from fsyncstorage.client.stream import Stream
+from fsyncstorage.client.tlsconnection import TLSConnection
+from fsyncstorage.server.session import Session
+from fsyncstorage.wire import commits
+
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from . import test_client_link
+from .connected import ConnectedTestCase
+from .connected import begin
+from .connected import commit
+from .connected import store
+from .connected import vote
+
+CUT = ClientDisconnected
+
+
+class Transactions(test_client_link.Transactions):
+
+    commit_channel = True
+
+    def setUp(self):
+        super().setUp()
+        self.assertIsNotNone(self.client._server.stream)
+
+    def channel(self):
+        """The server's end of the only commit channel."""
+        session, = self.in_loop(lambda: list(
+            self.server.services['1'].sessions))
+        return session.told
+
+    def test_it_leaves_in_one_piece(self):
+        stream = self.client._server.stream
+        with mock.patch.object(stream, 'send', wraps=stream.send) as send:
+            transaction = vote(self.client, {n: b'x' for n in range(100)})
+        send.assert_called_once()
+        self.client.tpc_finish(transaction)
+        self.assertEqual(len(self.storage), 100)
+
+    def test_a_large_one_leaves_before(self):
+        """And no more is taken before it has left."""
+        transaction = begin(self.client)
+        record = b'x' * outgoing.GATHERED
+        store(self.client, transaction, 1, record)
+        until(lambda: self.transactions() == 1, 'begun')
+        channel = self.channel()
+        self.in_loop(channel.transport.pause_reading)
+        storing = Thread(self.store_many, transaction, record)
+        until(self.client._server.stream._sending.locked, 'full')
+        storing.join(0.2)
+        self.assertTrue(storing.is_alive())
+        self.assertLess(self.stored, 15)
+        self.in_loop(channel.transport.resume_reading)
+        storing.result()
+        self.client.tpc_vote(transaction)
+        self.client.tpc_finish(transaction)
+        self.assertEqual(len(self.storage), 17)
+
+    def test_an_iterator_that_fails_late(self):
+        """When some of it has left."""
+        transaction = begin(self.client)
+        with self.assertRaisesRegex(OSError, 'gone'):
+            self.client._server.send_blob(
+                id(transaction), self.blob_that_goes(200))
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def interrupt_in(self, step):
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        send = Stream.send
+
+        def interrupted(stream, data):
+            send(stream, data)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(Stream, 'send', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                step(transaction)
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_it_is_checked_where_it_is_sent(self):
+        """The storage's own check comes too early."""
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        stream = self.client._server.stream
+        begin_on = stream.begin
+
+        def cut_off_before(message):
+            self.cut_off(self.client)
+            return begin_on(message)
+
+        stream.begin = cut_off_before
+        with self.assertRaises(CUT):
+            self.client.tpc_vote(transaction)
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_what_cannot_be_encoded(self):
+        transaction = begin(self.client)
+        self.client._async('storea', oid(1), z64,
+                           test_client_link.Unpicklable(), id(transaction))
+        with self.assertRaises(TypeError):
+            self.client.tpc_vote(transaction)
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_a_finish_whose_thread_was_interrupted(self):
+        """It goes on, and the cache hears of it."""
+        commit(self.client, {1: b'old'})
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'new',
+              self.client.lastTransaction())
+        self.client.tpc_vote(transaction)
+        called = []
+        with mock.patch.object(Stream, '_wait',
+                               side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_finish(transaction, called.append)
+        until(lambda: called, 'finished')
+        self.client.ping()
+        self.assertEqual(self.load(self.client, 1)[:2], (b'new', called[0]))
+        self.assertEqual(self.client.lastTransaction(), called[0])
+        self.check_all_is_well()
+
+    def test_with_a_description_and_an_extension(self):
+        transaction = begin(self.client)
+        transaction.user, transaction.description = b'who', b'what'
+        self.client.tpc_abort(transaction)
+        transaction.extension = {'key': ['value', 1]}
+        self.client.tpc_begin(transaction)
+        store(self.client, transaction, 1, b'x')
+        self.client.tpc_vote(transaction)
+        self.client.tpc_finish(transaction)
+        found = list(self.storage.iterator())[-1]
+        self.assertEqual((found.user, found.description, found.extension),
+                         (b'who', b'what', {'key': ['value', 1]}))
+
+
+class SideBySide(ConnectedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect()
+
+    def test_several_are_voted(self):
+        """And are finished in any order."""
+        voted = [vote(self.client, {number: b'x'}) for number in range(5)]
+        self.assertEqual(self.transactions(), 5)
+        tids = [self.client.tpc_finish(each) for each in reversed(voted)]
+        self.assertEqual(tids, sorted(tids))
+        self.assertEqual(self.client.lastTransaction(), tids[-1])
+
+    def test_the_same_object(self):
+        """The second one waits, and then conflicts."""
+        first = vote(self.client, {1: b'first'})
+        second = begin(self.client)
+        store(self.client, second, 1, b'second')
+        voting = Thread(self.client.tpc_vote, second)
+        voting.join(0.1)
+        self.assertTrue(voting.is_alive())
+        self.client.tpc_finish(first)
+        with self.assertRaises(ConflictError):
+            voting.result()
+        self.client.tpc_abort(second)
+
+    def test_many_threads(self):
+        each_does = 30
+        before = len(list(self.storage.iterator()))
+
+        def commit_own(number):
+            serial = z64
+            for count in range(each_does):
+                serial = commit(
+                    self.client, {number: b'%d' % count}, serial)
+                # It is there for this client, and in its cache.
+                self.assertEqual(self.load(self.client, number)[1], serial)
+
+        threads = [Thread(commit_own, number) for number in range(1, 9)]
+        for each in threads:
+            each.result()
+        self.assertEqual(
+            len(list(self.storage.iterator())) - before, 8 * each_does)
+
+    def test_one_that_is_aborted_beside_others(self):
+        first, second = vote(self.client, {1: b'x'}), begin(self.client)
+        store(self.client, second, 2, b'x')
+        self.client.tpc_abort(first)
+        self.client.tpc_vote(second)
+        self.client.tpc_finish(second)
+        self.assertEqual(len(self.storage), 1)
+
+    def test_blobs(self):
+        """Two uploads whose pieces come mixed."""
+        numbers = range(1, 3)
+        transactions = [begin(self.client) for _ in numbers]
+        sending = [iter([
+            ('storeBlobStart', ()),
+            ('storeBlobChunk', (b'%d' % number,)),
+            ('storeBlobEnd', (oid(number), z64, b'record', id(each)))])
+            for number, each in zip(numbers, transactions)]
+        for _ in range(3):
+            for each, messages in zip(transactions, sending):
+                self.client._server.send_blob(id(each), [next(messages)])
+        for number, each in zip(numbers, transactions):
+            self.client.tpc_vote(each)
+            tid = self.client.tpc_finish(each)
+            with open(self.storage.loadBlob(oid(number), tid), 'rb') as file:
+                self.assertEqual(file.read(), b'%d' % number)
+
+
+class TheSwitch(ConnectedTestCase):
+
+    records = {1: b'one', 2: b'two'}
+
+    def invalidations(self, client):
+        """Where the client hears of a transaction of another one."""
+        heard = []
+
+        def hear(self, tid, oids):
+            heard.append(threading.current_thread().name)
+
+        with mock.patch.object(type(client), 'invalidateTransaction', hear):
+            tid = commit(self.connect(), {2: b'new'}, self.tid)
+            until(lambda: client.lastTransaction() == tid, 'told')
+        return heard
+
+    def test_invalidations_move(self):
+        name, = self.invalidations(self.connect())
+        self.assertIn('commit channel', name)
+
+    def test_without_the_marker_nothing_is_read(self):
+        """Commits wait for it."""
+        moved = []
+        with mock.patch.object(
+                link.Link, 'moved', lambda self: moved.append(self)):
+            client = self.connect()
+            until(lambda: moved, 'the marker came')
+            other = self.connect()
+            until(lambda: len(moved) == 2, 'the marker came')
+        moved[1].moved()
+        commit(other, {2: b'new'}, self.tid)
+        committing = Thread(commit, client, {3: b'new'})
+        committing.join(0.1)
+        self.assertTrue(committing.is_alive())
+        self.assertEqual(client.lastTransaction(), self.tid)
+        moved[0].moved()
+        committing.result()
+
+    def test_a_marker_that_comes_while_the_storage_is_made(self):
+        make = link.Link.__init__
+
+        def make_slowly(self, *args, **kw):
+            make(self, *args, **kw)
+            until(lambda: self._has_moved, 'the marker came')
+
+        with mock.patch.object(link.Link, '__init__', make_slowly):
+            client = self.connect()
+        commit(client, {3: b'new'})
+
+    def test_what_is_announced_meanwhile(self):
+        """Between the registration, the switch and the verification, in each
+        place: nothing is missed, and nothing is processed twice."""
+        for place in 'get_info', 'getInvalidations':
+            for when in 'before', 'behind':
+                with self.subTest(place, when=when):
+                    self.check_announced_meanwhile(place, when)
+
+    def check_announced_meanwhile(self, place, when):
+        client = self.connect()
+        # There is a cache to be verified, and something stays in it.
+        self.load(client, 1)
+        self.load(client, 2)
+        original, calls = getattr(Session, place), []
+
+        def call(session, *args):
+            calls.append(place)
+            if when == 'before':
+                self.announce()
+            try:
+                return original(session, *args)
+            finally:
+                if when == 'behind':
+                    self.announce()
+
+        with mock.patch.object(Session, place, call):
+            generation = client._connection_generation
+            self.in_loop(self.cut_off_and_announce)
+            until(lambda: client._connection_generation >= generation + 2
+                  and client.is_connected(), 'connected again')
+        self.assertTrue(calls)
+        client.ping()
+        self.assertEqual(client.lastTransaction(),
+                         self.server.services['1'].last_tid)
+        self.assertIsNone(client._cache.load(oid(1)))
+        self.assertIs(client._server.stream.end_reason, None)
+        client.close()
+        until(lambda: not self.sessions(), 'gone')
+
+    def cut_off_and_announce(self):
+        session, = self.server.services['1'].sessions
+        session.told.abort()
+        session.connection.abort()
+        self.announce()
+
+    def announce(self):
+        """As if another client had committed twice; called in the loop."""
+        service = self.server.services['1']
+        for _ in range(2):
+            service.changed_elsewhere(
+                p64(u64(service.last_tid) + 1), [oid(1)])
+
+    def test_a_server_that_has_none(self):
+        def get_info(session, original=Session.get_info):
+            info = original(session)
+            del info['fsyncstorage']['commits']
+            return info
+
+        self.patch(Session, 'get_info', get_info)
+        client = self.connect()
+        self.assertIsNone(client._server.stream)
+        commit(client, {3: b'new'})
+        name, = self.invalidations(client)
+        self.assertIn('networking', name)
+
+    def test_a_channel_that_is_refused(self):
+        self.patch(link, 'opening', self.refused)
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            client = self.connect()
+        self.assertIn('no commit channel', logged.output[0])
+        self.assertIsNone(client._server.stream)
+        commit(client, {3: b'new'})
+
+    def refused(self, loop, *args):
+        future = loop.create_future()
+        future.set_exception(Lost('refused'))
+        return future
+
+    def test_a_client_that_may_not_write(self):
+        client = self.connect(read_only=True)
+        self.assertIsNone(client._server.stream)
+        self.assertEqual(len(self.server.tickets), 0)
+        self.invalidations(client)
+
+    def test_tickets_are_not_kept(self):
+        client = self.connect()
+        self.assertEqual(self.server.tickets, {})
+        with mock.patch.object(link, 'is_possible', False):
+            other = self.connect()
+        self.assertEqual(len(self.server.tickets), 1)
+        other.close()
+        client.close()
+        until(lambda: not self.server.tickets, 'forgotten')
+
+
+class Loads(ConnectedTestCase):
+    """Over the ZEO connection, which has no invalidations any more."""
+
+    records = {1: b'old', 2: b'old'}
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect()
+        self.client._server._reader = None  # as if it had no read channels
+
+    def test_they_are_kept(self):
+        self.load(self.client, 1)
+        self.assertEqual(self.client._cache.load(oid(1)), (b'old', self.tid))
+
+    def test_they_are_not_kept_if_an_invalidation_overtakes_them(self):
+        """On the ZEO connection the order of the server would hold."""
+        with self.loads_held_up():
+            loading = Thread(self.load, self.client, 1)
+            until(lambda: len(self.client._cache.pending) == 1, 'asked')
+            tid = commit(self.connect(), {1: b'new'}, self.tid)
+            until(lambda: self.client.lastTransaction() == tid, 'told')
+        loading.result()
+        found = self.client._cache.load(oid(1))
+        self.assertIn(found, (None, (b'new', tid)))
+        self.assertEqual(self.load(self.client, 1)[:2], (b'new', tid))
+
+
+class Ends(ConnectedTestCase):
+
+    records = {1: b'one'}
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect()
+        self.generation = self.client._connection_generation
+
+    def session(self):
+        session, = self.in_loop(lambda: list(
+            self.server.services['1'].sessions))
+        return session
+
+    def check_connected_again(self):
+        until(lambda: self.client._connection_generation
+              >= self.generation + 2 and self.client.is_connected(),
+              'connected again')
+        self.assertIsNotNone(self.client._server.stream)
+        until(lambda: len(self.in_loop(
+            lambda: self.server.services['1'].sessions)) == 1, 'one is left')
+        commit(self.client, {7: b'x'})
+        self.assertEqual(self.transactions(), 0)
+
+    def test_of_the_channel(self):
+        transaction = vote(self.client, {2: b'x'})
+        self.in_loop(self.session().told.abort)
+        with self.assertRaises(CUT):
+            self.client.tpc_finish(transaction)
+        self.check_connected_again()
+
+    def test_of_the_connection(self):
+        transaction = vote(self.client, {2: b'x'})
+        stream = self.client._server.stream
+        self.in_loop(self.session().connection.abort)
+        with self.assertRaises(CUT):
+            self.client.tpc_finish(transaction)
+        until(lambda: stream.end_reason is not None, 'ended')
+        self.check_connected_again()
+
+    def test_of_the_channel_by_the_client(self):
+        self.client._server.stream.end('enough')
+        self.check_connected_again()
+
+    def test_an_error_in_what_finishes(self):
+        transaction = vote(self.client, {1: b'new'}, self.tid)
+
+        def fail(tid):
+            raise ZeroDivisionError
+
+        with self.assertRaises(ZeroDivisionError):
+            self.client.tpc_finish(transaction, fail)
+        self.check_connected_again()
+        self.assertEqual(self.load(self.client, 1)[0], b'new')
+
+    def test_an_interrupt_in_the_middle_of_a_message(self):
+        """The cache is emptied: it may be half changed."""
+        self.load(self.client, 1)
+        transaction = vote(self.client, {2: b'new'})
+        called = []
+
+        def interrupt(tid):
+            called.append(tid)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(
+                self.client._cache, 'begin_anew',
+                wraps=self.client._cache.begin_anew) as begin_anew:
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_finish(transaction, interrupt)
+            self.check_connected_again()
+        begin_anew.assert_called_once_with(called[0])
+        self.assertEqual(self.load(self.client, 2)[0], b'new')
+
+    def test_a_server_that_restarts(self):
+        """Between a vote and its finish."""
+        transaction = vote(self.client, {2: b'x'})
+        with contextlib.suppress(CUT):
+            self.serve_again()
+            self.client.tpc_finish(transaction)
+            self.fail('it was not finished')
+        self.client.tpc_abort(transaction)
+        self.check_connected_again()
+
+    def test_a_timeout_of_the_server(self):
+        """It disconnects the client, as always."""
+        self.in_loop(setattr, self.server.services['1'], 'timeout', 0.05)
+        with self.assertLogs('ZEO', 'CRITICAL'):
+            transaction = vote(self.client, {2: b'x'})
+            until(lambda: self.client._connection_generation
+                  > self.generation, 'timed out')
+        with self.assertRaises(CUT):
+            self.client.tpc_finish(transaction)
+        self.in_loop(setattr, self.server.services['1'], 'timeout', None)
+        self.check_connected_again()
+
+    def test_a_fork(self):
+        """The child is refused; the channel of the parent goes on."""
+        child = os.fork()
+        if not child:
+            try:
+                begin(self.client)
+            except CUT:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        commit(self.client, {2: b'x'})
+
+
+class Hellos(ConnectedTestCase):
+    """By hand, to a server of ours."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(link, 'is_possible', False)
+        self.client = self.connect()
+        self.ticket, = self.server.tickets
+
+    def say(self, instance=None, ticket=None, version=commits.VERSION):
+        """The client of a channel, and the server's answer."""
+        peer = self.peer(hello=False)
+        client = commits.Client(
+            instance or self.server.instance, ticket or self.ticket)
+        peer.send(client.hello.replace(
+            commits.MAGIC + b'\1', commits.MAGIC + bytes([version])))
+        while (event := client.next()) is None:
+            if not client.fill(peer.socket.recv, 1000):
+                self.fail('no answer')
+        return peer, event
+
+    def check_refused(self, reason, **hello):
+        _, event = self.say(**hello)
+        self.assertEqual(event.reason, reason)
+        commit(self.client, {os.getpid(): b'x'}, self.serial())
+
+    def serial(self):
+        return self.storage.lastTransaction() if len(self.storage) else z64
+
+    def test_a_ticket_that_nobody_has(self):
+        self.check_refused(5, ticket=bytes(16))
+        self.assertIn(self.ticket, self.server.tickets)
+
+    def test_a_ticket_twice(self):
+        """The first one goes on."""
+        peer, event = self.say()
+        self.assertEqual(event, commits.Welcome())
+        _, event = self.say()
+        self.assertEqual(event.reason, 5)
+        until(lambda: self.client.is_connected(), 'goes on')
+        peer.close()
+        until(lambda: not self.in_loop(
+            lambda: [each for each in self.server.services['1'].sessions
+                     if each.ticket == self.ticket]), 'ended with its channel')
+
+    def test_another_version(self):
+        self.check_refused(1, version=7)
+
+    def test_another_instance(self):
+        self.check_refused(2, instance=bytes(16))
+
+    def test_a_transaction_is_under_way(self):
+        transaction = vote(self.client, {1: b'x'})
+        _, event = self.say()
+        self.assertEqual(event.reason, 5)
+        self.client.tpc_finish(transaction)
+
+    def test_no_transaction_on_the_other_connection(self):
+        """It would be told out of order."""
+        peer, _ = self.say()
+        generation = self.client._connection_generation
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        with self.assertLogs('fsyncstorage.server', 'ERROR'):
+            with self.assertRaises(CUT):
+                self.client.tpc_vote(transaction)
+        until(lambda: self.client._connection_generation > generation, 'cut')
+        peer.close()
+
+
+class OverTLS(SideBySide):
+
+    tls = True
+
+    def test_much_in_both_directions(self):
+        """A thread sends while another one receives."""
+        number, oids = 5, [oid(number) for number in range(1 << 16)]
+        transaction = begin(self.client)
+        storing = Thread(self.store_much, transaction, number)
+        service = self.server.services['1']
+        for _ in range(20):
+            self.in_loop(
+                service.changed_elsewhere, p64(u64(service.last_tid) + 1),
+                oids)
+        storing.result()
+        self.client.ping()
+        self.assertEqual(self.client.lastTransaction(), service.last_tid)
+        self.client.tpc_abort(transaction)
+
+    def store_much(self, transaction, number):
+        for each in range(number):
+            store(self.client, transaction, each, bytes(1 << 22))
+
+
+class TransactionsOverTLS(Transactions):
+
+    tls = True
+
+
+class EndsOverTLS(Ends):
+
+    tls = True
+
+
+class InterruptsOverTLS(ConnectedTestCase):
+
+    tls = True
+
+    def test_while_it_receives(self):
+        """What came may be lost: the channel ends."""
+        client = self.connect()
+        stream = client._server.stream
+        transaction = vote(client, {1: b'x'})
+        recv = TLSConnection.recv
+
+        def interrupted(connection, most, flags=0):
+            data = recv(connection, most, flags)
+            if not flags:
+                raise KeyboardInterrupt
+            return data
+
+        with mock.patch.object(TLSConnection, 'recv', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                client.tpc_finish(transaction)
+        self.assertIsNotNone(stream.end_reason)
+        client.tpc_abort(transaction)
+        commit(client, {2: b'x'})
+
+
+class OverUnixSockets(SideBySide):
+
+    address = 'socket'
+
+
+class Hex(HexStorage):
+    """Without an argument that ZODB has given up."""
+
+    def invalidate(self, tid, oids):
+        self.db.invalidate(tid, oids)
+
+
+class OtherStorages(ConnectedTestCase):
+    """Wrapped at the server, not ours, and wrapped at the client."""
+
+    def setUp(self):
+        super().setUp()
+        self.server.close()
+        self.thread.join()
+
+    def check(self, storage, wrap=lambda client: client):
+        self.storage = storage
+        self.serve()
+        first, second = (
+            ZODB.DB(wrap(self.connect())) for _ in range(2))
+        self.addCleanup(first.close)
+        self.addCleanup(second.close)
+        self.assertIsNotNone(
+            getattr(first.storage, 'base', first.storage)._server.stream)
+        for number in range(5):
+            for writer, reader in (first, second), (second, first):
+                with writer.transaction() as connection:
+                    root = connection.root()
+                    root['value'] = root.get('value', 0) + 1
+                    expected = root['value']
+                getattr(reader.storage, 'base', reader.storage).ping()
+                with reader.transaction() as connection:
+                    self.assertEqual(connection.root()['value'], expected)
+        self.assertEqual(expected, 10)
+
+    def test_a_wrapper_at_the_server(self):
+        self.check(HexStorage(self.open('Hex.fs')))
+
+    def test_a_wrapper_at_the_client(self):
+        self.check(self.open('Other.fs'), Hex)
+
+    def test_one_that_is_not_ours(self):
+        self.check(MappingStorage())
+
+    def test_over_another_one(self):
+        self.check(DemoStorage(
+            base=MappingStorage(), changes=self.open('Changes.fs')))
+
+
+class SeveralServers(ConnectedTestCase):
+
+    def test_the_next_one(self):
+        """The channel is opened to the server that was chosen."""
+        first = self.server
+        shutil.copy(self.path(), self.path('Other.fs'))
+        self.storage = self.open('Other.fs')
+        thread = self.thread
+        self.serve()
+        client = self.connect(
+            [first.acceptor.addr, self.server.acceptor.addr])
+        chosen = client._server.client.protocol.addr
+        gone, stays = ((first, self.server)
+                       if chosen == first.acceptor.addr
+                       else (self.server, first))
+        generation = client._connection_generation
+        gone.close()
+        until(lambda: client._connection_generation >= generation + 2
+              and client.is_connected(), 'connected to the other one')
+        commit(client, {2: b'x'})
+        session, = stays.services['1'].sessions
+        self.assertIsNot(session.told, session.connection)
+        client.close()
+        (thread if gone is first else self.thread).join()

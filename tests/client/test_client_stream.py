@@ -1,0 +1,536 @@
+"""The commit channel of a client: who reads, who waits, and how it ends."""
+
+import contextlib
+import signal
+import socket
+import struct
+import threading
+from unittest import mock
+
+from ZEO.Exceptions import ClientDisconnected
+
+from fsyncstorage.client import stream
+from fsyncstorage.wire import commits
+from fsyncstorage.wire import commitserver as server
+from fsyncstorage.wire import framing
+
+from ..commit.test_interrupts import Interrupter
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from ..test_wire import ANNOUNCEMENT
+from ..test_wire import INSTANCE
+from ..test_wire_commits import TICKET
+from ..test_wire_commits import received
+
+CUT = ClientDisconnected
+
+
+class Peer:
+    """The server's end, by hand."""
+
+    def __init__(self, connection):
+        connection.settimeout(PATIENCE)
+        self.socket = connection
+        self.send = connection.sendall
+        self._file = connection.makefile('rb')
+
+    def next(self):
+        """The next request; None at the end."""
+        length = self._file.read(4)
+        return server.request(self._file.read(
+            struct.unpack('>I', length)[0])) if length else None
+
+    def close(self):
+        self._file.close()
+        self.socket.close()
+
+
+class StreamTestCase(TestCase):
+
+    #: Longer than a test may take: no thread finds by itself what another
+    #: should have told it.
+    look_again = 2 * PATIENCE
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(stream, 'LOOK_AGAIN', self.look_again)
+        patch.start()
+        self.addCleanup(patch.stop)
+        ours, theirs = socket.socketpair()
+        self.peer = Peer(theirs)
+        self.addCleanup(self.peer.close)
+        client = commits.Client(INSTANCE, TICKET)
+        received(client, ANNOUNCEMENT, framing.welcome())
+        #: What was completed, in order: Invalid and Done.
+        self.completed = []
+        self.before_completing = lambda event: None
+        self.ends = []
+        made = threading.Event()
+
+        def start():
+            ready = stream.Stream(
+                ours, client, b'Z5', self.complete, self.ends.append)
+            self.stream = ready
+            made.set()
+            ready.read_in_background()
+
+        self.background = threading.Thread(target=start)
+        self.background.start()
+        self.assertTrue(made.wait(PATIENCE))
+        self.addCleanup(self.stream.close, 'the test is over')
+
+    def complete(self, event):
+        self.before_completing(event)
+        self.completed.append(event)
+
+    def begin(self):
+        number, frame = self.stream.begin(b'')
+        self.stream.send(frame)
+        self.assertEqual(self.peer.next(), server.Begin(number, b''))
+        return number
+
+    def ask_vote(self, number):
+        """A thread that waits for the outcome; its request has come."""
+        thread = Thread(self.stream.vote, number, b'')
+        self.assertEqual(self.peer.next(), server.Vote(number))
+        return thread
+
+    def vote(self, number):
+        thread = self.ask_vote(number)
+        self.peer.send(server.voted(number, ()))
+        thread.result()
+
+    def ask_finish(self, number, complete=None):
+        thread = Thread(
+            self.stream.finish, number, complete or self.complete)
+        self.assertEqual(self.peer.next(), server.Finish(number))
+        return thread
+
+    def check_it_goes_on(self):
+        number = self.begin()
+        self.vote(number)
+        finish = self.ask_finish(number)
+        self.peer.send(server.done(number, oid(1 << 40), 1, 1))
+        self.assertEqual(finish.result().tid, oid(1 << 40))
+
+    def check_it_has_ended(self):
+        with self.assertRaises(CUT):
+            self.stream.ping()
+        with self.assertRaises(CUT):
+            self.stream.begin(b'')
+        self.background.join(PATIENCE)
+        self.assertFalse(self.background.is_alive())
+        self.assertIn(self.stream, self.ends)
+
+
+class Opened(StreamTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.stream.moved()
+
+
+class Answers(Opened):
+
+    #: A transaction that `answer_all` leaves without answers.
+    held = None
+
+    def test_to_one(self):
+        self.check_it_goes_on()
+
+    def test_to_one_that_does_not_read(self):
+        """Another thread has the turn; each gets its own, in any order."""
+        first, second, third = (self.begin() for _ in range(3))
+        votes = [self.ask_vote(first), self.ask_vote(second),
+                 self.ask_vote(third)]
+        self.peer.send(server.voted(second, ()))
+        self.assertEqual(votes[1].result(), commits.Voted(second, []))
+        self.peer.send(server.error(first, b'why'))
+        self.assertEqual(votes[0].result(), commits.Error(first, b'why'))
+        self.peer.send(server.conflicts(third, b'which'))
+        self.assertEqual(votes[2].result(), commits.Conflicts(third, b'which'))
+
+    def test_several_threads_at_once(self):
+        answering = Thread(self.answer_all)
+        commits = [Thread(self.commit_some, 50) for _ in range(8)]
+        for each in commits:
+            each.result()
+        self.peer.socket.shutdown(socket.SHUT_RDWR)
+        answering.result()
+        tids = [event.tid for event in self.completed]
+        self.assertEqual(tids, sorted(set(tids)))
+        self.assertGreaterEqual(len(tids), 400)
+
+    def answer_all(self):
+        """Votes and finishes in reverse, as many as are there."""
+        tid = 0
+        while (request := self.peer.next()) is not None:
+            number = request.number
+            if number == self.held:
+                continue
+            if isinstance(request, server.Vote):
+                self.peer.send(server.voted(number, ()))
+            elif isinstance(request, server.Finish):
+                tid += 2
+                self.peer.send(server.invalid(oid(tid - 1), [oid(1)])
+                               + server.done(number, oid(tid), 1, 1))
+            elif isinstance(request, server.Abort):
+                self.peer.send(server.aborted(number))
+            elif isinstance(request, server.Ping):
+                self.peer.send(server.pong(number, oid(tid)))
+
+    def commit_some(self, count):
+        for _ in range(count):
+            number, frame = self.stream.begin(b'')
+            self.stream.vote(number, frame)
+            self.stream.finish(number, self.complete)
+
+    def test_invalidations_that_nobody_waits_for(self):
+        self.peer.send(server.invalid(oid(1), [oid(7)]))
+        until(lambda: self.completed, 'read in the background')
+
+    def test_the_background_reader_sleeps_while_others_read(self):
+        wakes = []
+        wait = self.stream._watch.wait
+        self.stream._watch.wait = lambda: (wait(), wakes.append(1))
+        self.peer.send(server.invalid(oid(1), []))  # into the new `wait`
+        until(lambda: self.completed, 'read in the background')
+        number = self.begin()
+        vote = self.ask_vote(number)
+        until(lambda: 0 in self.stream._turn, 'reading')
+        woken = len(wakes)
+        for tid in range(2, 50):
+            self.peer.send(server.invalid(oid(tid), []))
+            until(lambda: len(self.completed) == tid, 'completed')
+        self.assertEqual(len(wakes), woken)
+        self.peer.send(server.voted(number, ()))
+        vote.result()
+
+    def test_a_ping_comes_behind_all_else(self):
+        ping = Thread(self.stream.ping)
+        number = self.peer.next().number
+        self.peer.send(b''.join(
+            server.invalid(oid(tid), []) for tid in range(1, 100))
+            + server.pong(number, oid(99)))
+        self.assertEqual(ping.result(), oid(99))
+        self.assertEqual(len(self.completed), 99)
+
+    def test_an_abort_is_not_waited_for(self):
+        number = self.begin()
+        self.stream.abort(number)
+        self.assertEqual(self.peer.next(), server.Abort(number))
+        self.peer.send(server.aborted(number))
+        self.check_it_goes_on()
+        self.assertEqual(self.stream._frames._states, {})
+
+    def test_too_many_transactions(self):
+        """The next thread waits until one is over."""
+        numbers = [self.begin() for _ in range(commits.MOST_OPEN)]
+        one_more = Thread(self.stream.begin, b'')
+        for each in numbers[:3]:
+            self.stream.abort(each)
+            self.assertEqual(self.peer.next(), server.Abort(each))
+            self.assertTrue(one_more.is_alive())
+        self.peer.send(server.aborted(numbers[0]))
+        one_more.result()
+
+    def test_both_send_more_than_the_system_holds(self):
+        """What comes is read while a thread waits until it can send."""
+        number = self.begin()
+        much = server.invalid(oid(1), [oid(n) for n in range(1 << 18)])
+        sending = Thread(self.stream.send, self.stream.call(
+            number, bytes(1 << 24)))
+        self.peer.send(much)
+        self.assertEqual(len(self.peer.next().message), 1 << 24)
+        sending.result()
+        until(lambda: self.completed, 'completed')
+
+
+class Order(Opened):
+
+    def test_a_message_is_completed_before_the_next_one(self):
+        """Also if another thread waits for that one."""
+        go_on, entered = threading.Event(), threading.Event()
+
+        def hold_up(event):
+            if isinstance(event, commits.Invalid):
+                entered.set()
+                go_on.wait(PATIENCE)
+
+        self.before_completing = hold_up
+        number = self.begin()
+        self.vote(number)
+        self.peer.send(server.invalid(oid(1), [oid(7)]))
+        self.assertTrue(entered.wait(PATIENCE))
+        finish = self.ask_finish(number)
+        self.peer.send(server.done(number, oid(2), 1, 1))
+        finish.join(0.1)
+        self.assertEqual(self.completed, [])
+        go_on.set()
+        finish.result()
+        self.assertEqual([each.tid for each in self.completed],
+                         [oid(1), oid(2)])
+
+    def test_nothing_is_completed_behind_a_close(self):
+        """It waits for what is being completed."""
+        go_on, entered = threading.Event(), threading.Event()
+
+        def hold_up(event):
+            entered.set()
+            go_on.wait(PATIENCE)
+
+        # It is a thread that waits for an answer that completes it.
+        vote = self.ask_vote(self.begin())
+        until(lambda: 0 in self.stream._turn, 'reading')
+        self.before_completing = hold_up
+        self.peer.send(server.invalid(oid(1), []) + server.invalid(
+            oid(2), []))
+        self.assertTrue(entered.wait(PATIENCE))
+        closing = Thread(self.stream.close, 'enough')
+        closing.join(0.1)
+        self.assertTrue(closing.is_alive())
+        go_on.set()
+        closing.result()
+        with self.assertRaises(CUT):
+            vote.result()
+        self.assertEqual(len(self.completed), 1)
+
+
+class BeforeTheMarker(StreamTestCase):
+
+    def test_nothing_is_completed(self):
+        self.peer.send(server.invalid(oid(1), []))
+        begin = Thread(self.stream.begin, b'')
+        begin.join(0.1)
+        self.assertTrue(begin.is_alive())
+        self.assertEqual(self.completed, [])
+        self.stream.moved()
+        begin.result()
+        until(lambda: self.completed, 'completed')
+
+    def test_the_end(self):
+        begin, ping = Thread(self.stream.begin, b''), Thread(self.stream.ping)
+        self.stream.end('gone')
+        for each in begin, ping:
+            with self.assertRaises(CUT):
+                each.result()
+        self.check_it_has_ended()
+
+
+class Ends(Opened):
+
+    def check_all_are_told(self, end):
+        number, voting = self.begin(), self.begin()
+        self.vote(number)
+        waiting = [self.ask_finish(number), self.ask_vote(voting),
+                   Thread(self.stream.ping)]
+        self.peer.next()
+        end()
+        for each in waiting:
+            with self.assertRaises(CUT):
+                each.result()
+        self.check_it_has_ended()
+
+    def test_the_server_closes(self):
+        self.check_all_are_told(self.peer.close)
+
+    def test_it_is_ended(self):
+        self.check_all_are_told(lambda: self.stream.end('enough'))
+
+    def test_it_is_closed(self):
+        self.check_all_are_told(lambda: self.stream.close('enough'))
+
+    def test_half_a_frame(self):
+        def end():
+            self.peer.send(server.invalid(oid(1), [oid(7)])[:9])
+            self.peer.close()
+        self.check_all_are_told(end)
+        self.assertEqual(self.completed, [])
+
+    def test_what_is_no_reply(self):
+        self.check_all_are_told(lambda: self.peer.send(b'\0\0\0\5xxxxx'))
+
+    def test_nobody_reads(self):
+        self.peer.close()
+        self.check_it_has_ended()
+
+    def test_what_completes_a_finish_raises(self):
+        """Its caller gets that, the others get the end."""
+        number, other = self.begin(), self.begin()
+        self.vote(number)
+        vote = self.ask_vote(other)
+
+        def fail(event):
+            raise ZeroDivisionError
+
+        finish = self.ask_finish(number, fail)
+        self.peer.send(server.done(number, oid(1), 1, 1))
+        with self.assertRaises(ZeroDivisionError):
+            finish.result()
+        with self.assertRaises(CUT):
+            vote.result()
+        self.check_it_has_ended()
+
+
+class _Interrupt(BaseException):
+    """As KeyboardInterrupt, which would end a run of tests."""
+
+
+@contextlib.contextmanager
+def interrupts():
+    """SIGUSR1 interrupts the main thread."""
+
+    def interrupt(*args):
+        raise _Interrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt():
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+
+class Interrupts(Opened):
+
+    def wait_until_interrupted(self, ask, *behind):
+        """The main thread asks, half of an answer comes, then a signal."""
+        def interrupt_it():
+            request = self.peer.next()
+            until(lambda: 0 in self.stream._turn, 'reading')
+            self.peer.send(server.invalid(oid(1), [oid(7)])[:9])
+            until(lambda: len(self.stream._frames._buffer) == 9, 'half')
+            interrupt()
+            return request
+
+        with interrupts():
+            helper = Thread(interrupt_it)
+            with self.assertRaises(_Interrupt):
+                ask()
+            helper.result()
+        self.peer.send(server.invalid(oid(1), [oid(7)])[9:])
+
+    def test_a_thread_that_waits_for_its_vote(self):
+        """The half of a message is not lost."""
+        number = self.begin()
+        self.wait_until_interrupted(lambda: self.stream.vote(number, b''))
+        until(lambda: self.completed, 'completed by another thread')
+        self.stream.abort(number)
+        self.assertEqual(self.peer.next(), server.Abort(number))
+        self.peer.send(server.voted(number, ()) + server.aborted(number))
+        self.check_it_goes_on()
+
+    def test_a_thread_that_waits_for_its_finish(self):
+        """It goes on; whoever reads completes it."""
+        number = self.begin()
+        self.vote(number)
+        self.wait_until_interrupted(
+            lambda: self.stream.finish(number, self.complete))
+        self.peer.send(server.done(number, oid(2), 1, 1))
+        until(lambda: len(self.completed) == 2, 'completed by another thread')
+        self.check_it_goes_on()
+
+    def test_others_go_on(self):
+        """One that slept gets the turn."""
+        number, other = self.begin(), self.begin()
+        votes = []
+
+        def vote():
+            # The other thread comes when this one has the turn.
+            until(lambda: 0 in self.stream._turn, 'reading')
+            votes.append(self.stream.vote(other, b''))
+
+        sleeping = threading.Thread(target=vote)
+        sleeps = threading.Event()
+
+        def sleep(answer, sleep=stream._Answer.sleep):
+            sleeps.set()
+            sleep(answer)
+
+        def helper():
+            self.assertEqual(self.peer.next(), server.Vote(number))
+            sleeping.start()
+            self.assertEqual(self.peer.next(), server.Vote(other))
+            self.assertTrue(sleeps.wait(PATIENCE))
+            interrupt()
+
+        with interrupts(), mock.patch.object(stream._Answer, 'sleep', sleep):
+            helping = Thread(helper)
+            with self.assertRaises(_Interrupt):
+                self.stream.vote(number, b'')
+            helping.result()
+        self.peer.send(server.voted(other, ()))
+        sleeping.join(PATIENCE)
+        self.assertEqual(votes, [commits.Voted(other, [])])
+
+    def test_in_the_middle_of_a_message(self):
+        """The cache may be half changed."""
+        def fail(event):
+            raise _Interrupt
+
+        number = self.begin()
+        self.vote(number)
+        finish = self.ask_finish(number, fail)
+        self.peer.send(server.done(number, oid(1), 1, 1))
+        with self.assertRaises(_Interrupt):
+            finish.result()
+        self.assertTrue(self.stream.is_broken)
+        self.check_it_has_ended()
+
+
+class EveryLine(TestCase):
+    """An interrupt at each line of a commit: nobody is left waiting (I10).
+
+    Another thread waits for an answer that comes later.
+    """
+
+    def test_of_a_commit(self):
+        at, interrupted, went_on = 1, 0, 0
+        while True:
+            case = Answers('test_to_one')
+            case.look_again = 1  # the interrupt may have come before
+            case.setUp()
+            try:
+                case.held = case.begin()
+                sleeping = case.ask_vote(case.held)
+                answering = Thread(case.answer_all)
+                interrupter = Interrupter(at)
+                committing = Thread(self.commit, case, interrupter)
+                with contextlib.suppress(CUT, KeyboardInterrupt):
+                    committing.result()
+                with contextlib.suppress(OSError):  # the client has ended it
+                    case.peer.send(server.voted(case.held, ()))
+                with contextlib.suppress(CUT):
+                    sleeping.result()
+                went_on += self.check_the_next_one(case)
+                with contextlib.suppress(OSError):  # the client has ended it
+                    case.peer.socket.shutdown(socket.SHUT_RDWR)
+                    answering.result()
+            finally:
+                case.doCleanups()
+            if not interrupter.fired:
+                break
+            interrupted += 1
+            at += 1
+        self.assertGreater(interrupted, 50)
+        self.assertGreater(went_on, interrupted // 3)
+
+    def commit(self, case, interrupter):
+        with interrupter:
+            case.commit_some(1)
+
+    def check_the_next_one(self, case):
+        """It is committed, or the stream has ended and says so."""
+        following = Thread(case.commit_some, 1)
+        try:
+            following.result()
+        except CUT:
+            case.check_it_has_ended()
+            return False
+        return True

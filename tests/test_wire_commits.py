@@ -1,0 +1,437 @@
+"""The frames of a commit channel, and what may come when."""
+
+import sys
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies
+
+from fsyncstorage.wire import commits
+from fsyncstorage.wire import commitserver as server
+from fsyncstorage.wire import framing
+
+from .support import oid
+from .test_wire import ANNOUNCEMENT
+from .test_wire import INSTANCE
+from .test_wire import cut
+from .test_wire import pieces
+from .test_wire import thorough
+
+TICKET = b'a ticket of 16 b'
+TID = b'tid56789'
+
+
+def received(client, *data):
+    """What it makes of these bytes."""
+    found = []
+    for each in data:
+        client.fill(lambda most, flags: each, 1 << 16)
+        while (event := client.next()) is not None:
+            found.append(event)
+    return found
+
+
+def opened():
+    client = commits.Client(INSTANCE, TICKET)
+    received(client, ANNOUNCEMENT, framing.welcome())
+    client.moved()
+    return client
+
+
+def in_state(state):
+    """A client, and the number of its transaction in that state."""
+    client = opened()
+    if state is commits.PINGING:
+        return client, client.ping()[0]
+    number, _ = client.begin(b'')
+    if state is not commits.BEGUN:
+        client.vote(number)
+    if state in (commits.IS_VOTED, commits.FINISHING):
+        received(client, server.voted(number, ()))
+    if state is commits.FINISHING:
+        client.finish(number)
+    if state is commits.ABORTING:
+        client.abort(number)
+    return client, number
+
+
+STATES = (commits.BEGUN, commits.VOTING, commits.IS_VOTED, commits.FINISHING,
+          commits.ABORTING, commits.PINGING)
+
+#: The replies to a number, and the states in which they may come.
+REPLIES = {
+    'voted': (lambda number: server.voted(number, [oid(1)]),
+              {commits.VOTING, commits.ABORTING}),
+    'conflicts': (lambda number: server.conflicts(number, b'message'),
+                  {commits.VOTING, commits.ABORTING}),
+    'error': (lambda number: server.error(number, b'message'),
+              {commits.VOTING, commits.FINISHING, commits.ABORTING}),
+    'done': (lambda number: server.done(number, TID, 1, 2),
+             {commits.FINISHING}),
+    'aborted': (server.aborted, {commits.ABORTING}),
+    'pong': (lambda number: server.pong(number, TID), {commits.PINGING}),
+}
+
+
+class Hellos(unittest.TestCase):
+
+    def message(self):
+        hello = commits.hello(INSTANCE, TICKET)
+        self.assertEqual(int.from_bytes(hello[:4], 'big'), len(hello) - 4)
+        return hello[4:]
+
+    def test_there_and_back(self):
+        self.assertTrue(commits.is_hello(self.message()))
+        self.assertEqual(commits.read_hello(self.message()),
+                         (commits.VERSION, INSTANCE, TICKET))
+
+    def test_of_another_version_only_the_version_counts(self):
+        self.assertEqual(commits.read_hello(commits.MAGIC + b'\7whatever'),
+                         (7, None, None))
+
+    def test_every_other_length(self):
+        message = self.message()
+        for wrong in *(message[:length] for length in range(
+                len(commits.MAGIC), len(message))), message + b'x':
+            with self.assertRaises(framing.PeerError):
+                commits.read_hello(wrong)
+
+    def test_what_cannot_be_asked_for(self):
+        for wrong in (b'short', TICKET), (INSTANCE, b'short'):
+            with self.assertRaises(framing.CallerError):
+                commits.hello(*wrong)
+
+
+class Requests(unittest.TestCase):
+
+    def test_there_and_back(self):
+        client = opened()
+        number, begin = client.begin(b'a call')
+        sent = [
+            (begin, server.Begin(number, b'a call')),
+            (client.store(number, oid(1), TID, b'data'),
+             server.Store(number, b'data', oid(1), TID)),
+            (client.call(number, b'another'),
+             server.Call(number, b'another')),
+            (client.vote(number), server.Vote(number)),
+            (client.abort(number), server.Abort(number)),
+        ]
+        ping, frame = client.ping()
+        sent.append((frame, server.Ping(ping)))
+        client, number = in_state(commits.IS_VOTED)
+        sent.append((client.finish(number), server.Finish(number)))
+        for frame, request in sent:
+            with self.subTest(request):
+                length = int.from_bytes(frame[:4], 'big')
+                self.assertEqual(length, len(frame) - 4)
+                found = server.request(frame[4:])
+                self.assertEqual(found, request)
+                self.assertIs(type(found), type(request))
+
+    def test_every_length_that_no_request_has(self):
+        client = opened()
+        number, begin = client.begin(b'')
+        store = client.store(number, oid(1), TID, b'')
+        vote = client.vote(number)
+        for frame in begin, store, vote:
+            for length in range(4, len(frame)):
+                with self.assertRaises(framing.PeerError):
+                    server.request(frame[4:length])
+        with self.assertRaises(framing.PeerError):
+            server.request(vote[4:] + b'x')
+
+    def test_without_a_number(self):
+        for kind in b'BCVFAP':
+            with self.assertRaises(framing.PeerError):
+                server.request(bytes([kind]) + bytes(4))
+
+    @given(strategies.binary(max_size=60))
+    @thorough
+    def test_rubbish(self, rubbish):
+        try:
+            request = server.request(rubbish)
+        except framing.PeerError:
+            return
+        self.assertEqual(rubbish[0], b'BSCVFAP'[
+            (server.Begin, server.Store, server.Call, server.Vote,
+             server.Finish, server.Abort, server.Ping).index(type(request))])
+
+    def test_in_another_state(self):
+        for state in STATES:
+            client, number = in_state(state)
+            for wanted, call in (
+                    (commits.BEGUN, lambda: client.store(
+                        number, oid(1), TID, b'')),
+                    (commits.BEGUN, lambda: client.call(number, b'')),
+                    (commits.BEGUN, lambda: client.vote(number)),
+                    (commits.IS_VOTED, lambda: client.finish(number))):
+                if wanted is not state:
+                    with self.assertRaises(framing.CallerError):
+                        call()
+                    self.assertIs(client.state(number), state)
+
+    def test_an_abort(self):
+        for state in STATES[:3]:
+            client, number = in_state(state)
+            self.assertIsNotNone(client.abort(number))
+            self.assertIs(client.state(number), commits.ABORTING)
+        for state in commits.FINISHING, commits.ABORTING:
+            client, number = in_state(state)
+            self.assertIsNone(client.abort(number))
+            self.assertIs(client.state(number), state)
+        self.assertIsNone(opened().abort(7))  # it is over
+
+    def test_numbers_that_are_taken_are_left_out(self):
+        client = opened()
+        self.assertEqual(client.begin(b'')[0], 1)
+        client._numbers = iter([(1 << 32), (1 << 32) + 1, (1 << 32) + 2])
+        self.assertEqual(client.begin(b'')[0], 2)
+
+    def test_what_cannot_be_sent(self):
+        client, number = in_state(commits.BEGUN)
+        for call in (
+                lambda: client.store(number, b'short', TID, b''),
+                lambda: client.store(number, oid(1), '12345678', b''),
+                lambda: server.voted(1, [b'short']),
+                lambda: server.voted(1, [None]),
+                lambda: server.invalid(b'short', []),
+                lambda: server.invalid(TID, ['12345678']),
+                lambda: server.done(1, None, 1, 1),
+                lambda: server.done(1, TID, -1, 1),
+                lambda: server.pong(1, b'')):
+            with self.assertRaises(framing.CallerError):
+                call()
+
+
+class Replies(unittest.TestCase):
+
+    def exchange(self):
+        """A client that waits for all kinds of replies, these, and what it
+        has to make of them."""
+        client = commits.Client(INSTANCE, TICKET)
+        client.moved()
+        numbers = [client.begin(b'')[0] for _ in range(5)]
+        for number in numbers:
+            client.vote(number)
+        client.abort(5)
+        ping, _ = client.ping()
+        replies = [
+            (ANNOUNCEMENT, []),
+            (framing.welcome(), [commits.Welcome()]),
+            (server.voted(2, ()), [commits.Voted(2, [])]),
+            (server.voted(1, [oid(1), oid(2)]),
+             [commits.Voted(1, [oid(1), oid(2)])]),
+            (server.invalid(oid(1), [oid(8)]),
+             [commits.Invalid(oid(1), [oid(8)])]),
+            (server.conflicts(3, b'conflicts'),
+             [commits.Conflicts(3, b'conflicts')]),
+            (server.error(4, b'error'), [commits.Error(4, b'error')]),
+            (server.voted(5, ()), []),  # its abort was under way
+            (server.aborted(5), [commits.Aborted(5)]),
+            (server.invalid(oid(2), []), [commits.Invalid(oid(2), [])]),
+            (server.pong(ping, oid(2)), [commits.Pong(ping, oid(2))]),
+        ]
+        return (client, b''.join(frame for frame, _ in replies),
+                [each for _, events in replies for each in events])
+
+    @given(pieces)
+    @thorough
+    def test_there_and_back(self, lengths):
+        client, sent, expected = self.exchange()
+        got = received(client, *(each for each in cut(sent, lengths) if each))
+        self.assertEqual(got, expected)
+        self.assertEqual([type(each) for each in got],
+                         [type(each) for each in expected])
+
+    def test_every_cut_gives_a_beginning(self):
+        _, sent, expected = self.exchange()
+        for length in range(len(sent)):
+            client, _, _ = self.exchange()
+            got = received(client, sent[:length])
+            self.assertEqual(got, expected[:len(got)])
+            self.assertLess(len(got), len(expected))
+
+    def test_only_where_it_is_waited_for(self):
+        for name, (make, states) in REPLIES.items():
+            for state in STATES:
+                with self.subTest(name, state=state):
+                    client, number = in_state(state)
+                    if state in states:
+                        received(client, make(number))
+                    else:
+                        self.refuse(client, make(number))
+            self.refuse(opened(), make(7))
+            self.refuse(opened(), make(0))
+
+    def refuse(self, client, data):
+        with self.assertRaises(framing.PeerError):
+            received(client, data)
+
+    def test_the_end_of_a_transaction(self):
+        for state, name in ((commits.VOTING, 'error'),
+                            (commits.FINISHING, 'error'),
+                            (commits.FINISHING, 'done'),
+                            (commits.ABORTING, 'aborted'),
+                            (commits.PINGING, 'pong')):
+            client, number = in_state(state)
+            received(client, REPLIES[name][0](number))
+            self.assertIsNone(client.state(number))
+
+    def test_what_was_sent_before_an_abort(self):
+        for name in 'voted', 'conflicts', 'error':
+            client, number = in_state(commits.ABORTING)
+            self.assertEqual(received(client, REPLIES[name][0](number)), [])
+            self.assertIs(client.state(number), commits.ABORTING)
+
+    def test_nothing_before_the_other_connection_is_done(self):
+        client = commits.Client(INSTANCE, TICKET)
+        got = received(client, ANNOUNCEMENT, framing.welcome(),
+                       server.invalid(TID, [oid(1)]))
+        self.assertEqual(got, [commits.Welcome()])
+        client.moved()
+        self.assertEqual(client.next(), commits.Invalid(TID, [oid(1)]))
+
+    def test_tids_rise(self):
+        for tids in (2, 1), (2, 2):
+            client, number = in_state(commits.FINISHING)
+            received(client, server.invalid(oid(2), []))
+            self.refuse(client, server.invalid(oid(tids[1]), []))
+            client, number = in_state(commits.FINISHING)
+            received(client, server.invalid(oid(2), []))
+            self.refuse(client, server.done(number, oid(tids[1]), 1, 1))
+
+    def test_a_refusal(self):
+        client = commits.Client(INSTANCE, TICKET)
+        got = received(client, ANNOUNCEMENT, framing.refused(5, 'why'))
+        self.assertEqual(got, [commits.Refused(5, 'why')])
+        self.refuse(client, framing.welcome())
+
+    def test_no_zeo_server(self):
+        for said in b'Z4', b'Z55', b'', framing.welcome()[4:]:
+            self.refuse(commits.Client(INSTANCE, TICKET),
+                        len(said).to_bytes(4, 'big') + said)
+
+    def test_lengths(self):
+        client, number = in_state(commits.FINISHING)
+        for frame in (b'\xff' * 4, b'\0\0\0\4iiii', b'\0\0\0\0'):
+            self.refuse(in_state(commits.FINISHING)[0], frame)
+        for frame in (server.done(number, TID, 1, 2),
+                      server.invalid(TID, [oid(1)])):
+            for length in range(5, len(frame)):
+                if (length - 4 - 13) % 8 or frame[4:5] == b'd':
+                    self.refuse(
+                        in_state(commits.FINISHING)[0],
+                        (length - 4).to_bytes(4, 'big') + frame[4:length])
+
+    @given(strategies.data())
+    @thorough
+    def test_no_damage_goes_beyond_the_protocol(self, data):
+        client, sent, _ = self.exchange()
+        damaged = bytearray(sent)
+        for _ in range(data.draw(strategies.integers(1, 4))):
+            at = data.draw(strategies.integers(0, len(sent) - 1))
+            damaged[at] = data.draw(strategies.integers(0, 255))
+        try:
+            for event in received(client, bytes(damaged)):
+                if hasattr(event, 'number'):
+                    self.assertIn(event.number, range(1, 7))
+        except framing.PeerError:
+            pass
+
+    def test_the_end_of_the_stream(self):
+        self.assertFalse(opened().fill(lambda most, flags: b'', 100))
+
+    def test_an_interrupt_loses_nothing(self):
+        """Whatever step of the interpreter it comes at."""
+        steps = 0
+        while True:
+            client, sent = opened(), []
+            connection = iter([server.invalid(TID, [])])
+            receive = Receiver(connection, sent).__call__
+            try:
+                with InterruptAt(steps, commits.Client.fill.__code__):
+                    client.fill(receive, 1 << 16)
+            except KeyboardInterrupt:
+                pass
+            else:
+                break
+            self.assertEqual(bytes(client._buffer), b''.join(sent))
+            steps += 1
+        self.assertGreater(steps, 10)
+
+
+class Receiver:
+    """What it gives has left the system's buffers."""
+
+    def __init__(self, data, given):
+        self._data = data
+        self._given = given
+
+    def __call__(self, most, flags):
+        self._given.append(next(self._data))
+        return self._given[-1]
+
+
+class InterruptAt:
+    """Raises KeyboardInterrupt at the n-th step of this code."""
+
+    def __init__(self, steps, code):
+        self._left = steps
+        self._code = code
+
+    def __enter__(self):
+        sys.settrace(self._trace)
+
+    def __exit__(self, *ignored):
+        sys.settrace(None)
+
+    def _trace(self, frame, event, arg):
+        if frame.f_code is not self._code:
+            return None
+        frame.f_trace_opcodes = True
+        if event == 'opcode':
+            if not self._left:
+                raise KeyboardInterrupt
+            self._left -= 1
+        return self._trace
+
+
+class TheFormat(unittest.TestCase):
+    """As docs/internals/commitchannel.rst has it: both sides could change it,
+    and every other test would pass."""
+
+    def check(self, frame, *parts):
+        self.assertEqual(frame, b''.join(parts))
+
+    def test_of_the_client(self):
+        client = opened()
+        number = b'\0\0\0\1'
+        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\1',
+                   INSTANCE, TICKET)
+        self.check(client.begin(b'call')[1],
+                   b'\0\0\0\x09', b'B', number, b'call')
+        self.check(client.store(1, b'oid56789', TID, b'data'),
+                   b'\0\0\0\x19', b'S', number, b'oid56789', TID, b'data')
+        self.check(client.call(1, b'call'),
+                   b'\0\0\0\x09', b'C', number, b'call')
+        self.check(client.vote(1), b'\0\0\0\5', b'V', number)
+        self.check(client.ping()[1], b'\0\0\0\5', b'P', b'\0\0\0\2')
+        received(client, server.voted(1, ()))
+        self.check(client.finish(1), b'\0\0\0\5', b'F', number)
+        client, _ = in_state(commits.VOTING)
+        self.check(client.abort(1), b'\0\0\0\5', b'A', number)
+
+    def test_of_the_server(self):
+        number = b'\0\0\1\2'
+        self.check(server.voted(258, [oid(1), oid(2)]),
+                   b'\0\0\0\x15', b'v', number, oid(1), oid(2))
+        self.check(server.conflicts(258, b'reply'),
+                   b'\0\0\0\x0a', b'k', number, b'reply')
+        self.check(server.error(258, b'reply'),
+                   b'\0\0\0\x0a', b'e', number, b'reply')
+        self.check(server.done(258, TID, 3, 4),
+                   b'\0\0\0\x1d', b'd', number, TID, oid(3), oid(4))
+        self.check(server.aborted(258), b'\0\0\0\5', b'a', number)
+        self.check(server.invalid(TID, [oid(1)]),
+                   b'\0\0\0\x15', b'i', bytes(4), TID, oid(1))
+        self.check(server.pong(258, TID), b'\0\0\0\x0d', b'p', number, TID)
