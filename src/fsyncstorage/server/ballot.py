@@ -108,6 +108,8 @@ class Ballot:
         self._has_blobs = self._is_counted = False
         #: The storage has all of it.
         self.is_given = False
+        #: The storage may have some of it.
+        self._is_begun = False
         self._reset()
 
     def _reset(self):
@@ -255,17 +257,17 @@ class Ballot:
                 self._vote(storage, {} if wait else {'wait': False})
         except Occupied:
             if not self.is_given:
-                self._take_back(storage)
+                self.take_back(storage)
             raise
         except Unpublished:
-            self._take_back(storage)
+            self.take_back(storage)
             raise
         except BaseException:
-            self._take_back(storage)
+            self.take_back(storage)
             self.close()
             raise
         if self._conflicts:
-            self._take_back(storage)
+            self.take_back(storage)
             return list(self._conflicts.values())
         self.close()
         return self._resolved
@@ -274,6 +276,7 @@ class Ballot:
         if self._begin:
             _refuse_far_future(self._begin[0])
         self._reset()
+        self._is_begun = True
         storage.tpc_begin(self.transaction, *self._begin)
         _never_wait(storage, self.transaction, resolve)
         for operation, arguments in self._each_operation():
@@ -282,9 +285,16 @@ class Ballot:
             self._store_blob(storage, oid, serial, data, file_name)
         self.is_given = True
 
-    def _take_back(self, storage):
+    def take_back(self, storage):
+        """Abort it in the storage, if that may have some of it.
+
+        (A BlobStorage takes any abort for that of its one transaction, and
+        removes the blobs of that.)
+        """
         self.is_given = self.has_turn = False
-        storage.tpc_abort(self.transaction)
+        if self._is_begun:
+            self._is_begun = False
+            storage.tpc_abort(self.transaction)
 
     def _each_operation(self):
         if self._log is None:

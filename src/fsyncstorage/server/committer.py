@@ -287,7 +287,7 @@ class Committer:
             raise
         except Exception as error:
             # Not every storage frees its lock when it fails.
-            attempt(self._storage.tpc_abort, ballot.transaction)
+            attempt(ballot.take_back, self._storage)
             return error
 
     def _finish_later(self, ballot, wait):
@@ -333,7 +333,7 @@ class Committer:
         self._post(self._forget, ballot)
 
     def _abort(self, ballot):
-        attempt(self._storage.tpc_abort, ballot.transaction)
+        attempt(ballot.take_back, self._storage)
         attempt(ballot.close)
 
     def _abort_all(self):
