@@ -439,6 +439,29 @@ class Aside(ByHand):
         self.world.settle()
         self.assertEqual(ballot.state, OVER)
 
+    def test_one_is_told_and_ends_the_other(self):
+        """As a user of ballots may that has several."""
+        self.append(1)
+        told = []
+        ballots = [self.begin(name, {1: b'mine'}, self.serials)
+                   for name in 'abc']
+
+        def done(result, error):
+            told.append(error)
+            ballots[1].abort()
+
+        for ballot in ballots:
+            ballot.vote(done)
+        self.world.settle()
+        self.assertEqual(self.states(*ballots), [ASIDE] * 3)
+        with mock.patch.object(
+                type(ballots[0]), 'is_light', return_value=True), \
+                mock.patch.object(
+                    self.storage, 'tpc_begin', side_effect=OSError):
+            self.world.publish()
+        self.assertEqual(self.states(*ballots), [OVER] * 3)
+        self.assertEqual(len(told), 2)
+
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
         self.append(1)

@@ -257,8 +257,9 @@ class Committer:
     def _take_back(self, up_to):
         with self._lock:
             for ballot, tid in list(self._aside.items()):
-                if tid <= up_to and not self._closing:
-                    del self._aside[ballot]
+                # (What one is told may end another.)
+                if (tid <= up_to and not self._closing
+                        and self._aside.pop(ballot, None) is not None):
                     self._come(ballot)
 
     # Finishing
