@@ -103,6 +103,13 @@ class Ballots(TestCase):
         self.assertFalse(ballot.is_light(self.storage))
         self.assertFalse(ballot.is_small)
 
+    def test_an_undo_is_neither_light_nor_small(self):
+        """It may have any number of records, and blobs."""
+        ballot = self.ballot()
+        ballot.add('undo', b'x')
+        self.assertFalse(ballot.is_light(self.storage))
+        self.assertFalse(ballot.is_small)
+
     def test_a_vote_that_does_not_wait(self):
         holder = vote(self.storage, {1: b'y'})
         ballot = self.ballot()

@@ -675,7 +675,7 @@ class OtherStorages(ByHand):
 class Room(ByHand):
 
     def test_what_is_in_the_storage_has_room_together(self):
-        with mock.patch.object(module, 'ROOM', 5000):
+        with mock.patch.object(module, 'ROOM', 6000):
             self.begin_service()
         a, b, c = (self.vote(name, {number: b'x'})
                    for number, name in enumerate('abc'))
@@ -687,7 +687,7 @@ class Room(ByHand):
         c.abort()
 
     def test_what_is_aside_needs_none(self):
-        with mock.patch.object(module, 'ROOM', 5000):
+        with mock.patch.object(module, 'ROOM', 6000):
             self.begin_service()
         serials = self.stored({1: b'x'})
         first = self.vote('first', {1: b'x'}, serials)
@@ -705,6 +705,32 @@ class Room(ByHand):
             ballot.abort()
             self.world.settle()
         self.assertEqual(aside.state, OVER)
+
+    def test_an_undo_is_alone(self):
+        """It may take more memory than anybody knows."""
+        self.stored({1: b'x'})
+        voted = self.vote('voted', {2: b'x'})
+        undos = []
+        for name in 'ab':
+            undos.append(self.begin(name))
+            undos[-1].add('undo', self.storage.undoLog(0, 1)[0]['id'])
+            self.world.ask_vote(undos[-1])
+        self.world.settle()
+        self.assertEqual(
+            self.states(voted, *undos), [VOTED, OUTSIDE, OUTSIDE])
+        voted.abort()
+        self.world.settle()
+        self.assertEqual(self.states(*undos), [VOTED, OUTSIDE])
+        for ballot in undos:
+            ballot.abort()
+        self.world.settle()
+
+    def test_no_more_files_than_said(self):
+        """A storage has a file for what is above 1 MB with what was stored
+        before a conflict was resolved."""
+        data = bytes(ballots.IN_MEMORY // 2)
+        self.assertGreater(
+            self.begin('a', {1: data}).weight, ballots.IN_MEMORY)
 
     def test_memory_is_counted_until_it_is_voted(self):
         before = ballots.kept.bytes

@@ -50,6 +50,8 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 300
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
+# The same for an undo: nobody knows yet, so no other is there beside it.
+OF_AN_UNDO = 1 << 40
 # The same for all ballots together: above it, each is kept in a file.
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob, which is always kept in memory.
@@ -105,7 +107,7 @@ class Ballot:
         self._size = self._number = 0
         self._log = None
         self._blobs = {}  # oid -> (serial, data, file name)
-        self._has_blobs = self._is_counted = False
+        self._has_blobs = self._has_undo = self._is_counted = False
         #: The storage has all of it.
         self.is_given = False
         #: The storage may have some of it.
@@ -182,6 +184,7 @@ class Ballot:
             len(each) for each in arguments if each is not None)
         self._number += 1
         self._size += size
+        self._has_undo |= operation == 'undo'
         if self._log is not None:
             getattr(self._log, operation)(*arguments)
             return
@@ -212,8 +215,14 @@ class Ballot:
 
     @property
     def weight(self):
-        """Bytes that the storage needs for it, at most."""
-        return (min(self._size, IN_MEMORY)
+        """Bytes that the storage needs for it, at most.
+
+        It keeps what was stored and what resolves a conflict, in a file if
+        that is more than IN_MEMORY.
+        """
+        if self._has_undo:
+            return OF_AN_UNDO
+        return (min(2 * self._size, IN_MEMORY)
                 + IN_STORAGE * (1 + self._number)
                 + sum(IN_STORAGE + len(data)
                       for _, data, _ in self._blobs.values()))
@@ -221,7 +230,7 @@ class Ballot:
     @property
     def is_small(self):
         return (self._size <= SMALL and self._log is None
-                and not self._has_blobs)
+                and not self._has_blobs and not self._has_undo)
 
     def is_light(self, storage):
         """Would the vote of a storage of ours neither conflict nor wait?"""
