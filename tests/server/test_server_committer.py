@@ -337,6 +337,18 @@ class Ends(ByHand):
             'vote a', ('finish a', 'OutcomeUnknown')])
         self.storage.tpc_abort(ballot.transaction)
 
+    def test_another_thread_asks_while_one_is_voted(self):
+        a = self.vote('a', {1: b'x'})
+        since = self.committer.voted_since()
+        with mock.patch.object(
+                ballots.time, 'time',
+                lambda: self.committer.voted_since() + 1):
+            b = self.vote('b', {2: b'x'})
+        self.assertEqual(b.voted_at, since + 1)
+        self.assertEqual(self.committer.voted_since(), since)
+        a.abort()
+        b.abort()
+
     def test_the_end_of_all(self):
         serials = self.stored({1: b'x', 2: b'x'})
         begun = self.begin('begun', {9: b'x'})

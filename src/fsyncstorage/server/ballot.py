@@ -159,8 +159,8 @@ class Ballot:
             done(result, error)
 
     def voted(self, loop, timeout):
-        self.state = VOTED
         self.voted_at = time.time()
+        self.state = VOTED  # last: another thread may ask how old it is
         self._count_no_more()
         if timeout:
             self._timer = loop.call_later(
