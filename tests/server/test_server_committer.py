@@ -1,6 +1,7 @@
 """The committer, by hand: what becomes of each ballot, in each state."""
 
 import os
+import time
 from unittest import mock
 
 from ZODB.utils import p64
@@ -373,6 +374,13 @@ class Ends(ByHand):
         self.world.settle()
         self.assertEqual(self.whats_told(), ['finish finishing'])
 
+    def test_votes_that_wait_for_a_thread_at_the_end(self):
+        for number in range(module.VOTERS + 1):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.committer.close()
+        self.world.deliver()
+        self.assertFalse(self.world.voters.jobs)
+
     def test_nothing_begins_after_the_end(self):
         voted = self.vote('voted', {1: b'x'})
         self.committer.close()
@@ -619,6 +627,23 @@ class InTheLoop(ByHand):
         self.world.publish()
         second.abort()
 
+    def test_an_abort_while_the_disk_makes_writers_wait(self):
+        """It may have to cut off what an exclusive vote has written."""
+        ballots = [self.vote(name, {number: b'x'})
+                   for number, name in enumerate('ab')]
+        tpc_abort = self.storage.tpc_abort
+
+        def slow(transaction):
+            time.sleep(module.LONG)
+            tpc_abort(transaction)
+
+        with mock.patch.object(self.storage, 'tpc_abort', slow):
+            for ballot in ballots:
+                ballot.abort()
+            self.assertEqual(len(self.storage._turns), 1)
+            self.assertEqual(len(self.world.appender.jobs), 1)
+            self.world.settle()
+
     def test_what_a_client_made_up(self):
         """It is refused, and nobody else suffers."""
         ballot = self.begin('a')
@@ -696,6 +721,16 @@ class Room(ByHand):
         self.world.settle()
         self.assertEqual(self.states(a, c), [VOTED, VOTED])
         a.abort()
+        c.abort()
+
+    def test_one_is_aborted_as_it_is_admitted(self):
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        a, b, c = (self.vote(name, {1: b'x'}) for name in 'abc')
+        a.abort()
+        b.abort()
+        self.world.settle()
+        self.assertEqual(self.states(a, b, c), [OVER, OVER, VOTED])
         c.abort()
 
     def test_what_is_aside_needs_none(self):

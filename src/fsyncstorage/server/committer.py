@@ -322,8 +322,8 @@ class Committer:
         if self._closing:
             if ballot not in self._ballots:  # else it is about to be aborted
                 ballot.close()
-        elif ballot.is_small and self._side_by_side:
-            self._abort(ballot)
+        elif ballot.is_small and self._may_do_it_here():
+            self._watched(self._abort, ballot)
             self._forget(ballot)
         else:
             self._appender.submit(self._abort_there, ballot)
