@@ -123,6 +123,32 @@ class Ballots(TestCase):
 
     # Votes
 
+    def test_a_turn_ends_with_its_vote(self):
+        """Else a thread would wait for the next turn."""
+        ballot = self.ballot()
+        ballot.has_turn = True
+        with mock.patch.object(
+                self.storage, 'tpc_vote', side_effect=Unpublished(z64)):
+            with self.assertRaises(Unpublished):
+                ballot.vote_in(self.storage)
+        self.assertFalse(ballot.has_turn)
+
+    def test_no_code_of_users_in_a_later_vote(self):
+        """The first one was made by a thread, which may resolve."""
+        tid = commit(self.storage, {1: counter(1)})
+        holder = vote(self.storage, {1: counter(2)}, {1: tid})
+        ballot = self.ballot()
+        ballot.add('store', oid(1), tid, counter(3))
+        with self.assertRaises(Occupied):
+            ballot.vote_in(self.storage, wait=False)
+        self.storage.tpc_finish(holder)
+        with mock.patch.object(self.storage, 'tryToResolveConflict') as code:
+            with self.assertRaises(Occupied):
+                ballot.vote_in(self.storage, wait=False, resolve=False)
+        code.assert_not_called()
+        self.assertEqual(ballot.vote_in(self.storage), [oid(1)])
+        self.storage.tpc_abort(ballot.transaction)
+
     def test_each_operation(self):
         tid = commit(self.storage, {number: record(number)
                                     for number in range(1, 6)})

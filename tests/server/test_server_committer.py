@@ -723,6 +723,38 @@ class Room(ByHand):
         a.abort()
         c.abort()
 
+    def test_one_that_failed_needs_none(self):
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        failed = self.begin('failed')
+        failed.add('store', b'short', z64, b'x')
+        self.world.ask_vote(failed)
+        self.world.settle()
+        self.assertEqual(failed.state, OVER)
+        self.assertEqual(self.committer._ballots, set())
+        serials = self.stored({1: b'x'})
+        conflict = self.begin('conflict', {1: b'y'})
+        conflict._resolves_conflicts = True
+        self.world.ask_vote(conflict)
+        self.world.settle()
+        self.assertEqual(conflict.state, BEGUN)
+        self.assertEqual(self.committer._ballots, set())
+        voted = self.vote('voted', {1: b'z'}, serials)
+        self.assertEqual(voted.state, VOTED)
+        voted.abort()
+        conflict.abort()
+
+    def test_many_that_fail_as_they_are_admitted(self):
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        holder = self.vote('holder', {1: b'x'})
+        others = [self.vote('other', {2: b'x'}) for _ in range(300)]
+        with mock.patch.object(
+                self.storage, 'tpc_begin', side_effect=OSError):
+            holder.abort()
+            self.world.settle()
+        self.assertEqual(set(self.states(*others)), {OVER})
+
     def test_one_is_aborted_as_it_is_admitted(self):
         with mock.patch.object(module, 'ROOM', 3000):
             self.begin_service()

@@ -260,7 +260,7 @@ class Ballot:
         try:
             if not self.is_given:
                 self._give(storage, resolve)
-            elif resolve:
+            else:
                 _never_wait(storage, self.transaction, resolve)
             if not self._conflicts:
                 self._vote(storage, {} if wait else {'wait': False})
