@@ -108,7 +108,7 @@ class ChannelTestCase(Served):
         self.addCleanup(self.channel.close)
 
     def again(self):
-        quiet.said.forget()
+        quiet.said._places.clear()
         self.zeo = self.connect(self.server)
         self.channel = Channel(self.server, self.zeo)
         self.addCleanup(self.channel.close)
