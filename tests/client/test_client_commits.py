@@ -394,7 +394,7 @@ class Loads(ConnectedTestCase):
         """On the ZEO connection the order of the server would hold."""
         with self.loads_held_up():
             loading = Thread(self.load, self.client, 1)
-            until(lambda: len(self.client._cache.pending) == 1, 'asked')
+            until(lambda: len(self.client._cache.pending._loads) == 1, 'asked')
             tid = commit(self.connect(), {1: b'new'}, self.tid)
             until(lambda: self.client.lastTransaction() == tid, 'told')
         loading.result()
