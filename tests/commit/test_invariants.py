@@ -573,6 +573,23 @@ class I6_Conflicts(InvariantCase):
             storage.store(oid(1), first, b'y', '', transaction)
         storage.tpc_abort(transaction)
 
+    def test_a_thread_beside_an_event_loop_waits(self):
+        """It holds nothing meanwhile."""
+        storage = self.open()
+        first = commit(storage, {1: b'first'})
+        storage.own_publishing(lambda: None)
+        storage.tpc_finish(
+            vote(storage, {1: b'second'}, {1: first}),
+            AsyncFinish(lambda tid, error: None))
+        transaction = begin(storage)
+        store = Thread(
+            storage.store, oid(1), first, b'y', '', transaction)
+        until(lambda: not storage._begun, 'it was aborted')
+        self.assertTrue(store.is_alive())
+        storage.publish()
+        with self.assertRaises(ConflictError):
+            store.result()
+
     def test_a_conflict_with_what_is_published_does_not_wait(self):
         self.held()
         self.disk.release_syncs()

@@ -103,6 +103,13 @@ class Ballots(TestCase):
         self.assertFalse(ballot.is_light(self.storage))
         self.assertFalse(ballot.is_small)
 
+    def test_an_undo_is_neither_light_nor_small(self):
+        """It may have any number of records, and blobs."""
+        ballot = self.ballot()
+        ballot.add('undo', b'x')
+        self.assertFalse(ballot.is_light(self.storage))
+        self.assertFalse(ballot.is_small)
+
     def test_a_vote_that_does_not_wait(self):
         holder = vote(self.storage, {1: b'y'})
         ballot = self.ballot()
@@ -115,6 +122,32 @@ class Ballots(TestCase):
         self.storage.tpc_finish(ballot.transaction)
 
     # Votes
+
+    def test_a_turn_ends_with_its_vote(self):
+        """Else a thread would wait for the next turn."""
+        ballot = self.ballot()
+        ballot.has_turn = True
+        with mock.patch.object(
+                self.storage, 'tpc_vote', side_effect=Unpublished(z64)):
+            with self.assertRaises(Unpublished):
+                ballot.vote_in(self.storage)
+        self.assertFalse(ballot.has_turn)
+
+    def test_no_code_of_users_in_a_later_vote(self):
+        """The first one was made by a thread, which may resolve."""
+        tid = commit(self.storage, {1: counter(1)})
+        holder = vote(self.storage, {1: counter(2)}, {1: tid})
+        ballot = self.ballot()
+        ballot.add('store', oid(1), tid, counter(3))
+        with self.assertRaises(Occupied):
+            ballot.vote_in(self.storage, wait=False)
+        self.storage.tpc_finish(holder)
+        with mock.patch.object(self.storage, 'tryToResolveConflict') as code:
+            with self.assertRaises(Occupied):
+                ballot.vote_in(self.storage, wait=False, resolve=False)
+        code.assert_not_called()
+        self.assertEqual(ballot.vote_in(self.storage), [oid(1)])
+        self.storage.tpc_abort(ballot.transaction)
 
     def test_each_operation(self):
         tid = commit(self.storage, {number: record(number)

@@ -8,6 +8,7 @@ import ZODB
 from BTrees.Length import Length
 from persistent.mapping import PersistentMapping
 from ZEO.ClientStorage import ClientStorage
+from ZODB.blob import BlobStorage
 from ZODB.Connection import TransactionMetaData
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
@@ -193,6 +194,24 @@ class SideBySide(Served):
         first.finish()
         second.answer(asked)
         second.finish()
+
+    def test_an_abort_beside_a_blob_in_a_blob_storage(self):
+        """A BlobStorage takes any abort for that of its one transaction."""
+        storage = BlobStorage(self.path('blobs'), MappingStorage())
+        server = self.serve(storage)
+        voted, begun, outside = (self.connect(server) for _ in range(3))
+        voted.begin()
+        voted.send_blob(1, b'blob')
+        voted.call('vote', voted.id)
+        begun.begin()
+        begun.store(2, b'x')
+        begun.abort()
+        outside.ask_vote({3: b'x'})
+        outside.abort()
+        # In the thread that aborts, the finish is behind the aborts.
+        tid = voted.finish()
+        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'blob')
 
 
 class Clients(Served):

@@ -1,6 +1,7 @@
 """The committer, by hand: what becomes of each ballot, in each state."""
 
 import os
+import time
 from unittest import mock
 
 from ZODB.utils import p64
@@ -336,6 +337,18 @@ class Ends(ByHand):
             'vote a', ('finish a', 'OutcomeUnknown')])
         self.storage.tpc_abort(ballot.transaction)
 
+    def test_another_thread_asks_while_one_is_voted(self):
+        a = self.vote('a', {1: b'x'})
+        since = self.committer.voted_since()
+        with mock.patch.object(
+                ballots.time, 'time',
+                lambda: self.committer.voted_since() + 1):
+            b = self.vote('b', {2: b'x'})
+        self.assertEqual(b.voted_at, since + 1)
+        self.assertEqual(self.committer.voted_since(), since)
+        a.abort()
+        b.abort()
+
     def test_the_end_of_all(self):
         serials = self.stored({1: b'x', 2: b'x'})
         begun = self.begin('begun', {9: b'x'})
@@ -359,6 +372,13 @@ class Ends(ByHand):
         self.world.publish()
         self.world.settle()
         self.assertEqual(self.whats_told(), ['finish finishing'])
+
+    def test_votes_that_wait_for_a_thread_at_the_end(self):
+        for number in range(module.VOTERS + 1):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.committer.close()
+        self.world.deliver()
+        self.assertFalse(self.world.voters.jobs)
 
     def test_nothing_begins_after_the_end(self):
         voted = self.vote('voted', {1: b'x'})
@@ -437,6 +457,29 @@ class Aside(ByHand):
         self.world.publish()
         self.world.settle()
         self.assertEqual(ballot.state, OVER)
+
+    def test_one_is_told_and_ends_the_other(self):
+        """As a user of ballots may that has several."""
+        self.append(1)
+        told = []
+        ballots = [self.begin(name, {1: b'mine'}, self.serials)
+                   for name in 'abc']
+
+        def done(result, error):
+            told.append(error)
+            ballots[1].abort()
+
+        for ballot in ballots:
+            ballot.vote(done)
+        self.world.settle()
+        self.assertEqual(self.states(*ballots), [ASIDE] * 3)
+        with mock.patch.object(
+                type(ballots[0]), 'is_light', return_value=True), \
+                mock.patch.object(
+                    self.storage, 'tpc_begin', side_effect=OSError):
+            self.world.publish()
+        self.assertEqual(self.states(*ballots), [OVER] * 3)
+        self.assertEqual(len(told), 2)
 
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
@@ -597,6 +640,23 @@ class InTheLoop(ByHand):
         self.world.publish()
         second.abort()
 
+    def test_an_abort_while_the_disk_makes_writers_wait(self):
+        """It may have to cut off what an exclusive vote has written."""
+        ballots = [self.vote(name, {number: b'x'})
+                   for number, name in enumerate('ab')]
+        tpc_abort = self.storage.tpc_abort
+
+        def slow(transaction):
+            time.sleep(module.LONG)
+            tpc_abort(transaction)
+
+        with mock.patch.object(self.storage, 'tpc_abort', slow):
+            for ballot in ballots:
+                ballot.abort()
+            self.assertEqual(len(self.storage._turns), 1)
+            self.assertEqual(len(self.world.appender.jobs), 1)
+            self.world.settle()
+
     def test_what_a_client_made_up(self):
         """It is refused, and nobody else suffers."""
         ballot = self.begin('a')
@@ -665,7 +725,7 @@ class OtherStorages(ByHand):
 class Room(ByHand):
 
     def test_what_is_in_the_storage_has_room_together(self):
-        with mock.patch.object(module, 'ROOM', 5000):
+        with mock.patch.object(module, 'ROOM', 6000):
             self.begin_service()
         a, b, c = (self.vote(name, {number: b'x'})
                    for number, name in enumerate('abc'))
@@ -676,8 +736,50 @@ class Room(ByHand):
         a.abort()
         c.abort()
 
+    def test_one_that_failed_needs_none(self):
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        failed = self.begin('failed')
+        failed.add('store', b'short', z64, b'x')
+        self.world.ask_vote(failed)
+        self.world.settle()
+        self.assertEqual(failed.state, OVER)
+        self.assertEqual(self.committer._ballots, set())
+        serials = self.stored({1: b'x'})
+        conflict = self.begin('conflict', {1: b'y'})
+        conflict._resolves_conflicts = True
+        self.world.ask_vote(conflict)
+        self.world.settle()
+        self.assertEqual(conflict.state, BEGUN)
+        self.assertEqual(self.committer._ballots, set())
+        voted = self.vote('voted', {1: b'z'}, serials)
+        self.assertEqual(voted.state, VOTED)
+        voted.abort()
+        conflict.abort()
+
+    def test_many_that_fail_as_they_are_admitted(self):
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        holder = self.vote('holder', {1: b'x'})
+        others = [self.vote('other', {2: b'x'}) for _ in range(300)]
+        with mock.patch.object(
+                self.storage, 'tpc_begin', side_effect=OSError):
+            holder.abort()
+            self.world.settle()
+        self.assertEqual(set(self.states(*others)), {OVER})
+
+    def test_one_is_aborted_as_it_is_admitted(self):
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        a, b, c = (self.vote(name, {1: b'x'}) for name in 'abc')
+        a.abort()
+        b.abort()
+        self.world.settle()
+        self.assertEqual(self.states(a, b, c), [OVER, OVER, VOTED])
+        c.abort()
+
     def test_what_is_aside_needs_none(self):
-        with mock.patch.object(module, 'ROOM', 5000):
+        with mock.patch.object(module, 'ROOM', 6000):
             self.begin_service()
         serials = self.stored({1: b'x'})
         first = self.vote('first', {1: b'x'}, serials)
@@ -695,6 +797,32 @@ class Room(ByHand):
             ballot.abort()
             self.world.settle()
         self.assertEqual(aside.state, OVER)
+
+    def test_an_undo_is_alone(self):
+        """It may take more memory than anybody knows."""
+        self.stored({1: b'x'})
+        voted = self.vote('voted', {2: b'x'})
+        undos = []
+        for name in 'ab':
+            undos.append(self.begin(name))
+            undos[-1].add('undo', self.storage.undoLog(0, 1)[0]['id'])
+            self.world.ask_vote(undos[-1])
+        self.world.settle()
+        self.assertEqual(
+            self.states(voted, *undos), [VOTED, OUTSIDE, OUTSIDE])
+        voted.abort()
+        self.world.settle()
+        self.assertEqual(self.states(*undos), [VOTED, OUTSIDE])
+        for ballot in undos:
+            ballot.abort()
+        self.world.settle()
+
+    def test_no_more_files_than_said(self):
+        """A storage has a file for what is above 1 MB with what was stored
+        before a conflict was resolved."""
+        data = bytes(ballots.IN_MEMORY // 2)
+        self.assertGreater(
+            self.begin('a', {1: data}).weight, ballots.IN_MEMORY)
 
     def test_memory_is_counted_until_it_is_voted(self):
         before = ballots.kept.bytes

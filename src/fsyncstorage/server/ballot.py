@@ -50,6 +50,8 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 300
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
+# The same for an undo: nobody knows yet, so no other is there beside it.
+OF_AN_UNDO = 1 << 40
 # The same for all ballots together: above it, each is kept in a file.
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob, which is always kept in memory.
@@ -105,9 +107,11 @@ class Ballot:
         self._size = self._number = 0
         self._log = None
         self._blobs = {}  # oid -> (serial, data, file name)
-        self._has_blobs = self._is_counted = False
+        self._has_blobs = self._has_undo = self._is_counted = False
         #: The storage has all of it.
         self.is_given = False
+        #: The storage may have some of it.
+        self._is_begun = False
         self._reset()
 
     def _reset(self):
@@ -155,8 +159,8 @@ class Ballot:
             done(result, error)
 
     def voted(self, loop, timeout):
-        self.state = VOTED
         self.voted_at = time.time()
+        self.state = VOTED  # last: another thread may ask how old it is
         self._count_no_more()
         if timeout:
             self._timer = loop.call_later(
@@ -180,6 +184,7 @@ class Ballot:
             len(each) for each in arguments if each is not None)
         self._number += 1
         self._size += size
+        self._has_undo |= operation == 'undo'
         if self._log is not None:
             getattr(self._log, operation)(*arguments)
             return
@@ -210,8 +215,14 @@ class Ballot:
 
     @property
     def weight(self):
-        """Bytes that the storage needs for it, at most."""
-        return (min(self._size, IN_MEMORY)
+        """Bytes that the storage needs for it, at most.
+
+        It keeps what was stored and what resolves a conflict, in a file if
+        that is more than IN_MEMORY.
+        """
+        if self._has_undo:
+            return OF_AN_UNDO
+        return (min(2 * self._size, IN_MEMORY)
                 + IN_STORAGE * (1 + self._number)
                 + sum(IN_STORAGE + len(data)
                       for _, data, _ in self._blobs.values()))
@@ -219,7 +230,7 @@ class Ballot:
     @property
     def is_small(self):
         return (self._size <= SMALL and self._log is None
-                and not self._has_blobs)
+                and not self._has_blobs and not self._has_undo)
 
     def is_light(self, storage):
         """Would the vote of a storage of ours neither conflict nor wait?"""
@@ -249,23 +260,23 @@ class Ballot:
         try:
             if not self.is_given:
                 self._give(storage, resolve)
-            elif resolve:
+            else:
                 _never_wait(storage, self.transaction, resolve)
             if not self._conflicts:
                 self._vote(storage, {} if wait else {'wait': False})
         except Occupied:
             if not self.is_given:
-                self._take_back(storage)
+                self.take_back(storage)
             raise
         except Unpublished:
-            self._take_back(storage)
+            self.take_back(storage)
             raise
         except BaseException:
-            self._take_back(storage)
+            self.take_back(storage)
             self.close()
             raise
         if self._conflicts:
-            self._take_back(storage)
+            self.take_back(storage)
             return list(self._conflicts.values())
         self.close()
         return self._resolved
@@ -274,6 +285,7 @@ class Ballot:
         if self._begin:
             _refuse_far_future(self._begin[0])
         self._reset()
+        self._is_begun = True
         storage.tpc_begin(self.transaction, *self._begin)
         _never_wait(storage, self.transaction, resolve)
         for operation, arguments in self._each_operation():
@@ -282,9 +294,16 @@ class Ballot:
             self._store_blob(storage, oid, serial, data, file_name)
         self.is_given = True
 
-    def _take_back(self, storage):
+    def take_back(self, storage):
+        """Abort it in the storage, if that may have some of it.
+
+        (A BlobStorage takes any abort for that of its one transaction, and
+        removes the blobs of that.)
+        """
         self.is_given = self.has_turn = False
-        storage.tpc_abort(self.transaction)
+        if self._is_begun:
+            self._is_begun = False
+            storage.tpc_abort(self.transaction)
 
     def _each_operation(self):
         if self._log is None:

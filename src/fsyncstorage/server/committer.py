@@ -257,8 +257,9 @@ class Committer:
     def _take_back(self, up_to):
         with self._lock:
             for ballot, tid in list(self._aside.items()):
-                if tid <= up_to and not self._closing:
-                    del self._aside[ballot]
+                # (What one is told may end another.)
+                if (tid <= up_to and not self._closing
+                        and self._aside.pop(ballot, None) is not None):
                     self._come(ballot)
 
     # Finishing
@@ -287,7 +288,7 @@ class Committer:
             raise
         except Exception as error:
             # Not every storage frees its lock when it fails.
-            attempt(self._storage.tpc_abort, ballot.transaction)
+            attempt(ballot.take_back, self._storage)
             return error
 
     def _finish_later(self, ballot, wait):
@@ -321,8 +322,8 @@ class Committer:
         if self._closing:
             if ballot not in self._ballots:  # else it is about to be aborted
                 ballot.close()
-        elif ballot.is_small and self._side_by_side:
-            self._abort(ballot)
+        elif ballot.is_small and self._may_do_it_here():
+            self._watched(self._abort, ballot)
             self._forget(ballot)
         else:
             self._appender.submit(self._abort_there, ballot)
@@ -333,7 +334,7 @@ class Committer:
         self._post(self._forget, ballot)
 
     def _abort(self, ballot):
-        attempt(self._storage.tpc_abort, ballot.transaction)
+        attempt(ballot.take_back, self._storage)
         attempt(ballot.close)
 
     def _abort_all(self):
