@@ -653,7 +653,7 @@ class InTheLoop(ByHand):
         with mock.patch.object(self.storage, 'tpc_abort', slow):
             for ballot in ballots:
                 ballot.abort()
-            self.assertEqual(len(self.storage._turns), 1)
+            self.assertEqual(owners(self.storage._turns), 1)
             self.assertEqual(len(self.world.appender.jobs), 1)
             self.world.settle()
 
