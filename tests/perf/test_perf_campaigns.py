@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import types
 import unittest
+import warnings
 from unittest import mock
 
 from rich.console import Console
@@ -258,7 +259,9 @@ class Perf(Scratch):
     def run_main(self, *arguments):
         """Exit code, standard output, standard error."""
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+              warnings.catch_warnings()):
+            warnings.simplefilter('ignore')  # old matplotlib, new pyparsing
             try:
                 code = command.main([
                     arguments[0], '--results', self.scratch, *arguments[1:]])
