@@ -586,7 +586,8 @@ class I6_Conflicts(InvariantCase):
             storage.store, oid(1), first, b'y', '', transaction)
         until(lambda: not storage._begun, 'it was aborted')
         self.assertTrue(store.is_alive())
-        storage.publish()
+        # (It may not be durable yet, and then is not published.)
+        until(lambda: storage.publish() or not store.is_alive(), 'it is told')
         with self.assertRaises(ConflictError):
             store.result()
 

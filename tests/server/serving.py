@@ -193,5 +193,16 @@ class Served(TestCase):
         return peer
 
 
+class ServedFromControlledDisk(Served):
+    """With one server, whose storage syncs as the test wants it to."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+        self.storage = self.open()
+        self.server = self.serve(self.storage)
+        self.committer = self.server.services['1'].committer
+
+
 def open_files():
     return len(os.listdir('/dev/fd'))

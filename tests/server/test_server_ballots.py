@@ -25,17 +25,11 @@ from ..support import until
 from ..support import vote
 from .serving import ErrorReply
 from .serving import Served
+from .serving import ServedFromControlledDisk
 from .serving import record
 
 
-class SideBySide(Served):
-
-    def setUp(self):
-        super().setUp()
-        self.disk = self.controlled_disk()
-        self.storage = self.open()
-        self.server = self.serve(self.storage)
-        self.committer = self.server.services['1'].committer
+class SideBySide(ServedFromControlledDisk):
 
     def voted(self, number):
         peer = self.connect(self.server)

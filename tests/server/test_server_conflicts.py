@@ -11,20 +11,16 @@ from ..support import commit
 from ..support import oid
 from ..support import until
 from .serving import ErrorReply
-from .serving import Served
+from .serving import ServedFromControlledDisk
 from .serving import counter
 from .serving import record
 from .serving import state_of
 
 
-class PutAside(Served):
+class PutAside(ServedFromControlledDisk):
 
     def setUp(self):
         super().setUp()
-        self.disk = self.controlled_disk()
-        self.storage = self.open()
-        self.server = self.serve(self.storage)
-        self.committer = self.server.services['1'].committer
         self.first, self.second, self.third = (
             self.connect(self.server) for _ in range(3))
         self.serial = self.first.commit(
