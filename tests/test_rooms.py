@@ -163,6 +163,14 @@ class Rooms(unittest.TestCase):
         self.assertEqual(
             listed, collections.Counter(rooms - {'fsyncstorage'}))
 
+    def test_each_room_lists_its_modules(self):
+        for name, path in PATHS.items():
+            if path.name == '__init__.py' and 'timing' not in name:
+                text = ast.get_docstring(ast.parse(path.read_text())) or ''
+                for module in path.parent.glob('[a-z]*.py'):
+                    with self.subTest(name):
+                        self.assertRegex(text, rf'\b{module.stem}\b')
+
     def test_the_documents_draw_these_arrows(self):
         """From room to room, and none that stays within one."""
         plan = collections.defaultdict(set)
