@@ -9,9 +9,14 @@ import ast
 import collections
 import graphlib
 import pathlib
+import re
 import unittest
 
-ROOT = pathlib.Path(__file__).parents[1] / 'src' / 'fsyncstorage'
+HOME = pathlib.Path(__file__).parents[1]
+ROOT = HOME / 'src' / 'fsyncstorage'
+#: Where the arrows are drawn, for people.
+MAP = HOME / 'docs' / 'internals' / 'index.rst'
+DRAWN = re.compile(r'^    (\w+) +-> (.+)$', re.MULTILINE)
 
 #: In the package, and in no room.
 MOST_MODULES = 8
@@ -157,3 +162,28 @@ class Rooms(unittest.TestCase):
         rooms = {name.split('.')[0] for name in MAY_IMPORT}
         self.assertEqual(
             listed, collections.Counter(rooms - {'fsyncstorage'}))
+
+    def test_each_room_lists_its_modules(self):
+        for name, path in PATHS.items():
+            if path.name == '__init__.py' and 'timing' not in name:
+                text = ast.get_docstring(ast.parse(path.read_text())) or ''
+                for module in path.parent.glob('[a-z]*.py'):
+                    with self.subTest(name):
+                        self.assertRegex(text, rf'\b{module.stem}\b')
+
+    def test_the_documents_draw_these_arrows(self):
+        """From room to room, and none that stays within one."""
+        plan = collections.defaultdict(set)
+        for name, targets in MAY_IMPORT.items():
+            # The public names of the package are those of the storage.
+            plan[_outer(name)] |= {_outer(target) for target in targets}
+        drawn = {
+            start: set(targets.split(', '))
+            for start, targets in DRAWN.findall(MAP.read_text())}
+        self.assertEqual(drawn, {
+            name: targets - {name} for name, targets in plan.items()
+            if targets - {name}})
+
+
+def _outer(name):
+    return name.partition('.')[0].replace('fsyncstorage', 'storage')

@@ -553,6 +553,7 @@ class OneChannel(unittest.TestCase):
             with self.assertRaises(readchannel.ChannelRefused) as caught:
                 self.open()
         self.assertEqual(caught.exception.args, (4, 'full'))
+        self.assertEqual(str(caught.exception), 'full')
 
     def test_a_hello_that_cannot_be_sent(self):
         connection = mock.Mock()

@@ -2,6 +2,7 @@
 
 import time
 import unittest
+import unittest.mock
 import zlib
 
 from hypothesis import given
@@ -80,6 +81,11 @@ class Seals(unittest.TestCase):
                     changed[at] ^= flip
                     self.assertEqual(self.verdict(bytes(changed)),
                                      seal.DAMAGED, (at, flip))
+
+    def test_a_version_that_is_not_known_is_damage(self):
+        with unittest.mock.patch.object(seal, 'VERSION', seal.VERSION + 1):
+            field = make(DICT_PICKLE)
+        self.assertEqual(self.verdict(field), seal.DAMAGED)
 
     @given(strategies.binary(max_size=100))
     @settings(derandomize=True)

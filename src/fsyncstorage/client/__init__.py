@@ -11,8 +11,12 @@
       |       Committing (committing)     a transaction on it
       |       TLSConnection (tlsconnection)   read and written at once
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
-      |     Reader (reader)     loads and prefetches on
-      |       Channels (channels)   connections for reading only
+      |     Reader (reader)     loads, and prefetches (prefetch), on
+      |       Channels (channels)   connections for reading only (readchannel)
       |     PlainPrefetches (plainprefetch)   prefetches without channels
-      `-- BlobCache (blobs/)    blob files, and how much they may take
+      |     Process (process)   a fork must not use any of this
+      `-- BlobCache (blobs/)    blob files, and how much they may take; they
+                                come from the server by blobfetch
+
+Its sections of a configuration are in `sections`.
 """

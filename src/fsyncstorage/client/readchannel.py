@@ -38,6 +38,9 @@ class Lost(Exception):
 class ChannelRefused(Lost):
     """The server does not open a channel.  Arguments: reason and text."""
 
+    def __str__(self):
+        return self.args[1]
+
 
 def failure(reply, oid):
     """The exception for a reply that is not what was asked for."""

@@ -12,6 +12,7 @@ From the outside in:
 - listening     the listening sockets, and newcomers until they say something
 - door          how many connections there are, and which one is closed first
 - liveness      peers whose machine is gone
+- reachable     can other machines reach it without a certificate?
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
 - calls         the calls of the protocol, and the types of their arguments
@@ -23,7 +24,7 @@ From the outside in:
 - channel       a read channel, another kind of connection
 - commitchannel a commit channel, in the place of a session
 - storing       what a client stores in one transaction
-- blobsender    the blobs that it sends
+- blobsender    the blobs that it sends; blobstream those for stock clients
 - ballot        one client's transaction, and its states
 - service       one storage that is served: its clients, what is announced
 - committer     votes and finishes ballots, side by side, in threads or in the
