@@ -1,12 +1,17 @@
-"""Threads step back from the append lock, and not for ever (I10)."""
+"""Threads take runs at the append lock, and none waits for ever (I10)."""
 
+import threading
 from unittest import mock
 
+from ZODB.POSException import ConflictError
+
 from fsyncstorage.commit import contention
+from fsyncstorage.commit.contention import AT_ONCE
+from fsyncstorage.commit.contention import RUN
 from fsyncstorage.commit.contention import Contention
-from fsyncstorage.commit.contention import Sleeper
 from fsyncstorage.storage import AsyncFinish
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
@@ -14,208 +19,240 @@ from ..support import commit
 from ..support import until
 
 
-class Stepping(TestCase):
+class Runs(TestCase):
 
     def setUp(self):
         super().setUp()
         self.contention = Contention()
+        self.now = 1.0
+        clock = mock.patch.object(contention, 'clock', lambda: self.now)
+        clock.start()
+        self.addCleanup(clock.stop)
+        #: What threads that sleep were given; they sleep until they are woken.
         self.sleeps = []
+        sleep = contention._Sleeper.sleep
 
-    def come_beside(self, *events):
-        """`b` comes while `a` is inside; in its sleeps, these happen.
-
-        All in one thread, so that the one that has left is back.
-        """
-        events = list(events)
-        wake = Sleeper.wake
-
-        def note_wake(sleeper, thread):
-            self.woken = True
-            wake(sleeper, thread)
-
-        def sleep(sleeper, seconds):
+        def note(sleeper, seconds):
             self.sleeps.append(seconds)
-            self.woken = False
-            if events:
-                with mock.patch.object(Sleeper, 'wake', note_wake):
-                    events.pop(0)()
-            return self.woken
+            sleep(sleeper, PATIENCE)
 
-        self.come_at_once('a')
-        with mock.patch.object(Sleeper, 'sleep', sleep):
-            self.contention.come('b')
-        self.assertIn('b', self.contention.inside)
-        self.assertFalse(self.contention._sleepers)
+        self.patch_sleep(note)
 
-    def come_at_once(self, owner):
-        for _ in range(2):
-            self.contention.leave(owner)
-            self.contention.come(owner)
+    def patch_sleep(self, function):
+        patch = mock.patch.object(contention._Sleeper, 'sleep', function)
+        patch.start()
+        self.addCleanup(patch.stop)
 
-    def leave_and_come_back(self):
-        for owner in 'ac':
-            self.contention.leave(owner)
-        self.contention.come('c')
+    def come_at_once(self, owner='own', may_sleep=True):
+        """Call it twice for a thread that has not been there yet."""
+        self.contention.come(owner)
+        self.contention.leave(owner)
+        self.contention.come(owner, may_sleep)
 
-    def test_one_alone_does_not_sleep(self):
-        with mock.patch.object(Sleeper, 'sleep') as sleep:
-            for owner in 'abc':
-                self.contention.come(owner)
-                self.contention.leave(owner)
-        self.assertFalse(sleep.called)
+    def sleeper(self, owner, number=1):
+        """A thread that came at once, and sleeps."""
+        thread = Thread(self.come_at_once, owner)
+        until(lambda: len(self.contention._sleepers) == number, 'sleeps')
+        return thread
 
-    def test_it_does_not_sleep_beside_one_that_has_not_come_at_once(self):
-        """Most programs have other things to do between their commits."""
-        with mock.patch.object(Sleeper, 'sleep') as sleep:
-            self.contention.come('a')
-            Thread(self.contention.come, 'b').result()
-            Thread(self.contention.leave, 'b').result()
-            self.contention.leave('a')
-            Thread(self.contention.come, 'b').result()
-            self.contention.come('a')
-        self.assertFalse(sleep.called)
-
-    def test_it_does_not_sleep_beside_one_that_came_at_once_before(self):
-        with mock.patch.object(Sleeper, 'sleep') as sleep:
-            self.come_at_once('a')
-            self.contention.leave('a')
-            Thread(self.contention.come, 'b').result()
-            Thread(self.contention.leave, 'b').result()
-            self.contention.come('a')
-            Thread(self.contention.come, 'b').result()
-        self.assertFalse(sleep.called)
-
-    def test_one_that_has_slept_is_not_passed_again_at_once(self):
-        with mock.patch.object(Sleeper, 'sleep', return_value=False) as sleep:
-            self.come_at_once('a')
-            Thread(self.contention.come, 'b').result()
-            self.assertEqual(sleep.call_count, len(contention.TIMES))
-            self.contention.leave('a')
-            self.contention.come('a')  # it sleeps now
-        self.assertEqual(sleep.call_count, 2 * len(contention.TIMES))
-
-    def test_it_is_woken_when_the_lock_is_free(self):
-        def leave():
-            self.contention.leave('a')
-            self.assertTrue(self.woken)
-        self.come_beside(leave)
-        self.assertEqual(self.sleeps, [contention.LONGEST])
-
-    def test_then_it_sleeps_until_the_lock_was_free_many_times(self):
-        def leave_often():
-            for number in range(contention.TIMES[1]):
-                self.assertFalse(self.woken, number)
-                self.contention.leave('c')
-                if number < contention.TIMES[1] - 1:
-                    self.contention.come('c')
-            self.assertTrue(self.woken)
-
-        self.come_beside(self.leave_and_come_back, leave_often)
+    def assertSleep(self, *threads):
         self.assertEqual(
-            self.sleeps, [contention.LONGEST, contention.LOOK_AFTER])
+            [each.thread for each in self.contention._sleepers],
+            [each.ident for each in threads])
 
-    def test_it_goes_on_when_the_one_that_has_left_is_not_back(self):
-        """Most programs have other things to do between their commits."""
-        def leave_to_another():
-            self.contention.leave('a')
-            Thread(self.contention.come, 'c').result()
-        self.come_beside(leave_to_another)
-        self.assertEqual(self.sleeps, [contention.LONGEST])
-
-    def test_it_goes_on_soon_when_no_other_leaves(self):
-        self.come_beside(
-            self.leave_and_come_back, lambda: self.contention.leave('c'))
-        self.assertEqual(
-            self.sleeps, [contention.LONGEST, contention.LOOK_AFTER])
-
-    def test_it_goes_on_although_another_stays(self):
-        self.come_beside()
-        self.assertEqual(
-            self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
-
-    def test_it_goes_on_soon_when_few_leave(self):
-        """It would be late for nothing."""
-        def some_leave():
-            for _ in range(contention.LEAST - 1):
-                self.leave_and_come_back()
-        self.come_beside(self.leave_and_come_back, *100 * [some_leave])
-        self.assertEqual(
-            self.sleeps, [contention.LONGEST] + 2 * [contention.LOOK_AFTER])
-
-    def test_it_goes_on_although_many_leave_that_count_for_another(self):
-        def many_leave():
-            if len(self.sleeps) == 2:
-                self.contention._sleepers.appendleft(Sleeper(1000))
-            for _ in range(contention.LEAST):
-                self.leave_and_come_back()
-            if len(self.sleeps) == 1 + 2 * contention.MOST_LOOKS:
-                self.contention._sleepers.clear()
-        self.come_beside(self.leave_and_come_back, *100 * [many_leave])
-        self.assertEqual(len(self.sleeps), 1 + 2 * contention.MOST_LOOKS)
-
-    def test_the_lock_is_free_before_it_sleeps(self):
-        real = Contention._sleep
-
-        def leave_first(it, *args):
-            it.leave('a')
-            real(it, *args)
-
-        with mock.patch.object(Contention, '_sleep', leave_first):
-            # The wake-up came too early for `sleep`, or before it.
-            self.come_beside()
+    def test_one_that_comes_at_once_has_the_run(self):
+        self.come_at_once()
+        self.assertEqual(self.contention._runner, threading.get_ident())
+        self.assertEqual(self.contention.inside, {'own'})
         self.assertEqual(self.sleeps, [])
 
-    def test_leaving_twice_counts_once(self):
-        def leave_twice():
-            self.contention.come('c')
-            self.contention.leave('c')
-            self.assertTrue(self.woken)
-            self.woken = False
-            self.contention._sleepers.append(Sleeper(1))
-            self.contention.leave('c')
-            self.assertFalse(self.woken)
-            self.contention._sleepers.clear()
-        self.come_beside(leave_twice)
+    def test_another_that_comes_at_once_sleeps(self):
+        self.come_at_once()
+        other = self.sleeper('other')
+        self.assertEqual(self.contention.inside, {'own'})
+        self.now += RUN * 1.01
+        self.contention.leave('own')
+        other.result()
+        self.assertEqual(self.contention._runner, other.ident)
+        self.assertEqual(self.contention.inside, {'other'})
+
+    def test_a_run_goes_on_for_its_time(self):
+        self.come_at_once()
+        other = self.sleeper('other')
+        for _ in range(10):
+            self.now += RUN / 10.1
+            self.contention.leave('own')
+            self.contention.come('own')
+            self.assertSleep(other)
+        self.now += RUN / 10.1
+        self.contention.leave('own')
+        other.result()
+
+    def test_the_first_that_sleeps_is_the_next(self):
+        self.come_at_once()
+        first, second = self.sleeper('first'), self.sleeper('second', 2)
+        self.contention.hand_on()
+        first.result()
+        self.assertSleep(second)
+        self.contention._runner = threading.get_ident()
+        self.contention.hand_on()
+        second.result()
+
+    def test_one_whose_run_is_over_sleeps_behind_the_last(self):
+        self.come_at_once()
+        first, second = self.sleeper('first'), self.sleeper('second', 2)
+        self.now += RUN * 1.01
+        self.contention.leave('own')
+        first.result()
+
+        def hand_on(sleeper, seconds):
+            self.assertEqual(
+                [each.thread for each in self.contention._sleepers],
+                [second.ident, threading.get_ident()])
+            self.contention._sleepers.popleft().wake()
+
+        with mock.patch.object(contention._Sleeper, 'sleep', hand_on):
+            self.contention.come('own')
+        second.result()
+
+    def test_one_that_comes_late_neither_sleeps_nor_has_a_run(self):
+        """Most programs have other things to do between their commits."""
+        self.come_at_once()
+
+        def come_late():
+            self.contention.come('other')
+            self.contention.leave('other')
+            self.now += AT_ONCE * 1.01
+            self.contention.come('other')
+
+        Thread(come_late).result()
+        self.assertEqual(self.contention.inside, {'own', 'other'})
+        self.assertEqual(self.contention._runner, threading.get_ident())
+
+    def test_nobody_sleeps_behind_one_that_has_gone(self):
+        self.come_at_once()
+        self.contention.leave('own')
+        self.now += 2.01 * RUN
+        other = Thread(self.come_at_once, 'other')
+        other.result()
+        self.assertEqual(self.contention._runner, other.ident)
+
+    def test_one_that_stays_away_holds_up_nobody(self):
+        """Each waits for the runs of those before it, and for one more."""
+        self.patch_sleep(lambda sleeper, seconds: self.sleeps.append(seconds))
+        self.come_at_once()
+        other = Thread(self.come_at_once, 'other')
+        other.result()
+        self.assertEqual(self.sleeps, [2 * RUN])
+        self.assertEqual(self.contention._runner, other.ident)
+        self.assertFalse(self.contention._sleepers)
+
+    def test_the_second_sleeps_longer(self):
+        self.come_at_once()
+        threads = self.sleeper('first'), self.sleeper('second', 2)
+        self.assertEqual(self.sleeps, [2 * RUN, 3 * RUN])
+        for each in threads:
+            self.contention._runner = threading.get_ident()
+            self.contention.hand_on()
+            each.result()
+
+    def test_only_the_one_that_has_the_run_hands_on(self):
+        self.come_at_once()
+        other = self.sleeper('other')
+        self.now += RUN * 1.01
+        Thread(self.contention.hand_on).result()
+        Thread(self.contention.come, 'third').result()
+        Thread(self.contention.leave, 'third').result()
+        self.assertSleep(other)
+        self.contention.hand_on()
+        other.result()
+
+    def test_to_hand_on_to_nobody_keeps_the_run(self):
+        self.come_at_once()
+        self.contention.hand_on()
+        self.assertEqual(self.contention._runner, threading.get_ident())
+
+    def test_an_event_loop_does_not_sleep(self):
+        self.come_at_once()
+        Thread(self.come_at_once, 'other', may_sleep=False).result()
+        self.assertEqual(self.contention.inside, {'own', 'other'})
+        self.assertEqual(self.contention._runner, threading.get_ident())
 
     def test_an_interrupted_sleep_leaves_nothing_behind(self):
-        self.come_at_once('a')
-        interrupted = mock.Mock(side_effect=KeyboardInterrupt)
-        with (mock.patch.object(Sleeper, 'sleep', interrupted),
-              self.assertRaises(KeyboardInterrupt)):
-            self.contention.come('b')
+        self.patch_sleep(mock.Mock(side_effect=KeyboardInterrupt))
+        self.come_at_once()
+        other = Thread(self.come_at_once, 'other')
+        self.assertRaises(KeyboardInterrupt, other.result)
         self.assertFalse(self.contention._sleepers)
-        self.assertEqual([*self.contention.inside], ['a'])
+        self.assertEqual(self.contention.inside, {'own'})
+        self.assertEqual(self.contention._runner, threading.get_ident())
+
+    def test_leaving_without_being_there_changes_nothing(self):
+        self.come_at_once()
+        other = self.sleeper('other')
+        self.now += RUN * 1.01
+        self.contention.leave('third')
+        self.assertSleep(other)
+        self.contention.hand_on()
+        other.result()
 
 
 class OfAStorage(TestCase):
 
-    def test_a_thread_steps_back_from_another(self):
-        storage = self.open(durability='none')
-        under_way = begin(storage)  # one that is alone does not look
-        with storage._commit_lock:
-            first = Thread(commit, storage, {1: b'1'})
-            until(lambda: storage._contention.inside, 'is at the lock')
-            storage._contention._returner = first.ident
-            with mock.patch.object(contention, 'LONGEST', 60):
-                second = Thread(commit, storage, {2: b'2'})
-                until(lambda: storage._contention._sleepers, 'sleeps')
-        first.result()
-        second.result()
-        storage.tpc_abort(under_way)
-        self.assertFalse(storage._contention.inside)
+    def setUp(self):
+        super().setUp()
+        for patch in (
+                mock.patch.object(contention, 'AT_ONCE', PATIENCE),
+                mock.patch.object(contention, 'RUN', PATIENCE),
+                mock.patch.object(contention._Sleeper, 'sleep', self.sleep)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.storage = self.open(durability='none')
+        # One that is alone does not look.
+        under_way = begin(self.storage)
+        self.addCleanup(self.storage.tpc_abort, under_way)
+        self.contention = self.storage._contention
+        self.commit_twice(1)  # now this thread has the run
+        self.assertEqual(self.contention._runner, threading.get_ident())
+
+    @staticmethod
+    def sleep(sleeper, seconds):
+        if not sleeper._asleep.acquire(timeout=PATIENCE):
+            raise AssertionError('nobody has handed on')
+
+    def commit_twice(self, oid, f=None):
+        self.first = commit(self.storage, {oid: b'1'}, f=f)
+        commit(self.storage, {oid: b'2'}, {oid: self.first}, f)
+
+    def sleeper(self, oid):
+        thread = Thread(self.commit_twice, oid)
+        until(lambda: self.contention._sleepers, 'sleeps')
+        return thread
+
+    def test_a_thread_sleeps_behind_another(self):
+        other = self.sleeper(2)
+        commit(self.storage, {3: b'3'})
+        self.assertTrue(self.contention._sleepers)
+        self.contention.hand_on()
+        other.result()
+        self.assertFalse(self.contention.inside)
+
+    def test_one_that_waits_for_objects_hands_on(self):
+        """The one that sleeps may hold them."""
+        other = self.sleeper(2)
+        with self.assertRaises(ConflictError):
+            commit(self.storage, {2: b'3'}, {2: self.first})
+        other.result()
 
     def test_an_asynchronous_finish_does_not_sleep(self):
         """An event loop may have called it."""
-        storage = self.open(durability='none')
-        under_way = begin(storage)
-        for _ in range(2):  # it comes at once
-            storage._contention.leave('another')
-            storage._contention.come('another')
-        told = []
-        with mock.patch.object(Sleeper, 'sleep') as sleep:
-            commit(storage, {1: b'1'},
-                   f=AsyncFinish(lambda tid, error: told.append(error)))
-        self.assertFalse(sleep.called)
-        until(lambda: told, 'is told')
-        self.assertEqual([*storage._contention.inside], ['another'])
-        storage.tpc_abort(under_way)
+        told = threading.Semaphore(0)
+
+        def commit_at_once():
+            for oid in 2, 3:
+                finish = AsyncFinish(lambda tid, error: told.release())
+                commit(self.storage, {oid: b'1'}, f=finish)
+                self.assertTrue(told.acquire(timeout=PATIENCE))
+
+        Thread(commit_at_once).result()
+        self.assertEqual(self.contention._runner, threading.get_ident())

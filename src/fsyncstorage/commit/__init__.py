@@ -3,7 +3,7 @@
 - locks     which transaction holds which objects, and which one is next
 - turns     threads that wait for objects
 - reserve   room on the disk for voted transactions
-- contention a thread steps back while another appends again and again
+- contention threads that come at once again and again take runs
 - blobs     blob files that are durable before their transaction counts
 - spare     descriptors that are kept for syncs
 - pipeline  the states of commits: appended, durable, published

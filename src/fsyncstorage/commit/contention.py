@@ -7,136 +7,109 @@ interpreter's lock, too, and the first thread has it, until it comes to the
 append lock and has to wait itself.  So each commit changes the thread, which
 costs as much again as the commit.
 
-Here a thread steps back when it finds one at the lock that has come back at
-once.  It sleeps until the lock was free once, and looks: if the thread that
-has left is back again, it sleeps until the lock was free many times.
-Meanwhile the other one appends again and again.  After three sleeps, each with
-a limit, it goes on to the lock: nobody is passed for ever.
+Here such threads take *runs*: one appends again and again for up to `RUN`
+seconds, while the others sleep in a queue.  Then it hands on to the first of
+them, whose run begins, and sleeps behind the last.
 
-Most programs have other things to do between their commits.  Then the one at
-the lock has not come back at once, and nobody gains from a sleep.
+Most programs have other things to do between their commits.  A thread that
+comes later than `AT_ONCE` after it has left neither sleeps nor has a run: it
+goes on to the lock.
 
-No promise depends on this.  A wake-up that is lost costs `LONGEST`.
+A thread that has the run, and waits for objects that others hold, hands on at
+once: one that sleeps here may hold them.  If it stays away for another reason,
+its run is over when the first in the queue has slept long enough.  So no
+thread is passed for ever, and no promise depends on this: a wake-up that is
+lost costs a few runs.
 """
 
 import collections
 import threading
 from collections.abc import Hashable
+from time import perf_counter as clock
 
-# It sleeps until the lock was free that many times.
-TIMES = 1, 64, 64
-# And at most that long, the first time: it is in the queue behind others.
-LONGEST = 0.1
-# Later, it looks after each such time whether so many others have left, and at
-# most so many times.
-LOOK_AFTER = 0.5e-3
-LEAST = 5
-MOST_LOOKS = 13
+# A thread that comes within this time after it has left comes at once.
+AT_ONCE = 50e-6
+# A run ends after this time, if another thread waits for one.
+RUN = 0.5e-3
 
 
-class Sleeper:
+class _Sleeper:
 
-    #: The thread that has left when it was woken; None: its time was over.
-    woken_by: int | None = None
-
-    def __init__(self, times: int) -> None:
-        #: It is to be woken when the lock was free this many times more.
-        self.times = times
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
-    def sleep(self, seconds: float) -> bool:
-        """Was it woken?"""
-        return self._asleep.acquire(timeout=seconds)
+    def sleep(self, seconds: float) -> None:
+        self._asleep.acquire(timeout=seconds)
 
-    def wake(self, thread: int) -> None:
-        self.woken_by = thread
+    def wake(self) -> None:
         self._asleep.release()
+
+
+class _Left(threading.local):
+
+    #: When this thread left.
+    at = 0.0
 
 
 class Contention:
 
+    #: The thread that has the run, and when that is over.
+    _runner: int | None = None
+    _run_ends = 0.0
+
     def __init__(self) -> None:
-        #: Those that have the lock, or are about to take it, and their
-        #: threads.
-        self.inside: dict[Hashable, int] = {}
-        #: The first is counted for.
-        self._sleepers: collections.deque[Sleeper] = collections.deque()
-        #: The thread that left last; and the last one that came back when no
-        #: other had left since, or that has slept as often as it may: it is
-        #: likely to come again.
-        self._last: int | None = None
-        self._returner: int | None = None
-        #: How often one has left while others slept.
-        self._left = 0
+        #: Those that have the lock, or are about to take it.
+        self.inside: set[Hashable] = set()
+        self._sleepers: collections.deque[_Sleeper] = collections.deque()
+        self._left = _Left()
 
     def come(self, owner: Hashable, may_sleep: bool = True) -> None:
         """Call it before taking the lock.  An event loop must not sleep."""
-        thread = threading.get_ident()
-        slept = (self.inside and may_sleep
-                 and self._is_inside(self._returner) and self._step_back())
-        if slept or thread == self._last:
-            self._returner = thread
-        elif thread == self._returner:
-            self._returner = None
-        self.inside[owner] = thread
+        now = clock()
+        if may_sleep and now < self._left.at + AT_ONCE:
+            thread = threading.get_ident()
+            if thread != self._runner and not (
+                    now < self._run_ends + RUN and self._is_handed_on(thread)):
+                self._begin_run(thread)
+        self.inside.add(owner)
 
     def leave(self, owner: Hashable) -> None:
         """Call it when the lock is free again; or at any other time."""
-        thread = self.inside.pop(owner, None)
-        if thread is not None:
-            self._last = thread
-            if self._sleepers:
-                self._count_one(thread)
+        if owner in self.inside:
+            self.inside.discard(owner)
+            now = self._left.at = clock()
+            if self._sleepers and now > self._run_ends:
+                self.hand_on()
 
-    def _is_inside(self, thread: int | None) -> bool:
-        return thread in self.inside.copy().values()
+    def hand_on(self) -> None:
+        """If this thread has the run, the first one that sleeps gets it."""
+        if self._runner == threading.get_ident():
+            try:
+                first = self._sleepers.popleft()
+            except IndexError:
+                return  # nobody sleeps, or its time is over
+            self._begin_run(first.thread)
+            first.wake()
 
-    def _step_back(self) -> bool:
-        """Did it sleep as often as it may?"""
-        for times in TIMES:
-            sleeper = Sleeper(times)
-            if times == 1:
-                self._sleepers.append(sleeper)
-                self._sleep(sleeper, LONGEST, 1)
-            else:
-                self._sleepers.appendleft(sleeper)
-                self._sleep(sleeper, LOOK_AFTER, MOST_LOOKS)
-            if not self._may_gain(sleeper):
-                return False
-        return True
-
-    def _may_gain(self, sleeper: Sleeper) -> bool:
-        """Might it gain from one more sleep?"""
-        if sleeper.woken_by is None:
-            return bool(self.inside)
-        return self._is_inside(sleeper.woken_by)
-
-    def _sleep(self, sleeper: Sleeper, seconds: float, looks: int) -> None:
+    def _is_handed_on(self, thread: int) -> bool:
+        """Sleep; return False if nobody has handed on to this thread."""
+        sleeper = _Sleeper(thread)
+        self._sleepers.append(sleeper)
         try:
-            if self.inside:  # else there might be nobody to wake it
-                for _ in range(looks):
-                    left = self._left
-                    if sleeper.sleep(seconds) or self._left < left + LEAST:
-                        break
+            sleeper.sleep((len(self._sleepers) + 1) * RUN)
         finally:
-            self._remove(sleeper)
+            is_handed_on = not self._remove(sleeper)
+        return is_handed_on
 
-    def _remove(self, sleeper: Sleeper) -> bool:
-        """False: it is not there any more."""
+    def _remove(self, sleeper: _Sleeper) -> bool:
         try:
             self._sleepers.remove(sleeper)
         except ValueError:
             return False
         return True
 
-    def _count_one(self, thread: int) -> None:
-        """That thread has left."""
-        self._left += 1
-        try:
-            first = self._sleepers[0]
-        except IndexError:
-            return  # its time was over
-        first.times -= 1
-        if first.times <= 0 and self._remove(first):
-            first.wake(thread)
+    def _begin_run(self, thread: int) -> None:
+        self._runner = thread
+        self._run_ends = clock() + RUN

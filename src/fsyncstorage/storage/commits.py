@@ -261,6 +261,7 @@ class Commits(Appending):
 
     def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
         self._refuse_to_wait(wait)
+        self._contention.hand_on()
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()
             raise StorageTransactionError(
