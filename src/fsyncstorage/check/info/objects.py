@@ -1,0 +1,59 @@
+"""What is known of each object of a file: arrays, indexed by its number.
+
+An object has the number of its first appearance in the file.  A B-tree leads
+from oids to numbers.  Per object, this takes 36 bytes in the arrays and about
+40 in the tree; arrays and not a database in a file, since each record of the
+file asks for one object, in no order: that is 1 microsecond here, and about
+ten times as long in SQLite.
+"""
+
+from array import array
+
+from BTrees.QQBTree import QQBTree
+
+
+class Objects:
+
+    def __init__(self):
+        self._numbers = QQBTree()
+        #: Where the data of the current revision are; 0 if there are none.
+        self.positions = array('Q')
+        #: Of these data; 0 if they are not asked for.
+        self.sizes = array('Q')
+        #: The number of their class.
+        self.classes = array('I')
+        # Of what is asked for:
+        self.revisions = array('I')
+        #: Bytes of the data of all revisions.
+        self.history = array('Q')
+
+    def __len__(self):
+        return len(self.positions)
+
+    def number(self, oid):
+        """None, if there is no such object."""
+        return self._numbers.get(int.from_bytes(oid, 'big'))
+
+    def added(self, oid):
+        """The number of an object that may be new."""
+        key = int.from_bytes(oid, 'big')
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.positions)
+            self.positions.append(0)
+            self.sizes.append(0)
+            self.classes.append(0)
+            self.revisions.append(0)
+            self.history.append(0)
+        return number
+
+    def oids(self, numbers):
+        """{number: oid} of these."""
+        wanted = set(numbers)
+        found = {}
+        for oid, number in self._numbers.items():
+            if len(found) == len(wanted):
+                break
+            if number in wanted:
+                found[number] = oid.to_bytes(8, 'big')
+        return found
