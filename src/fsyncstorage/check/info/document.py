@@ -9,6 +9,7 @@ from array import array
 
 from ZODB.utils import z64
 
+from ...format import scan
 from . import moments
 from . import tallies
 from .blobfiles import NOW
@@ -58,6 +59,8 @@ class Document:
     def totals(self):
         survey, sizes = self.survey, self.objects.sizes
         data = sum(survey.classes.bytes)
+        headers = (scan.RECORD_HEADER * survey.records
+                   + scan.POINTER * survey.records_without_data)
         return {
             'size': survey.window.end,
             'end': survey.end,
@@ -74,9 +77,8 @@ class Document:
                 'all': survey.transaction_bytes,
                 'current': sum(sizes),
                 'old': data - sum(sizes),
-                'record_headers': survey.record_headers,
-                'transactions': survey.transaction_bytes - data
-                                - survey.record_headers,
+                'record_headers': headers,
+                'transactions': survey.transaction_bytes - data - headers,
             },
             'unread': survey.unread if survey.graph else None,
         }

@@ -16,6 +16,7 @@ class Objects:
 
     def __init__(self):
         self._numbers = QQBTree()
+        self._get = self._numbers.get
         #: Where the data of the current revision are; 0 if there are none.
         self.positions = array('Q')
         #: Of these data; 0 if they are not asked for.
@@ -32,12 +33,12 @@ class Objects:
 
     def number(self, oid):
         """None, if there is no such object."""
-        return self._numbers.get(int.from_bytes(oid, 'big'))
+        return self._get(int.from_bytes(oid, 'big'))
 
-    def added(self, oid):
-        """The number of an object that may be new."""
+    def numbered(self, oid):
+        """The number of an object, which gets one if it is new."""
         key = int.from_bytes(oid, 'big')
-        number = self._numbers.get(key)
+        number = self._get(key)
         if number is None:
             number = self._numbers[key] = len(self.positions)
             self.positions.append(0)

@@ -25,7 +25,7 @@ from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
 from ...format import scan
-from ...format.references import references
+from ...format.references import quick_references
 from ...format.wrapped import Budget
 from ...format.wrapped import TooMuch
 from ...format.wrapped import unwrap
@@ -38,8 +38,6 @@ from .objects import Objects
 
 # Positions that are sorted at a time, to read them in order.
 SORTED_AT_A_TIME = 1_000_000
-# Opcodes of a reference: a record without these bytes has none.
-REFER = b'Q', b'P'
 
 
 class Damaged(Exception):
@@ -70,13 +68,14 @@ class Survey:
         self.paths = tallies.Tally()
         self.first_tid = self.last_tid = None   # of those that count
         self.newest_tid = z64                   # of all
-        self.transactions = self.records = 0
+        self.transactions = self.records = self.records_without_data = 0
         self.transaction_bytes = 0      # with all that is in them
-        self.record_headers = 0         # bytes
         self.unread = 0                 # current records
         self.graph = None
         #: oid and tid of records that have, or may have, a blob.
-        self.blobs = set() if with_blobs else None
+        self.blobs = set()
+        self._with_blobs = (
+            (self.classes.blob, self.classes.wrapped) if with_blobs else ())
         # Where the data are that an undo's record points to, or 0.
         self._led_to = QQBTree()
 
@@ -100,36 +99,49 @@ class Survey:
             self.end = found.end
 
     def _note(self, transaction):
-        tid, records = transaction.tid, transaction.records
-        self.newest_tid = tid
-        counts = tid >= self.since
+        """Its records.  No calls that can be spared: a survey spends half of
+        its time here."""
+        self.newest_tid = transaction.tid
+        counts = transaction.tid >= self.since
         if counts:
             self._count(transaction)
         objects, classes = self.objects, self.classes
-        for record in records:
-            number = objects.added(record.oid)
-            length = record.length
-            holder = record if length else self._holder(record)
-            if holder is None:
-                objects.positions[number] = objects.sizes[number] = 0
-                kind = objects.classes[number]
+        numbered, class_of = objects.numbered, classes.of_record
+        positions, sizes, kinds = (
+            objects.positions, objects.sizes, objects.classes)
+        revisions, history = objects.revisions, objects.history
+        for record in transaction.records:
+            oid, _, _, position, length, _ = record
+            number = numbered(oid)
+            if length:
+                kinds[number] = kind = class_of(self.window, position, length)
+                positions[number] = position
+                sizes[number] = length if counts else 0
             else:
-                kind = classes.of_record(
-                    self.window, holder.position, holder.length)
-                objects.positions[number] = holder.position
-                objects.sizes[number] = (
-                    holder.length if holder.tid >= self.since else 0)
-                objects.classes[number] = kind
-                if self.blobs is not None and counts and kind in (
-                        classes.blob, classes.wrapped):
-                    self.blobs.add(record.oid + tid)
+                self._note_without_data(number, record, counts)
+                kind = kinds[number]
             if counts:
                 classes.records[kind] += 1
                 classes.bytes[kind] += length
-                objects.revisions[number] += 1
-                objects.history[number] += length
-                self.record_headers += (
-                    scan.RECORD_HEADER if length else scan.SMALLEST_RECORD)
+                revisions[number] += 1
+                history[number] += length
+                if kind in self._with_blobs and positions[number]:
+                    self.blobs.add(oid + transaction.tid)
+
+    def _note_without_data(self, number, record, counts):
+        """It points to data, as an undo does, or ends the object."""
+        if counts:
+            self.records_without_data += 1
+        objects = self.objects
+        holder = self._holder(record)
+        if holder is None:
+            objects.positions[number] = objects.sizes[number] = 0
+            return
+        objects.positions[number] = holder.position
+        objects.sizes[number] = (
+            holder.length if holder.tid >= self.since else 0)
+        objects.classes[number] = self.classes.of_record(
+            self.window, holder.position, holder.length)
 
     def _count(self, transaction):
         count = len(transaction.records)
@@ -198,6 +210,4 @@ class Survey:
             data = unwrap(data, budget)[1]
             if data is None:
                 raise ValueError('only a storage wrapper can read it')
-        if not any(code in data for code in REFER):
-            return []
-        return references(data)
+        return quick_references(data)

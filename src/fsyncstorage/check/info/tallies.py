@@ -72,12 +72,12 @@ class Classes:
     def of_record(self, window, position, length):
         """The number of the class of the record with data there."""
         position += scan.RECORD_HEADER
-        front = window.read(position, min(length, FRONT))
-        beginning = plain_beginning(front)
-        if beginning is None:
-            return self._rare(window.read(position, min(length, ENOUGH)))
+        beginning = plain_beginning(window.read(
+            position, length if length < FRONT else FRONT))
         number = self._by_beginning.get(beginning)
         if number is None:
+            if beginning is None:
+                return self._rare(window.read(position, min(length, ENOUGH)))
             number = self.named(class_name(beginning))
             if len(self._by_beginning) < MOST_NAMES:
                 self._by_beginning[beginning] = number
