@@ -105,17 +105,19 @@ class Document:
     def largest(self):
         """By what they take in all revisions."""
         history, sizes = self.objects.history, self.objects.sizes
-        return self.object_rows(
-            lambda number: (history[number], sizes[number]))
+        return self.object_rows(heapq.nlargest(
+            self.top, self.numbers,
+            lambda number: (history[number], sizes[number])))
 
     def most_revised(self):
+        """Those that have been written again."""
         revisions, history = self.objects.revisions, self.objects.history
-        return self.object_rows(
-            lambda number: (revisions[number], history[number]))
+        return self.object_rows(heapq.nlargest(
+            self.top, (each for each in self.numbers if revisions[each] > 1),
+            lambda number: (revisions[number], history[number])))
 
-    def object_rows(self, key):
+    def object_rows(self, numbers):
         objects = self.objects
-        numbers = heapq.nlargest(self.top, self.numbers, key)
         paths = {number: self.reached and self.reached.path(number)
                  for number in numbers}
         steps = {number: shortened(path) for number, path in paths.items()}

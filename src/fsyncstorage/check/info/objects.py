@@ -1,10 +1,14 @@
 """What is known of each object of a file: arrays, indexed by its number.
 
 An object has the number of its first appearance in the file.  A B-tree leads
-from oids to numbers.  Per object, this takes 36 bytes in the arrays and about
-40 in the tree; arrays and not a database in a file, since each record of the
-file asks for one object, in no order: that is 1 microsecond here, and about
-ten times as long in SQLite.
+from oids to numbers, wherever in 64 bits the oids are.  An object takes 32
+bytes in the arrays and about 30 in the tree, and 16 in the graph: measured, 78
+bytes and 4 a reference, so 10 million objects with one reference each take
+about 850 MB.
+
+These are arrays and not a database in a temporary file, since each record asks
+for one object, in any order, and each look-up there would take as long as all
+else that is done for a record.
 """
 
 from array import array

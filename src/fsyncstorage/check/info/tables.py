@@ -17,8 +17,16 @@ BAR = 16    # columns
 
 
 def show(found, by=None):
-    """Print a document; with `by`, one part of it."""
-    Report(found, Console(highlight=False)).print(by)
+    """Print a document; with `by`, one part of it.
+
+    Without the blanks with which rich fills the lines, so that they can be
+    compared.
+    """
+    console = Console(highlight=False)
+    with console.capture() as printed:
+        Report(found, console).print(by)
+    for line in printed.get().rstrip('\n').split('\n'):
+        print(line.rstrip())
 
 
 class Report:
@@ -33,9 +41,9 @@ class Report:
             self.totals()
         for name, part in {
                 'classes': self.classes, 'blobs': self.blobs,
-                'largest': self.largest, 'most_revised': self.most_revised,
-                'unreachable': self.unreachable, 'days': self.days,
-                'users': self.users, 'paths': self.paths}.items():
+                'largest': self.objects, 'unreachable': self.unreachable,
+                'days': self.days, 'users': self.users, 'paths': self.paths,
+                }.items():
             if self.found[name] is not None:
                 part()
         if self.found['damage']:
@@ -122,7 +130,7 @@ class Report:
         names = 'objects', 'current', 'records', 'all'
         table = self.table(
             'By class', 'class', 'objects', 'bytes now', 'records',
-            'in all bytes')
+            'bytes in all')
         for each in part['listed']:
             self.row(table, each['class'], *map(each.get, names))
         self.rest(table, part, *names)
@@ -153,27 +161,34 @@ class Report:
 
     # Objects
 
-    def largest(self):
-        self.objects('The largest objects, with all their revisions',
-                     self.found['largest'])
+    def objects(self):
+        largest, most = self.found['largest'], self.found['most_revised']
+        self.object_table(
+            'The largest objects, with all their revisions', largest)
+        self.object_table('The objects that were written most often', most)
+        self.paths_from_root([*largest, *most])
 
-    def most_revised(self):
-        self.objects('The objects that are written most',
-                     self.found['most_revised'])
-
-    def objects(self, title, rows):
-        table = self.table(title, 'object and class', 'revisions',
-                           'bytes now', 'in all bytes')
-        ways = Table.grid('object', 'way', padding=(0, 2))
+    def object_table(self, title, rows):
+        if not rows:
+            return
+        table = self.table(title, 'object', 'revisions', 'bytes now',
+                           'bytes in all')
         for each in rows:
-            oid = short(each['oid'])
-            self.row(table, f'{oid} {each["class"]}', each['revisions'],
-                     each['current'], each['all'])
-            ways.add_row(oid, self.text(way(each)))
+            self.row(table, step(each), each['revisions'], each['current'],
+                     each['all'])
         self.console.print(table)
-        if rows:
-            self.console.print(Text('Their paths from the root:'))
-            self.console.print(ways)
+
+    def paths_from_root(self, rows):
+        """Once of each object."""
+        ways = {short(row['oid']): row['path'] and way(row) for row in rows}
+        if not any(ways.values()):
+            return
+        self.line()
+        self.line('How they are reached from the root', 'bold')
+        grid = Table.grid('object', 'way', padding=(0, 2))
+        for oid, words in ways.items():
+            grid.add_row(f' {oid}', self.text(words or 'not reached'))
+        self.console.print(grid)
 
     def unreachable(self):
         part = self.found['unreachable']
@@ -187,7 +202,8 @@ class Report:
         for each in part['classes']['listed']:
             self.row(table, each['class'], each['objects'], each['current'])
         self.rest(table, part['classes'], 'objects', 'current')
-        self.row(table, 'together', part['objects'], part['current'])
+        if part['classes']['count'] > 1:
+            self.row(table, 'together', part['objects'], part['current'])
         self.console.print(table)
         self.line(f'With old revisions, {part["all"]:,} bytes: a pack removes'
                   ' them.')
@@ -241,13 +257,13 @@ def short(oid):
     return oid_repr(bytes.fromhex(oid))
 
 
+def step(row):
+    """An object, without the module of its class."""
+    return f'{row["class"].rpartition(".")[2]}({short(row["oid"])})'
+
+
 def way(row):
-    """The path of an object, without the modules of the classes."""
-    path = row['path']
-    if path is None:
-        return 'none'
-    steps = [f'{each["class"].rpartition(".")[2]} {short(each["oid"])}'
-             for each in path]
+    steps = [step(each) for each in row['path']]
     if row['path_left_out']:
         half = len(steps) // 2
         steps[half:half] = [f'({row["path_left_out"]:,} more)']
