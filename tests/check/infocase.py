@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import os
 from datetime import datetime
 from datetime import timezone
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
@@ -13,11 +15,12 @@ from ZODB.utils import z64
 from fsyncstorage.check.info import commandline
 from fsyncstorage.check.info import moments
 
+from ..format.sealing import positions
+from ..format.sealing import read
 from ..support import TestCase
 from ..support import oid
 
 CANNOT_RUN = 2
-NO_STATE = b'\x80\3N.'
 
 
 def record(name, *targets, more=b''):
@@ -27,25 +30,28 @@ def record(name, *targets, more=b''):
             + b'\x80\3(' + refer + more + b't.')
 
 
+ROOT = record('Root', 1, 2)
+FOLDER = record('Folder', 3)
+SMALL = record('Page')
+LARGE = record('Page', more=b'C\xff' + bytes(255))
+ALONE = record('Draft', 3)
+
+
 def tid(text):
     return moments.tid_of(
         datetime.fromisoformat(text).replace(tzinfo=timezone.utc))
 
 
 def write_timed(path, *transactions):
-    """Let stock write (time, {oid number: data}, user, description); the data
-    None undoes the creation of an object.  The tids."""
+    """Let stock write (time, {oid number: data}, user, description)."""
     serials = {}
     with contextlib.closing(FileStorage(path)) as storage:
         for time, records, user, description in transactions:
             made = TransactionMetaData(user, description)
             storage.tpc_begin(made, tid(time), ' ')
             for key, data in records.items():
-                if data is None:
-                    storage.deleteObject(oid(key), serials[key], made)
-                else:
-                    storage.store(
-                        oid(key), serials.get(key, z64), data, '', made)
+                storage.store(
+                    oid(key), serials.get(key, z64), data, '', made)
             storage.tpc_vote(made)
             serials.update(dict.fromkeys(records, storage.tpc_finish(made)))
 
@@ -55,7 +61,8 @@ class InfoCase(TestCase):
     def run_info(self, *options, path=None):
         """Exit status, standard output, standard error."""
         out, err = io.StringIO(), io.StringIO()
-        with (contextlib.redirect_stdout(out),
+        with (mock.patch.dict(os.environ, COLUMNS='100'),
+              contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(err)):
             try:
                 status = commandline.main([path or self.path(), *options])
@@ -74,3 +81,22 @@ class InfoCase(TestCase):
         self.assertEqual((status, out), (CANNOT_RUN, ''))
         self.assertEqual(err.count('\n'), 1, err)
         self.assertIn(reason, err)
+
+
+class FiguresCase(InfoCase):
+    """Three days: an object is written three times, one cannot be reached."""
+
+    def setUp(self):
+        super().setUp()
+        write_timed(
+            self.path(),
+            ('2020-01-30 10:00', {0: ROOT, 1: FOLDER, 2: SMALL, 3: SMALL},
+             b'/ admin', b'/site/install\nmore'),
+            ('2020-01-31 23:59:59', {2: LARGE}, b'/ anna', b'/site/edit x'),
+            ('2020-02-01 00:00', {2: SMALL, 4: ALONE}, b'/ anna',
+             b'/site/edit'))
+
+    def transactions(self):
+        """The bytes of each."""
+        ends = positions(read(self.path()))
+        return [end - begin for begin, end in zip(ends, ends[1:])]
