@@ -165,8 +165,11 @@ class FiguresTests(FiguresCase):
         self.assertEqual(report['days']['count'], 2)
         # The path leads over what is older.
         self.assertEqual(len(report['largest'][0]['path']), 2)
-        self.assertEqual(
-            self.report('--since', '2020-02-01T00:00:01')['transactions'], 0)
+        for time, expected in (
+                ('2020-01-31 23:59:59', 2), ('2020-02-01T00:00', 1),
+                ('2020-02-01T00:00:01', 0)):
+            self.assertEqual(
+                self.report('--since', time)['transactions'], expected)
 
     def test_words(self):
         status, out, err = self.run_info()
@@ -198,12 +201,13 @@ class ProgressTests(FiguresCase):
 
     def test_only_on_a_terminal(self):
         self.assertEqual(self.run_info()[2], '')
+        FilesystemHelper(self.path('blobs')).getPathForOID(oid(1), create=True)
         terminal = io.StringIO()
         terminal.isatty = lambda: True
         with (contextlib.redirect_stderr(terminal),
               contextlib.redirect_stdout(io.StringIO()),
               mock.patch.dict(os.environ, TERM='xterm')):
-            commandline.main([self.path()])
+            commandline.main([self.path(), '--blobs', self.path('blobs')])
         for words in commandline.STAGES.values():
             self.assertIn(words, terminal.getvalue())
 
@@ -254,7 +258,7 @@ class UndoTests(InfoCase):
             self.assertEqual(report['unreachable']['objects'], 0)
 
     def test_a_reference_to_an_object_whose_creation_was_undone(self):
-        """It is no object any more, and nothing is reached through it."""
+        """Nothing is reached through it."""
         storage = self.open('other')
         first = commit(storage, {0: record('Root', 1), 2: record('A')})
         created = commit(storage, {1: record('A', 2)}, {0: first})

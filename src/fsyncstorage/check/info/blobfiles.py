@@ -32,6 +32,7 @@ class BlobFiles:
         to a blob.
         """
         for oid, directory in helper.listOIDs():
+            self._tell(survey)
             found = dict(_files(helper, directory, survey))
             number = survey.objects.number(oid)
             current = None
@@ -52,6 +53,13 @@ class BlobFiles:
                     self._add(ORPHAN, size)
                     if len(self.orphans) < MOST_LISTED:
                         self.orphans.append((oid, tid, size, path))
+
+    def _tell(self, survey):
+        """How far it is: there should be as many files as records."""
+        done = sum(self.files.values())
+        survey.tell(
+            'blobs',
+            survey.window.end * done // max(len(survey.blobs), done, 1))
 
     def _add(self, kind, size):
         self.files[kind] += 1

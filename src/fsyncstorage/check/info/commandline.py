@@ -43,6 +43,7 @@ damage is shown; 2 it could not be read.
 STAGES = {
     'transactions': 'reading transactions',
     'objects': 'reading references',
+    'blobs': 'looking through the blob files',
 }
 MOST_ROWS = 1000
 # They need the references.
@@ -134,8 +135,8 @@ def look_into(options, file, helper):
         survey.read_transactions()
         if options.by in BY_REFERENCES or helper:
             survey.read_references()
-    made = document.Document(survey, options.top, options.by)
-    if helper:
-        made.blob_files = BlobFiles()
-        made.blob_files.read(helper, survey, made.class_of_referrer)
+        made = document.Document(survey, options.top, options.by)
+        if helper:
+            made.blob_files = BlobFiles()
+            made.blob_files.read(helper, survey, made.class_of_referrer)
     return made.as_dict()

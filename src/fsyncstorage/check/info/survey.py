@@ -179,7 +179,7 @@ class Survey:
 
     def read_references(self):
         """Of every current record."""
-        numbers, positions = self.objects.number, self.objects.positions
+        numbers = self.objects.number
         self.graph = Graph(len(self.objects))
         budget = Budget(self.window.end)
         for position in self._current_positions():
@@ -193,7 +193,7 @@ class Survey:
             if oids:
                 self.graph.add(numbers(record.oid), [
                     target for target in map(numbers, oids)
-                    if target is not None and positions[target]])
+                    if target is not None])
 
     def _current_positions(self):
         """Yield them in rising order, SORTED_AT_A_TIME at a time."""
