@@ -40,16 +40,6 @@ from .objects import Objects
 SORTED_AT_A_TIME = 1_000_000
 
 
-class Damaged(Exception):
-    """The rest of the file cannot be relied on."""
-
-    def __init__(self, position, tid, reason):
-        super().__init__(position, tid, reason)
-        self.position = position
-        self.tid = tid
-        self.reason = reason
-
-
 class Survey:
     """What was found; `read_transactions`, and then, if it is wanted,
     `read_references`."""
@@ -60,7 +50,7 @@ class Survey:
         self.since = since
         self.tell = tell
         self.end = scan.FIRST       # of what was read
-        self.damage = None
+        self.damage = None          # the Damage at which it stopped
         self.objects = Objects()
         self.classes = tallies.Classes()
         self.days = tallies.Tally()
@@ -76,7 +66,7 @@ class Survey:
         self.blobs = set()
         self._with_blobs = (
             (self.classes.blob, self.classes.wrapped) if with_blobs else ())
-        # Where the data are that an undo's record points to, or 0.
+        # Of records without data: where the data are that they point to.
         self._led_to = QQBTree()
 
     # The first reading
@@ -86,14 +76,13 @@ class Survey:
         tails = Tails(self.window)
         wrong = wrong_magic(self.window)
         if wrong is not None:
-            self.damage = Damaged(0, None, wrong)
+            self.damage = scan.Damage(0, None, scan.DAMAGED, wrong)
             return
         for found in scan.walk(self.window):
             self.tell('transactions', found.position)
             if isinstance(found, scan.Damage):
                 if not tails.is_tail(found):
-                    self.damage = Damaged(
-                        found.position, found.tid, found.reason)
+                    self.damage = found
                 return
             self._note(found)
             self.end = found.end
