@@ -86,6 +86,7 @@ dist-check: dist
 	  $(PYTHON) -m venv venv; \
 	  venv/bin/pip --quiet --disable-pip-version-check install $$package; \
 	  venv/bin/fsync-check --help >help; \
+	  venv/bin/fsync-info --help >help; \
 	  venv/bin/fsync-runzeo --help >help; \
 	  venv/bin/fsync-time commits --quick; \
 	  rm -rf $$scratch; \

@@ -5,7 +5,8 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
 
     timing/     the driver `fsync-time`, on top of everything else
     config      the section <fsyncstorage>
-    check/      `fsync-check`: what is damaged, and what can be saved
+    check/      `fsync-check`: what is damaged, and what can be saved;
+                check/info/ is `fsync-info`: what takes the space
     server/     the ZEO server, `fsync-runzeo`
     storage/    FsyncStorage: opening, recovery, transactions
     pack/       a pack: what it copies, and how the new file replaces the old

@@ -28,6 +28,7 @@ from ZODB.utils import z64
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check import salvage
 from fsyncstorage.check import verify
+from fsyncstorage.check.magic import NoDataFile
 from fsyncstorage.format import index
 from fsyncstorage.format.window import Window
 from fsyncstorage.storage.recovery import DamagedFile
@@ -255,7 +256,7 @@ class Fuzzer:
         except index.Damaged:
             stored = None
         with (open(self.path, 'rb') as file,
-              contextlib.suppress(verify.NoDataFile)):
+              contextlib.suppress(NoDataFile)):
             verify.verify(Window.of_file(file.fileno()), stored=stored)
 
     def salvage(self):
@@ -263,7 +264,7 @@ class Fuzzer:
             try:
                 salvage.salvage(
                     verify.verify(Window.of_file(file.fileno())), self.out)
-            except verify.NoDataFile:
+            except NoDataFile:
                 return
         with contextlib.closing(FsyncStorage(self.out, read_only=True)) as got:
             for _ in got.iterator():

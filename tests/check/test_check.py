@@ -682,7 +682,7 @@ class BlobTests(CheckCase):
         write(self.path('copy'), read(self.path()))
         with mock.patch.object(verify, 'verify', packed):
             self.assert_cannot_run(
-                'run the check again', '--blobs', self.blobs)
+                'run the command again', '--blobs', self.blobs)
 
 
 class IndexTests(CheckCase):

@@ -10,14 +10,15 @@ from unittest import mock
 
 import transaction
 import ZODB
+from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage import FileStorage
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.check import commandline
 from fsyncstorage.check import findings
 from fsyncstorage.check import salvage
 from fsyncstorage.check import verify
+from fsyncstorage.check.magic import NoDataFile
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
@@ -56,7 +57,7 @@ class SalvageCase(CheckCase):
         window = window_of(bytes(data))
         try:
             verification = verify.verify(window)
-        except verify.NoDataFile:
+        except NoDataFile:
             return None
         self.salvaged = salvage.salvage(verification, self.out)
         found = content(self.out)
@@ -418,7 +419,7 @@ class TerminalTests(CheckCase):
     def test_names_of_blob_files(self):
         db = self.database(blob_dir=self.path('blobs'))
         db.close()
-        helper = commandline.FilesystemHelper(self.path('blobs'))
+        helper = FilesystemHelper(self.path('blobs'))
         directory = helper.getPathForOID(bytes(8), create=True)
         name = f'{"0x%016x" % 1}.blob'
         target = self.path('bl\x1b[2Job\ns')

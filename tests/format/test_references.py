@@ -17,6 +17,7 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.serialize import get_refs
 from ZODB.tests.MinPO import MinPO
 
+from fsyncstorage.format.references import quick_references
 from fsyncstorage.format.references import references
 
 from .sealing import NOTHING
@@ -74,6 +75,7 @@ class SoundRecords(unittest.TestCase):
         self.assertGreater(len(found), 500)
         for record in found:
             self.assertEqual(references(record), expected(record))
+            self.assertEqual(quick_references(record), expected(record))
 
     def test_every_opcode_of_the_protocols(self):
         """Each is read, at least in one of these; none of a later one is."""
@@ -104,9 +106,41 @@ class SoundRecords(unittest.TestCase):
                 if opcode.proto <= 3:
                     record = samples[opcode.name] + b'.N.'
                     self.assertEqual(references(record), expected(record))
+                    self.assertEqual(
+                        quick_references(record), expected(record))
                 else:
                     with self.assertRaises(ValueError):
                         references(opcode.code.encode('latin-1') + b'N.N.')
+
+
+class Quick(unittest.TestCase):
+
+    CLASS = b'\x80\3cmodule\nName\nq\0.'
+    REFERENCE = b'C\x08abcdefgh'
+
+    def test_a_state_that_recalls_what_the_class_remembered(self):
+        record = b'cm\nN\nq\5.' + self.REFERENCE + b'h\5\x86Q.'
+        self.assertEqual(quick_references(record), [b'abcdefgh'])
+        self.assertEqual(references(record), [b'abcdefgh'])
+        with self.assertRaises(ValueError):
+            quick_references(record.replace(b'h\5', b'h\6'))
+
+    def test_a_record_without_references_is_not_read(self):
+        for rubbish in b'', b'rubbish', b'P12345678', b'P1234567\n.':
+            self.assertEqual(quick_references(self.CLASS + rubbish), [])
+
+    def test_one_with_references_is(self):
+        for state in b'Q', self.REFERENCE + b'Q', b'P12345678\n':
+            with self.assertRaises(ValueError):
+                quick_references(self.CLASS + state)
+        for state in self.REFERENCE + b'Q.', b'Pabcdefgh\n.':
+            self.assertEqual(
+                quick_references(self.CLASS + state), [b'abcdefgh'])
+
+    def test_a_class_with_arguments_is_read(self):
+        record = b'cm\nN\n' + self.REFERENCE + b'Q\x86.N.'
+        self.assertEqual(quick_references(record), [b'abcdefgh'])
+        self.assertEqual(references(record), [b'abcdefgh'])
 
 
 class Rubbish(unittest.TestCase):
@@ -132,6 +166,7 @@ class Rubbish(unittest.TestCase):
             else:
                 if all(len(oid) == 8 for oid in wanted):
                     self.assertEqual(references(record), wanted, record)
+                    self.assertEqual(quick_references(record), wanted, record)
 
     def test_memory_and_time_are_proportional(self):
         size = 200_000

@@ -3,8 +3,12 @@
 - commandline   options, the report in words, exit codes
 - salvage       copies what is sound into a new file
 - verify        what is checked
+- magic         is it a Data.fs at all?
+- tails         what is a tail, and what is damage
 - laterseals    what later seals prove to have been durable
 - findings      what was found
+- terminal      what the commands share: files, errors, the progress bar
+- info/         `fsync-info`: what takes the space
 """
 
 from .commandline import main

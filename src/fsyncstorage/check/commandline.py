@@ -3,23 +3,19 @@
 Exit codes: 0 no damage, 1 damage, 2 the check or another thing that was asked
 for could not be done, 130 interrupted.  Errors are one line.
 
-Left to others: the checks (verify), the copy of what is sound (salvage).
+Left to others: the checks (verify), the copy of what is sound (salvage), what
+is common to the commands of this room (terminal).
 """
 
 import argparse
 import contextlib
 import json
 import os
-import stat
 import sys
 
 import zc.lockfile
 from persistent.TimeStamp import TimeStamp
-from rich import progress
-from rich.console import Console
-from ZODB.blob import FilesystemHelper
 
-from .. import datafile
 from ..errors import DiskError
 from ..format import index
 from ..format import seal
@@ -29,6 +25,14 @@ from ..storage.recovery import DamagedFile
 from . import findings
 from . import salvage
 from . import verify
+from .magic import NoDataFile
+from .terminal import CannotRun
+from .terminal import CommandParser
+from .terminal import opened
+from .terminal import opened_blobs
+from .terminal import printable
+from .terminal import progress_bar
+from .terminal import refuse_if_replaced
 
 DESCRIPTION = """\
 Check a Data.fs: structure, seals, pointers, and the pickle of every current
@@ -45,17 +49,6 @@ STAGES = {
     'objects': 'walking pickles',
     'salvage': 'copying what is sound',
 }
-
-
-class CannotRun(Exception):
-    """The request cannot be carried out; the message says why."""
-
-
-class CommandParser(argparse.ArgumentParser):
-    """Prints errors without the usage, which would hide them."""
-
-    def error(self, message):
-        self.exit(2, f'{self.prog}: {message} (--help explains)\n')
 
 
 def main(argv=None):
@@ -112,7 +105,7 @@ def run(options):
         lock = contextlib.closing(lock_for_writing(options.path))
     with lock, contextlib.closing(opened(options.path)) as file:
         check = Check(options, file)
-        with progress_bar(check.window.end) as tell:
+        with progress_bar(check.window.end, STAGES) as tell:
             check.verify(tell)
             if options.salvage:
                 check.salvage(tell)
@@ -125,15 +118,6 @@ def run(options):
         for line in check.lines():
             print(printable(line))
     return 1 if check.is_damaged() else 0
-
-
-def opened(path):
-    """Open the file, if it is one."""
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        kind = 'a directory' if stat.S_ISDIR(mode) else 'no regular file'
-        raise CannotRun(f'{path} is {kind}; the path of a Data.fs is needed')
-    return datafile.open_existing(path, read_only=True)
 
 
 def lock_for_writing(path):
@@ -165,31 +149,6 @@ def refuse_taken_names(target, source):
                 ' another name')
 
 
-@contextlib.contextmanager
-def progress_bar(size):
-    """A function to report progress: on a terminal, it shows a bar."""
-    console = Console(stderr=True)
-    bar = progress.Progress(
-        progress.TextColumn('{task.description}'),
-        progress.BarColumn(bar_width=None), progress.TaskProgressColumn(),
-        progress.TimeRemainingColumn(), console=console, auto_refresh=False,
-        transient=True, expand=True, disable=not console.is_terminal)
-    task = bar.add_task('', total=size)
-    step = size // 200
-    shown = None, 0
-
-    def tell(stage, position):
-        nonlocal shown
-        if shown[0] != stage or abs(position - shown[1]) > step:
-            if shown[0] != stage:
-                bar.reset(task, description=STAGES[stage])
-            bar.update(task, completed=position, refresh=True)
-            shown = stage, position
-
-    with bar:
-        yield tell
-
-
 class Check:
     """One run: its options and its results."""
 
@@ -214,30 +173,20 @@ class Check:
     def verify(self, tell):
         blob_files = stored = words = problem = None
         if self.options.blobs:
-            blob_files = self.blob_files()
+            blob_files = opened_blobs(self.options.blobs)
         if self.options.index:
             stored, words, problem = self.stored_index
         try:
             self.verification = verify.verify(
                 self.window, blob_files, stored, tell)
-        except verify.NoDataFile as error:
+        except NoDataFile as error:
             raise CannotRun(f'{self.options.path}: {error}') from None
         self.report = self.verification.report
         self.report.index = words or problem or self.report.index
         if problem:
             self.report.add(findings.INDEX, problem)
         if blob_files or self.options.index:
-            self.refuse_if_replaced()
-
-    def blob_files(self):
-        path = self.options.blobs
-        if not os.path.isdir(path):
-            raise CannotRun(f'{path} is no directory')
-        try:
-            return FilesystemHelper(path)
-        except KeyError as layout:
-            raise CannotRun(
-                f'{path} has an unknown layout: {layout}') from None
+            refuse_if_replaced(self.options.path, self.file)
 
     def load_index(self):
         """The index to compare, or words, or a problem."""
@@ -251,14 +200,6 @@ class Check:
                 None, index.fingerprint(self.file, stored.position)):
             return None, None, 'the index belongs to another data file'
         return stored, None, None
-
-    def refuse_if_replaced(self):
-        """A pack replaces the file that we read, and removes blobs."""
-        if not os.path.samestat(
-                os.stat(self.options.path), os.fstat(self.file.fileno())):
-            raise CannotRun(
-                f'{self.options.path} was packed while it was checked; run'
-                ' the check again')
 
     def salvage(self, tell):
         try:
@@ -410,13 +351,6 @@ def plain(value):
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else value
-
-
-def printable(line):
-    """Without control characters: text of a file must not steer a terminal."""
-    return ''.join(
-        each if each.isprintable() else each.encode('unicode_escape').decode()
-        for each in line)
 
 
 def described(problem):

@@ -24,8 +24,9 @@ back pointers are remembered; seals behind damage are searched once.  Memory:
 an index, one record, and notes about records that are damaged, that have a
 blob or a back pointer.
 
-Left to others: the results (findings), words and exit codes (commandline), the
-references (references) and wrappers (wrapped) of pickles, repairs (salvage).
+Left to others: whether it is a Data.fs at all (magic), what is a tail (tails),
+the results (findings), words and exit codes (commandline), the references
+(references) and wrappers (wrapped) of pickles, repairs (salvage).
 """
 
 import array
@@ -37,11 +38,9 @@ import os
 import zlib
 from collections import Counter
 
-from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.fsIndex import fsIndex
 
 from ..format import scan
-from ..format import seal
 from ..format.blobrecord import FRONT
 from ..format.blobrecord import is_of_blob
 from ..format.references import references
@@ -49,7 +48,8 @@ from ..format.wrapped import Budget
 from ..format.wrapped import TooMuch
 from ..format.wrapped import unwrap
 from . import findings
-from .laterseals import LaterSeals
+from .magic import wrong_magic
+from .tails import Tails
 
 # Characters of an error in a pickle, which may quote all of the pickle.
 LONGEST_REASON = 200
@@ -57,10 +57,6 @@ LONGEST_REASON = 200
 STEPS = 16
 # Positions that are sorted at a time, to read them in order.
 SORTED_AT_A_TIME = 1_000_000
-
-
-class NoDataFile(Exception):
-    """The file is no Data.fs, and cannot be checked."""
 
 
 class Ranges:
@@ -102,7 +98,7 @@ class Verification:
         self.index = fsIndex()
         self.damaged = Ranges()
         self.without_data = set()
-        self.later_seals = None
+        self.tails = Tails(window)
         self.budget = Budget(window.end)
         self.led_to = {}                # the ends of long chains of pointers
         self.shared = set()             # positions of data pointed to
@@ -117,35 +113,15 @@ class Verification:
     # Transactions
 
     def check_magic(self):
-        magic = self.window.read(0, scan.FIRST)
-        if len(magic) < scan.FIRST:
-            raise NoDataFile(
-                f'it has {len(magic)} bytes, and no Data.fs is that short. A'
-                ' power cut while one is created or packed can leave this: do'
-                ' not open it, look for a .old beside it or a backup')
-        if magic == b'FS21':
-            raise NoDataFile(
-                'it was written under Python 2 (it begins with FS21); convert'
-                ' it with zodbupdate first')
-        if magic != FILESTORAGE_MAGIC:
-            expected = FILESTORAGE_MAGIC.decode()
-            try:
-                scan.read_transaction(self.window, scan.FIRST)
-            except scan.Damage:
-                raise NoDataFile(
-                    f'it is no Data.fs: it does not begin with {expected}'
-                ) from None
-            self.report.add(
-                findings.MAGIC,
-                f'the file begins with {magic!r}, not with {expected}',
-                position=0)
+        if (wrong := wrong_magic(self.window)) is not None:
+            self.report.add(findings.MAGIC, wrong, position=0)
 
     def read_transactions(self):
         for found in scan.walk(self.window):
             self.compare_index(found.position)
             self.tell('transactions', found.position)
             if isinstance(found, scan.Damage):
-                if self.is_tail(found):
+                if self.tails.is_tail(found):
                     self.note_tail(found)
                     break
                 self.note_damage(found)
@@ -158,38 +134,10 @@ class Verification:
         self.report.objects = len(self.index)
         self.report.without_data = len(self.without_data)
 
-    def is_tail(self, damage):
-        """Is this a tail, and no damage?"""
-        if self.later_seals is None:
-            self.later_seals = LaterSeals(self.window, damage.position + 1)
-        durable = self.later_seals.durable(damage.position)
-        if damage.kind == scan.UNFINISHED:
-            # Several can be unfinished at a time, and after a power cut a
-            # later one alone may be finished.  But a seal tells what was on
-            # disk before it, and without seals, no transaction is written
-            # behind an unfinished one.
-            return ((durable is None or durable <= damage.position)
-                    and not self.is_finished_without_seal(damage.end))
-        if damage.kind == scan.SHORT or self.is_without_header(damage):
-            return damage.end == self.window.end and durable is None
-        return False
-
-    def is_finished_without_seal(self, position):
-        try:
-            found = scan.read_transaction(self.window, position)
-        except scan.Damage:
-            return False
-        return found.seal != seal.SOUND
-
-    def is_without_header(self, damage):
-        """The header of a large transaction is written last."""
-        return damage.tid is not None and not any(
-            self.window.read(damage.position, scan.HEADER))
-
     def note_tail(self, damage):
         length = self.window.end - damage.position
         reason = damage.reason
-        if self.is_without_header(damage):
+        if self.tails.is_without_header(damage):
             written = any(map(any, self.window.pieces(
                 damage.position, self.window.end)))
             reason = ('its header is not written' if written

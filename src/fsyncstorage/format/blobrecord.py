@@ -28,15 +28,17 @@ def is_of_blob(front: bytes) -> bool:
     It may be compressed (zc.zlibstorage) and hexed, as `verify.unwrap` knows.
     """
     if front[:1] == b'.':  # compressed, or hexed
-        front = _unwrapped(front)
+        front = unwrapped(front, _ENOUGH)
     return _CLASS.match(front) is not None
 
 
-def _unwrapped(front: bytes) -> bytes:
+def unwrapped(front: bytes, enough: int) -> bytes:
+    """The first bytes of what a wrapper has made, at most so many of what is
+    compressed; nothing, if they cannot be read."""
     try:
         for _ in range(2):
             if front[:2] == b'.z':
-                front = zlib.decompressobj().decompress(front[2:], _ENOUGH)
+                front = zlib.decompressobj().decompress(front[2:], enough)
             elif front[:2] == b'.h':
                 front = binascii.unhexlify(front[2:])
     except (ValueError, zlib.error):

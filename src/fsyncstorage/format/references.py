@@ -27,6 +27,12 @@ _Value = bytes | list[bytes] | None
 _LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
+# The pickle of a class alone, as ZODB writes it nearly always; and the number
+# under which it is remembered.
+_CLASS_ALONE = re.compile(
+    rb'(?:\x80[\0-\3])?c[^\n]*\n[^\n]*\n(?:q(.))?\.', re.DOTALL)
+# Without one of these, there is no reference.
+_REFERRING = re.compile(rb'Q|P[^\n]{8}\n')
 #: Stands for a class that copyreg knows by a number.
 REGISTERED = b'copyreg', b'extension'
 
@@ -67,24 +73,40 @@ def references(record: bytes) -> list[bytes]:
     return Pickles(record).oids
 
 
+def quick_references(record: bytes) -> list[bytes]:
+    """As `references` finds them, in less time: what cannot have a reference
+    is not read, so not all that is wrong with a record is found."""
+    alone = _CLASS_ALONE.match(record)
+    if not _REFERRING.search(record, alone.end() if alone else 0):
+        return []
+    return Pickles(record, alone).oids
+
+
 class Pickles:
-    """The two pickles of a record, read; ValueError if they are none."""
+    """The two pickles of a record, read; ValueError if they are none.
+
+    The first is not read, if it is a class alone and `skipped`.
+    """
 
     stack: list[_Value]
     marks: list[int]
     #: Is anything called, beside `__new__` and `__setstate__`?
     calls = False
 
-    def __init__(self, record: bytes) -> None:
+    def __init__(self, record: bytes,
+                 skipped: re.Match[bytes] | None = None) -> None:
         self.data = record
-        self.at = 0
+        self.at = skipped.end() if skipped else 0
         self.memo: dict[int, _Value] = {}
+        if skipped and skipped[1]:
+            self.memo[skipped[1][0]] = None
         #: As `references` returns them.
         self.oids: list[bytes] = []
         #: (module, name) of classes and functions.
         self.names: list[tuple[bytes, bytes]] = []
         try:
-            self.read_pickle()
+            if not skipped:
+                self.read_pickle()
             self.read_pickle()
         except (IndexError, KeyError):
             raise ValueError('it ends too early, or is no pickle') from None

@@ -36,7 +36,8 @@ from .window import Window
 FIRST = 4           # the position of the first transaction, behind the magic
 HEADER = 23
 RECORD_HEADER = 42
-SMALLEST_RECORD = RECORD_HEADER + 8
+POINTER = 8         # in the place of data, where they are in another record
+SMALLEST_RECORD = RECORD_HEADER + POINTER
 LONGEST = 1 << 48   # the positions in an index have 48 bits
 
 # Kinds of damage.

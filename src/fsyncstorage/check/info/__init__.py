@@ -1,0 +1,18 @@
+"""`fsync-info`: what takes the space in a Data.fs, now and in its history.
+
+- commandline   options, exit codes
+- tables        the report for people
+- document      the report as plain data, which `--json` writes
+- survey        reads the file, and adds up
+- blobfiles     looks through the blob directory
+- objects       what is known of each object, in arrays
+- graph         what refers to what: paths from the root
+- tallies       figures by class, day, user and path
+- moments       the times that people write, and those of a file
+
+Memory is bounded: see `objects` and `tallies`.
+"""
+
+from .commandline import main
+
+__all__ = ['main']

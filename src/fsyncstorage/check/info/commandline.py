@@ -1,0 +1,142 @@
+"""The command line of `fsync-info`.
+
+Exit codes: 0 all was read, 1 the file is damaged, and what comes before the
+damage was read, 2 it cannot be done, 130 interrupted.  Errors are one line.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from datetime import datetime
+from datetime import timezone
+
+from ZODB.utils import z64
+
+from ...errors import DiskError
+from ...format.window import Window
+from ..magic import NoDataFile
+from ..terminal import CannotRun
+from ..terminal import CommandParser
+from ..terminal import opened
+from ..terminal import opened_blobs
+from ..terminal import printable
+from ..terminal import progress_bar
+from ..terminal import refuse_if_replaced
+from . import document
+from . import moments
+from . import tables
+from .blobfiles import BlobFiles
+from .survey import Survey
+
+DESCRIPTION = """\
+What takes the space in a Data.fs, now and in its history.  The file may be
+open elsewhere, and be written meanwhile; nothing is locked and nothing is
+changed.
+"""
+
+EPILOG = """\
+exit status: 0 all was read; 1 the file is damaged, and what comes before the
+damage is shown; 2 it could not be read.
+"""
+
+STAGES = {
+    'transactions': 'reading transactions',
+    'objects': 'reading references',
+    'blobs': 'looking through the blob files',
+}
+MOST_ROWS = 1000
+# They need the references.
+BY_REFERENCES = (None, 'oid')
+BY_BLOBS = (None, 'class')
+
+
+def main(argv=None):
+    arguments = parser()
+    options = arguments.parse_args(argv)
+    if options.blobs and options.by not in BY_BLOBS:
+        arguments.error(f'--blobs has nothing to add to --by {options.by}')
+    try:
+        return run(options)
+    except (CannotRun, DiskError) as error:
+        message = str(error)
+    except NoDataFile as error:
+        message = f'{options.path}: {error}'
+    except OSError as error:
+        message = f'{error.filename or options.path}: {error.strerror}'
+    except KeyboardInterrupt:
+        return 130
+    print(f'fsync-info: {printable(message)}', file=sys.stderr)
+    return 2
+
+
+def parser():
+    made = CommandParser(
+        prog='fsync-info', description=DESCRIPTION, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument('path', metavar='DATA.FS', help='the file to look into')
+    made.add_argument(
+        '--blobs', metavar='DIR',
+        help='count the blob files in this blob directory, too')
+    made.add_argument(
+        '--by', choices=list(document.PARTS),
+        help='show this part alone: classes, objects, days, users, or the'
+             ' paths in the descriptions of transactions')
+    made.add_argument(
+        '--since', metavar='TIME', type=time_since,
+        help='only what was written since then: '
+             + moments.EXAMPLES.replace('%', '%%') + '; times are UTC')
+    made.add_argument(
+        '--top', metavar='N', type=number_of_rows, default=10,
+        help='the number of rows of a table (10)')
+    made.add_argument(
+        '--json', action='store_true',
+        help='write the report as JSON to standard output')
+    return made
+
+
+def time_since(text):
+    try:
+        return moments.parse(text, datetime.now(timezone.utc))
+    except ValueError as wrong:
+        raise argparse.ArgumentTypeError(printable(str(wrong))) from None
+
+
+def number_of_rows(text):
+    if not (text.isdecimal() and 1 <= int(text[:5]) <= MOST_ROWS):
+        raise argparse.ArgumentTypeError(
+            f'a number from 1 to {MOST_ROWS:,} is needed')
+    return int(text)
+
+
+def run(options):
+    helper = opened_blobs(options.blobs) if options.blobs else None
+    with contextlib.closing(opened(options.path)) as file:
+        found = {
+            'file': options.path,
+            'since': options.since and f'{options.since:%Y-%m-%d %H:%M:%S}',
+            **look_into(options, file, helper)}
+        if helper:
+            refuse_if_replaced(options.path, file)
+    if options.json:
+        json.dump(found, sys.stdout, indent=1)
+        print()
+    else:
+        tables.show(found, options.by)
+    return 1 if found['damage'] else 0
+
+
+def look_into(options, file, helper):
+    """The report, without the name of the file."""
+    window = Window.of_file(file.fileno())
+    since = moments.tid_of(options.since) if options.since else z64
+    with progress_bar(window.end, STAGES) as tell:
+        survey = Survey(window, since, helper is not None, tell)
+        survey.read_transactions()
+        if options.by in BY_REFERENCES or helper:
+            survey.read_references()
+        made = document.Document(survey, options.top, options.by)
+        if helper:
+            made.blob_files = BlobFiles()
+            made.blob_files.read(helper, survey, made.class_of_referrer)
+    return made.as_dict()

@@ -1,0 +1,258 @@
+"""The report as plain data: what `--json` writes, and what the tables show.
+
+Its shape is described in docs/info.rst.  Names are text, oids and tids are in
+hex, sizes are bytes; a part that was not asked for is None.
+"""
+
+import heapq
+from array import array
+
+from ZODB.utils import z64
+
+from ...format import scan
+from . import moments
+from . import tallies
+from .blobfiles import NOW
+from .blobfiles import OLD
+from .blobfiles import ORPHAN
+
+# Steps of a path that are listed, half of them at each end.
+LONGEST_PATH = 20
+
+#: What `--by` may name: parts of the document.
+PARTS = {
+    'class': ('classes',),
+    'oid': ('largest', 'most_revised', 'unreachable'),
+    'day': ('days',),
+    'user': ('users',),
+    'path': ('paths',),
+}
+ALL_PARTS = sum(PARTS.values(), ())
+
+
+class Document:
+    """Made of a survey that was read; `blob_files` can be added."""
+
+    def __init__(self, survey, top, by=None):
+        self.survey = survey
+        self.objects = survey.objects
+        self.names = survey.classes.names
+        self.top = top
+        self.parts = PARTS[by] if by else ALL_PARTS
+        self.blob_files = None
+        self.reached = root_paths(survey)
+        #: The numbers of objects that exist, and were written since.
+        self.numbers = array('I', (
+            number for number, (position, revisions) in enumerate(zip(
+                self.objects.positions, self.objects.revisions))
+            if position and revisions))
+
+    def as_dict(self):
+        made = {**self.totals(), 'blobs': self.blobs()}
+        for name in ALL_PARTS:
+            made[name] = (
+                getattr(self, name)() if name in self.parts else None)
+        return made
+
+    # The whole
+
+    def totals(self):
+        survey, sizes = self.survey, self.objects.sizes
+        data = sum(survey.classes.bytes)
+        headers = (scan.RECORD_HEADER * survey.records
+                   + scan.POINTER * survey.records_without_data)
+        return {
+            'size': survey.window.end,
+            'end': survey.end,
+            'damage': survey.damage and {
+                'position': survey.damage.position,
+                'tid': in_hex(survey.damage.tid),
+                'reason': survey.damage.reason},
+            'first': moment(survey.first_tid),
+            'last': moment(survey.last_tid),
+            'transactions': survey.transactions,
+            'records': survey.records,
+            'objects': len(self.numbers),
+            'bytes': {
+                'all': survey.transaction_bytes,
+                'current': sum(sizes),
+                'old': data - sum(sizes),
+                'record_headers': headers,
+                'transactions': survey.transaction_bytes - data - headers,
+            },
+            'unread': survey.unread if survey.graph else None,
+        }
+
+    # By class
+
+    def classes(self):
+        classes, objects = self.survey.classes, self.objects
+        current = [[0, 0] for _ in classes.names]
+        for number in self.numbers:
+            row = current[objects.classes[number]]
+            row[0] += 1
+            row[1] += objects.sizes[number]
+        rows = [
+            {'class': name, 'objects': count, 'current': size,
+             'records': records, 'all': all_bytes}
+            for name, (count, size), records, all_bytes in zip(
+                classes.names, current, classes.records, classes.bytes)
+            if count or records]
+        return most(rows, self.top, lambda row: (row['all'], row['records']))
+
+    # By object
+
+    def largest(self):
+        """By what they take in all revisions."""
+        history, sizes = self.objects.history, self.objects.sizes
+        return self.object_rows(heapq.nlargest(
+            self.top, self.numbers,
+            lambda number: (history[number], sizes[number])))
+
+    def most_revised(self):
+        """Those that have been written again."""
+        revisions, history = self.objects.revisions, self.objects.history
+        return self.object_rows(heapq.nlargest(
+            self.top, (each for each in self.numbers if revisions[each] > 1),
+            lambda number: (revisions[number], history[number])))
+
+    def object_rows(self, numbers):
+        objects = self.objects
+        paths = {number: self.reached and self.reached.path(number)
+                 for number in numbers}
+        steps = {number: shortened(path) for number, path in paths.items()}
+        oids = objects.oids(
+            [*numbers, *(each for path in steps.values() for each in path)])
+        return [{
+            'oid': oids[number].hex(),
+            'class': self.class_of(number),
+            'current': objects.sizes[number],
+            'revisions': objects.revisions[number],
+            'all': objects.history[number],
+            'path': paths[number] and [
+                {'oid': oids[each].hex(), 'class': self.class_of(each)}
+                for each in steps[number]],
+            'path_left_out': len(paths[number] or ()) - len(steps[number]),
+        } for number in numbers]
+
+    def class_of(self, number):
+        return self.names[self.objects.classes[number]]
+
+    def class_of_referrer(self, number):
+        """The class of the object that refers to this one."""
+        parent = self.reached and self.reached.parent(number)
+        if parent is None:
+            return tallies.NOT_REACHED
+        return self.class_of(parent)
+
+    def unreachable(self):
+        """None, if that cannot be known: damage may hide references."""
+        if self.reached is None or self.survey.damage:
+            return None
+        lost = array('I', (number for number in self.numbers
+                           if number not in self.reached))
+        by_class = {}
+        for number in lost:
+            row = by_class.setdefault(self.class_of(number), [0, 0])
+            row[0] += 1
+            row[1] += self.objects.sizes[number]
+        return {
+            'objects': len(lost),
+            'current': sum(size for _, size in by_class.values()),
+            'all': sum(map(self.objects.history.__getitem__, lost)),
+            'classes': most(
+                [{'class': name, 'objects': count, 'current': size}
+                 for name, (count, size) in by_class.items()],
+                self.top, lambda row: (row['current'], row['objects'])),
+        }
+
+    # By time and by writer
+
+    def days(self):
+        """The last ones, in their order."""
+        rows = self.survey.days.rows
+        last = sorted(day for day in rows if day != tallies.OTHERS)[-self.top:]
+        if tallies.OTHERS in rows:
+            last.append(tallies.OTHERS)
+        return {
+            'count': len(rows),
+            'listed': [
+                {'day': (day if day == tallies.OTHERS
+                         else moments.day_name(day)), **figures(rows[day])}
+                for day in last]}
+
+    def users(self):
+        return self.writers('user', self.survey.users)
+
+    def paths(self):
+        return self.writers('path', self.survey.paths)
+
+    def writers(self, kind, tally):
+        return most(
+            [{kind: tallies.shown(name), **figures(row)}
+             for name, row in tally.rows.items()],
+            self.top, lambda row: row['all'])
+
+    # Blobs
+
+    def blobs(self):
+        found = self.blob_files
+        if found is None:
+            return None
+        with_files = found.files[NOW] + found.files[OLD]
+        return {
+            **{kind: {'files': found.files[kind], 'bytes': found.bytes[kind]}
+               for kind in (NOW, OLD, ORPHAN)},
+            'without_file': max(len(self.survey.blobs) - with_files, 0),
+            'classes': most(
+                [{'class': name, 'files': files, 'bytes': size}
+                 for name, (files, size) in found.by_class.items()],
+                self.top, lambda row: (row['bytes'], row['files'])),
+            'orphans_listed': [
+                {'oid': oid.hex(), 'tid': tid.hex(), 'bytes': size,
+                 'file': path}
+                for oid, tid, size, path in found.orphans[:self.top]],
+        }
+
+
+def root_paths(survey):
+    """The `Paths` from the root; None if they are not known."""
+    root = survey.objects.number(z64)
+    if survey.graph is None or root is None:
+        return None
+    return survey.graph.reached_from(root)
+
+
+def most(rows, top, key):
+    """The first of them, and what the others come to."""
+    listed = heapq.nlargest(top, rows, key)
+    return {'count': len(rows), 'listed': listed,
+            'others': {
+                name: sum(row[name] for row in rows)
+                      - sum(row[name] for row in listed)
+                for name, value in (rows[0] if rows else {}).items()
+                if isinstance(value, int)}}
+
+
+def figures(row):
+    transactions, records, size = row
+    return {'transactions': transactions, 'records': records, 'all': size}
+
+
+def shortened(path):
+    """Both ends of a long path."""
+    if path is None:
+        return []
+    if len(path) <= LONGEST_PATH:
+        return path
+    half = LONGEST_PATH // 2
+    return path[:half] + path[-half:]
+
+
+def in_hex(tid):
+    return None if tid is None else tid.hex()
+
+
+def moment(tid):
+    return None if tid is None else {
+        'tid': tid.hex(), 'time': moments.second_name(tid)}

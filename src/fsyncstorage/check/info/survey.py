@@ -1,0 +1,202 @@
+"""Reads a Data.fs, and adds up what takes the space.
+
+The first reading goes through all transactions, with the walk and the seals of
+`fsync-check`.  The second one goes through the current records in the order of
+the file, and notes what they refer to; it is left out where nothing is asked
+for that needs it.
+
+It takes no lock and changes nothing.  The file may be written meanwhile: it is
+read up to the size that it had in the beginning, and what is unfinished there
+is left out.  It stops at damage: what comes before it counts.
+
+With `since`, what was written before it is read, but counts nowhere: no
+transaction, no record, and no object whose current revision is older.
+
+The size of a record is that of its data in the file.  One that an undo made
+has none of its own, but points back to others: it counts with its header, and
+its object with the data that it points to.
+"""
+
+import array
+import itertools
+import zlib
+
+from BTrees.QQBTree import QQBTree
+from ZODB.utils import z64
+
+from ...format import scan
+from ...format.references import quick_references
+from ...format.wrapped import Budget
+from ...format.wrapped import TooMuch
+from ...format.wrapped import unwrap
+from ..magic import wrong_magic
+from ..tails import Tails
+from . import moments
+from . import tallies
+from .graph import Graph
+from .objects import Objects
+
+# Positions that are sorted at a time, to read them in order.
+SORTED_AT_A_TIME = 1_000_000
+
+
+class Survey:
+    """What was found; `read_transactions`, and then, if it is wanted,
+    `read_references`."""
+
+    def __init__(self, window, since=z64, with_blobs=False,
+                 tell=lambda *_: None):
+        self.window = window
+        self.since = since
+        self.tell = tell
+        self.end = scan.FIRST       # of what was read
+        self.damage = None          # the Damage at which it stopped
+        self.objects = Objects()
+        self.classes = tallies.Classes()
+        self.days = tallies.Tally()
+        self.users = tallies.Tally()
+        self.paths = tallies.Tally()
+        self.first_tid = self.last_tid = None   # of those that count
+        self.newest_tid = z64                   # of all
+        self.transactions = self.records = self.records_without_data = 0
+        self.transaction_bytes = 0      # with all that is in them
+        self.unread = 0                 # current records
+        self.graph = None
+        #: oid and tid of records that have, or may have, a blob.
+        self.blobs = set()
+        self._with_blobs = (
+            (self.classes.blob, self.classes.wrapped) if with_blobs else ())
+        # Of records without data: where the data are that they point to.
+        self._led_to = QQBTree()
+
+    # The first reading
+
+    def read_transactions(self):
+        """All up to the tail, or to damage."""
+        tails = Tails(self.window)
+        wrong = wrong_magic(self.window)
+        if wrong is not None:
+            self.damage = scan.Damage(0, None, scan.DAMAGED, wrong)
+            return
+        for found in scan.walk(self.window):
+            self.tell('transactions', found.position)
+            if isinstance(found, scan.Damage):
+                if not tails.is_tail(found):
+                    self.damage = found
+                return
+            self._note(found)
+            self.end = found.end
+
+    def _note(self, transaction):
+        """Its records.  No calls that can be spared: a survey spends half of
+        its time here."""
+        self.newest_tid = transaction.tid
+        counts = transaction.tid >= self.since
+        if counts:
+            self._count(transaction)
+        objects, classes = self.objects, self.classes
+        numbered, class_of = objects.numbered, classes.of_record
+        positions, sizes, kinds = (
+            objects.positions, objects.sizes, objects.classes)
+        revisions, history = objects.revisions, objects.history
+        for record in transaction.records:
+            oid, _, _, position, length, _ = record
+            number = numbered(oid)
+            if length:
+                kinds[number] = kind = class_of(self.window, position, length)
+                positions[number] = position
+                sizes[number] = length if counts else 0
+            else:
+                self._note_without_data(number, record, counts)
+                kind = kinds[number]
+            if counts:
+                classes.records[kind] += 1
+                classes.bytes[kind] += length
+                revisions[number] += 1
+                history[number] += length
+                if kind in self._with_blobs and positions[number]:
+                    self.blobs.add(oid + transaction.tid)
+
+    def _note_without_data(self, number, record, counts):
+        """It points to data, as an undo does, or ends the object."""
+        if counts:
+            self.records_without_data += 1
+        objects = self.objects
+        holder = self._holder(record)
+        if holder is None:
+            objects.positions[number] = objects.sizes[number] = 0
+            return
+        objects.positions[number] = holder.position
+        objects.sizes[number] = (
+            holder.length if holder.tid >= self.since else 0)
+        objects.classes[number] = self.classes.of_record(
+            self.window, holder.position, holder.length)
+
+    def _count(self, transaction):
+        count = len(transaction.records)
+        size = transaction.end - transaction.position
+        if self.first_tid is None:
+            self.first_tid = transaction.tid
+        self.last_tid = transaction.tid
+        self.transactions += 1
+        self.records += count
+        self.transaction_bytes += size
+        self.days.add(moments.day_of(transaction.tid), count, size)
+        self.users.add(
+            transaction.user[:tallies.LONGEST_NAME], count, size)
+        self.paths.add(
+            tallies.path_of(transaction.description), count, size)
+
+    def _holder(self, record):
+        """The record whose data this one has, or None.
+
+        What a back pointer leads to was read before, so its end is known:
+        chains of them are not followed.
+        """
+        target = record.back and scan.earlier_record(
+            self.window, record, record.back)
+        if target and not target.length:
+            led_to = self._led_to.get(target.position, 0)
+            target = led_to and scan.earlier_record(
+                self.window, record, led_to)
+        if not target or not target.length:
+            return None
+        self._led_to[record.position] = target.position
+        return target
+
+    # The second reading
+
+    def read_references(self):
+        """Of every current record."""
+        numbers = self.objects.number
+        self.graph = Graph(len(self.objects))
+        budget = Budget(self.window.end)
+        for position in self._current_positions():
+            self.tell('objects', position)
+            record = scan.record_at(self.window, position)
+            try:
+                oids = self._references(record, budget)
+            except (TooMuch, ValueError, zlib.error):
+                self.unread += 1
+                continue
+            if oids:
+                self.graph.add(numbers(record.oid), [
+                    target for target in map(numbers, oids)
+                    if target is not None])
+
+    def _current_positions(self):
+        """Yield them in rising order, SORTED_AT_A_TIME at a time."""
+        positions = iter(self.objects.positions)
+        while some := array.array(
+                'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
+            yield from filter(None, sorted(some))
+
+    def _references(self, record, budget):
+        budget.spend(record.length)
+        data = self.window.read(
+            record.position + scan.RECORD_HEADER, record.length)
+        if data[:1] == b'.':
+            data = unwrap(data, budget)[1]
+            if data is None:
+                raise ValueError('only a storage wrapper can read it')
+        return quick_references(data)

@@ -1,0 +1,262 @@
+"""What `fsync-info` makes of files that somebody wrote to do harm."""
+
+import tracemalloc
+import zlib
+from unittest import mock
+
+from fsyncstorage.check.info import document
+from fsyncstorage.check.info import graph
+from fsyncstorage.check.info import survey
+from fsyncstorage.check.info import tallies
+from fsyncstorage.check.magic import NoDataFile
+from fsyncstorage.format import scan
+from fsyncstorage.format import wrapped
+
+from ..format import hostilefiles
+from ..format.sealing import write
+from ..support import oid
+from .infocase import InfoCase
+from .infocase import record
+from .infocase import write_timed
+from .mutating import Mutations
+from .mutating import sound_file
+from .test_hostile_files import CountingWindow
+
+ESCAPES = '\x1b[2J\x1b]0;title\x07'
+
+
+def whole_file(*records):
+    """Of the first objects, each in a transaction of its own."""
+    file = hostilefiles.File()
+    for number, data in enumerate(records):
+        file.append(lambda position, here: hostilefiles.record(
+            position, number, data, tid=file.tid))
+    return bytes(file.data)
+
+
+def looked_into(data):
+    """The document of bytes, and the work of reading them."""
+    window = CountingWindow.of_bytes(data)
+    found = survey.Survey(window)
+    found.read_transactions()
+    found.read_references()
+    return document.Document(found, 10).as_dict(), window.work
+
+
+class NamesTests(InfoCase):
+
+    def assert_safe(self, text):
+        self.assertTrue(text.replace('\n', '').isprintable(), repr(text))
+
+    def test_escapes_of_a_terminal(self):
+        name = (f'A{ESCAPES}B', '[bold]C[/]', ':smile:', '\u202eD')
+        write(self.path(), whole_file(
+            *(b'\x80\3cm\n' + each.encode() + b'\n.N.' for each in name),
+            b'\x80\3c\xff\xfe\nBytes\n.N.'))
+        _, out, _ = self.run_info()
+        self.assert_safe(out)
+        for expected in ('[bold]C[/]', ':smile:', r'm.A\x1b[2J', r'\xff\xfe',
+                         r'\u202eD'):
+            self.assertIn(expected, out)
+
+    def test_users_and_paths(self):
+        write_timed(self.path(), *(
+            (f'2020-01-0{day}', {day: record('A')}, text, text)
+            for day, text in enumerate([
+                b'/ ' + ESCAPES.encode(), b'[red]x', b'\xff\xfe',
+                b'x' * 60_000], 1)))
+        _, out, _ = self.run_info()
+        self.assert_safe(out)
+        self.assertIn(r'\x1b[2J', out)
+        self.assertLess(len(out), 10_000)
+        names = {row['user'] for row in self.report()['users']['listed']}
+        self.assertIn('x' * tallies.LONGEST_NAME + '...', names)
+
+    def test_a_terminal_that_knows_no_letters(self):
+        write(self.path(), whole_file(
+            b'\x80\3cm\n' + 'é'.encode() + b'\n.N.'))
+        with mock.patch(
+                'rich.console.Console.encoding', 'ascii'):
+            _, out, _ = self.run_info()
+        self.assertTrue(out.isascii(), out)
+        self.assertIn(r'm.\xe9', out)
+
+    def test_names_in_json(self):
+        write(self.path(), whole_file(
+            b'\x80\3cm\n' + ESCAPES.encode() + b'\n.N.'))
+        self.assertEqual(
+            self.report()['classes']['listed'][0]['class'], f'm.{ESCAPES}')
+        self.assert_safe(self.run_info('--json')[1])
+
+    def test_a_class_name_of_a_megabyte(self):
+        write(self.path(), whole_file(
+            b'\x80\3cm\n' + b'N' * (1 << 20) + b'\n.N.'))
+        self.assertEqual(
+            self.report()['classes']['listed'][0]['class'],
+            tallies.UNKNOWN_CLASS)
+
+    def test_many_names(self):
+        write(self.path(), whole_file(
+            *(record(f'Class{number}') for number in range(20))))
+        with mock.patch.object(tallies, 'MOST_NAMES', 10):
+            report = self.report('--top', '100')
+        rows = report['classes']['listed']
+        # Four of them are those that are always there.
+        self.assertEqual(len(rows), 7)
+        self.assertEqual(sum(row['objects'] for row in rows), 20)
+        self.assertEqual(rows[0]['class'], tallies.OTHERS)
+        self.assertEqual(rows[0]['objects'], 14)
+
+    def test_many_days_and_users(self):
+        write_timed(self.path(), *(
+            (f'2020-01-{day:02}', {day: record('A')}, b'%d' % day, b'')
+            for day in range(1, 21)))
+        with mock.patch.object(tallies, 'MOST_NAMES', 5):
+            report = self.report('--top', '100')
+        for part, name in ('days', 'day'), ('users', 'user'):
+            rows = report[part]['listed']
+            self.assertEqual(len(rows), 6)
+            self.assertEqual(sum(row['transactions'] for row in rows), 20)
+            self.assertEqual(
+                {row[name]: row['transactions'] for row in rows}[
+                    tallies.OTHERS], 15)
+        self.assertEqual(report['paths']['listed'][0]['path'], tallies.NONE)
+
+    def test_times_that_no_calendar_has(self):
+        file = hostilefiles.File()
+        for tid in 0, 1 << 62, (1 << 64) - 2:
+            file.tid = tid
+            file.append()
+        write(self.path(), file.data)
+        days = [row['day'] for row in self.report()['days']['listed']]
+        self.assertEqual(days[0], '1900-01-01')
+        self.assertEqual(len(days), 3)
+        self.assertIn(days[-1], self.run_info()[1])
+
+
+class RecordTests(InfoCase):
+
+    def test_what_cannot_be_read(self):
+        records = (
+            record('Root', 1, 2, 3, 4), b'cm\nN\n.Nr\xff\xff\xff\xff.Q',
+            b'.z' + zlib.compress(bytes(100)), b'.eQ', b'cm\nN\n.QQQ',
+            b'cos\nsystem\n.cos\nsystem\n(S"false"\ntRQ.')
+        write(self.path(), whole_file(*records))
+        report = self.report()
+        # The memo is no matter; and without a Q or a P, a record has no
+        # reference, whatever it is.
+        self.assertEqual(report['unread'], 3)
+        self.assertEqual(
+            {row['class']: row['objects']
+             for row in report['classes']['listed']},
+            {'module.Root': 1, 'm.N': 2, tallies.UNKNOWN_CLASS: 1,
+             tallies.WRAPPED: 1, 'os.system': 1})
+        self.assertIn('Or fewer: 3 records', self.run_info()[1])
+
+    def test_a_record_that_unpacks_to_much(self):
+        stream = zlib.compressobj(9)
+        bomb = b'.z' + b''.join(
+            stream.compress(bytes(1 << 20)) for _ in range(256)
+        ) + stream.flush()
+        write(self.path(), whole_file(bomb, bomb))
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.assertEqual(self.report()['unread'], 2)
+        self.assertLess(
+            tracemalloc.get_traced_memory()[1], 3 * wrapped.LARGEST)
+
+    def test_a_chain_of_objects(self):
+        count = 300
+        data = whole_file(*(record('A', key + 1) for key in range(count)))
+        with mock.patch.object(graph, 'MOST_STEPS', 200):
+            found, _ = looked_into(data)
+        self.assertEqual(found['unreachable']['objects'], 0)
+        self.assertEqual(
+            {row['path'] and len(row['path']) for row in found['largest']},
+            {row['path'] and min(int(row['oid'], 16) + 1, 20)
+             for row in found['largest']})
+        found_paths = document.Document(self.surveyed(data), 10).reached
+        with mock.patch.object(graph, 'MOST_STEPS', 200):
+            self.assertEqual(len(found_paths.path(199)), 200)
+            self.assertIsNone(found_paths.path(200))
+
+    def surveyed(self, data):
+        found = survey.Survey(CountingWindow.of_bytes(data))
+        found.read_transactions()
+        found.read_references()
+        return found
+
+    def test_circles(self):
+        found, _ = looked_into(whole_file(
+            record('A', 0, 1), record('A', 0, 1), record('A', 2, 3),
+            record('A', 2)))
+        self.assertEqual(found['unreachable']['objects'], 2)
+
+    def test_oids_that_are_far_apart(self):
+        far = (1 << 64) - 1
+        file = hostilefiles.File()
+        for key in 0, far, 1 << 63:
+            file.append(lambda position, here: hostilefiles.record(
+                position, key, record('A', far), tid=file.tid))
+        found, _ = looked_into(bytes(file.data))
+        self.assertEqual(found['objects'], 3)
+        self.assertEqual(found['unreachable']['objects'], 1)
+
+    def test_a_database_without_a_root(self):
+        write(self.path(), whole_file())
+        file = hostilefiles.File()
+        file.append(lambda position, here: hostilefiles.record(
+            position, 7, record('A'), tid=file.tid))
+        write(self.path(), file.data)
+        report = self.report()
+        self.assertEqual(report['objects'], 1)
+        self.assertIsNone(report['unreachable'])
+        self.run_info()
+
+
+class WorkTests(InfoCase):
+    """In proportion to the size, whatever is in the file."""
+
+    # Bytes that may be read, for a byte of the file.
+    MOST = 200
+
+    def test_of_files_that_do_harm(self):
+        for make, count in hostilefiles.FILES:
+            with self.subTest(make.__name__):
+                data = bytes(make(count))
+                _, work = looked_into(data)
+                self.assertLess(
+                    work, self.MOST * len(data) + wrapped.Budget.AT_LEAST)
+
+    def test_chains_of_back_pointers(self):
+        count = 300
+        data = bytes(hostilefiles.chain_of_back_pointers(count))
+        with mock.patch.object(
+                scan, 'earlier_record',
+                side_effect=scan.earlier_record) as earlier:
+            found, _ = looked_into(data)
+        self.assertLessEqual(earlier.call_count, 2 * count)
+        row, = found['largest']
+        self.assertEqual((row['revisions'], row['current']), (count, 4))
+
+    def test_mutations(self):
+        data, index = sound_file(self.directory)
+        mutations = Mutations(data, index)
+        for number in range(300):
+            made, _ = mutations.make(number)
+            try:
+                _, work = looked_into(made)
+            except NoDataFile:
+                continue
+            self.assertLess(
+                work, self.MOST * len(made) + wrapped.Budget.AT_LEAST)
+
+    def test_previous_data_of_another_object(self):
+        """A back pointer to what is not its own object leads nowhere."""
+        file = hostilefiles.File()
+        first = file.append() + scan.HEADER
+        file.append(lambda position, here: hostilefiles.record(
+            position, 1, back=first, tid=file.tid))
+        found, _ = looked_into(bytes(file.data))
+        self.assertEqual(found['objects'], 1)
+        self.assertEqual(found['largest'][0]['oid'], oid(0).hex())
