@@ -101,9 +101,9 @@ class Appending(Records):
         """
         with self._lock:
             if self._checkpoints.snapshot is not None:
-                self._checkpoints.snapshot.about_to_change(under_way.places)
-            for oid, place in under_way.places.items():
-                self._positions[oid] = place
+                self._checkpoints.snapshot.about_to_change(under_way.last)
+            for record in under_way.records:
+                self._positions[record.oid] = record.place
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
             self._has_tail = False
