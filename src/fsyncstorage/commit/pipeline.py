@@ -125,7 +125,8 @@ class Pipeline:
     def append(self, commit: Commit) -> None:
         """May be repeated if it was interrupted."""
         if self._newest is not commit:
-            self.refuse_when_stopped()
+            if self.stopped is not None:
+                self.refuse_when_stopped()
             end, tid = self.appended
             if commit.start != end or commit.tid <= tid:
                 raise AssertionError(

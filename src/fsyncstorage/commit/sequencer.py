@@ -164,12 +164,13 @@ class Sequencer:
         """
         while True:
             with self.mutex:
+                if self._leader is None and commit.needs_sync:
+                    self._leader = me
+                    return True
                 if commit.settled:
                     if self._leader is me:  # no longer needed: pass it on
                         self._elect()
                     return False
-                if self._leader is None and commit.needs_sync:
-                    self._leader = me
                 if self._leader is me:
                     return True
                 commit.waiters.append(me)
@@ -242,7 +243,7 @@ class Sequencer:
             point, batch = self.pipeline.next_batch(
                 alone, data_first=self._policy.background)
             return point, batch, self._exposure.sync_begins(
-                point == self.pipeline.appended)
+                point is self.pipeline.appended)
 
     # 4. Note the outcome, pass the leadership on
 
@@ -250,7 +251,8 @@ class Sequencer:
               leader: object) -> None:
         with self.mutex:
             self.pipeline.synced(point)
-            self._exposure.synced(not self.pipeline.unsynced)
+            if self._policy.background:
+                self._exposure.synced(not self.pipeline.unsynced)
             self.syncs += 1
             self.latency.add(seconds)
             self._company.synced(

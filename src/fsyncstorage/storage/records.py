@@ -145,7 +145,8 @@ class Records(ConflictResolvingStorage):
         under_way = self._under_way(transaction)
         assert not version
         self._refuse_oid(oid)
-        self._refuse_data(data)
+        if data.__class__ is not bytes or not data:
+            self._refuse_data(data)
         if (self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB
                 and blobrecord.is_of_blob(data)):
             self._refuse_blob()

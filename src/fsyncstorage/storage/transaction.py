@@ -199,7 +199,8 @@ class Transaction:
         self._texts, self._extension = user + description, extension
         # In the file.
         self._lengths = len(user), len(description), len(extension) + room
-        self._header_length = TRANS_HDR_LEN + sum(self._lengths)
+        self._header_length = (
+            TRANS_HDR_LEN + len(self._texts) + len(extension) + room)
         if self._header_length > LONGEST_FIELD:  # then one of them may be
             self._refuse_long_fields(user, description, extension)
         #: Bytes that it will take in the file.
@@ -346,8 +347,10 @@ class Transaction:
     def _header(self, status: bytes, length: int, records_crc: int,
                 durable: int) -> bytes:
         """The header; the seal in it has the final status."""
+        user, description, extension = self._lengths
         front = _header.pack(
-            self.tid, length, self.status, *self._lengths) + self._texts
+            self.tid, length, self.status, user, description, extension
+            ) + self._texts
         field = self._extension
         if self.sealed:
             field = seal.make(front, field, self.status, self.start, length,
@@ -361,7 +364,7 @@ class Transaction:
 
     def close(self) -> None:
         """Free the data of its records."""
-        self.records = []
+        self.records, self.last = [], {}
         if self._spool is not None:
             with contextlib.suppress(OSError):  # of bytes still to be written
                 self._spool.close()
