@@ -45,6 +45,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import OutcomeUnknown
 from .exposure import Exposure
@@ -71,7 +72,7 @@ class Sequencer:
 
     def __init__(self, name: str, start: Point, durability: Durability,
                  sync: Callable[[list[Commit]], object],
-                 show: Callable[[Point | Commit], object],
+                 show: Callable[[Any], object],
                  tidy: Callable[[], object]) -> None:
         self._name = name
         self._policy = durability.policy
@@ -342,7 +343,7 @@ class Sequencer:
             while commit is not None:
                 if commit.on_publish is not None:
                     self._announce(commit, commit.on_publish)
-                self._show(commit)
+                self._show(commit.point)
                 commit = self._published(commit)
             if self.pipeline.failed:
                 # From now on readers see only what is durable.

@@ -13,7 +13,6 @@ from ZODB.POSException import StorageTransactionError
 
 from ..commit.blobs import Placed
 from ..commit.pipeline import Commit
-from ..commit.pipeline import Point
 from ..commit.spare import Spare
 from ..errors import OutcomeUnknown
 from ..errors import WritingStopped
@@ -137,5 +136,5 @@ class Appending(Records):
                 self._write_status(commit)
         self._file.sync()
 
-    def _show(self, point: Point | Commit) -> None:
-        self._view = View(self._file, self._positions, point.end, point.tid)
+    def _show(self, view: View) -> None:
+        self._view = view
