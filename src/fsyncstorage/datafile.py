@@ -188,6 +188,10 @@ class _Closed:
 class DataFile(io.RawIOBase):
     """An open file, in positions or (for stock code) with a cursor."""
 
+    # (In the dictionary that the base class gives each file, a look-up takes
+    # longer.)
+    __slots__ = '_cursor', 'name', 'serials', 'descriptor'
+
     #: Where the file ends for stock code; None for its real end.
     limit: int | None = None
 

@@ -20,6 +20,7 @@ from fsyncstorage.commit import policies
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
+from fsyncstorage.storage.transaction import Transaction
 
 from ..support import TestCase
 from ..support import Thread
@@ -202,9 +203,9 @@ class Blobs(TestCase):
         storage.storeBlob(oid(1), b'\0' * 8, b'blob', self.path('upload'), '',
                           transaction)
         storage.tpc_vote(transaction)
-        under_way(storage).close = mock.Mock(
-            side_effect=[KeyboardInterrupt, None])
-        with self.assertRaises(KeyboardInterrupt):
+        with (mock.patch.object(Transaction, 'close',
+                                side_effect=KeyboardInterrupt),
+              self.assertRaises(KeyboardInterrupt)):
             storage.tpc_finish(transaction)
         tid = storage.stats()['last_appended']
         storage.tpc_abort(transaction)

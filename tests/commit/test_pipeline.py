@@ -1,5 +1,6 @@
 """The commit state machine, driven without files, threads or clocks."""
 
+import typing
 import unittest
 
 from hypothesis import stateful
@@ -8,7 +9,6 @@ from hypothesis import strategies
 from fsyncstorage.commit import pipeline
 from fsyncstorage.commit.pipeline import Commit
 from fsyncstorage.commit.pipeline import Pipeline
-from fsyncstorage.commit.pipeline import Point
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 
@@ -19,9 +19,15 @@ def tid(number):
     return number.to_bytes(8, 'big')
 
 
+class Point(typing.NamedTuple):
+
+    end: int
+    tid: bytes
+
+
 def commit(number, promised=True):
-    return Commit(tid(number), number * 10, number * 10 + 10,
-                  promised=promised)
+    return Commit(
+        number * 10, Point(number * 10 + 10, tid(number)), promised=promised)
 
 
 class PipelineTests(unittest.TestCase):

@@ -5,6 +5,7 @@ import errno
 import os
 import threading
 import time
+import weakref
 
 import transaction
 import ZODB
@@ -218,6 +219,17 @@ class Packing(TestCase):
         db.pack()
         db.pack()
         self.assertFalse(os.path.exists(self.path('Data.fs.old')))
+
+    def test_the_old_file_is_closed_with_its_last_reader(self):
+        """Else a file without a name would keep its blocks."""
+        db = self.database(pack_keep_old=False)
+        fill(db)
+        old = weakref.ref(db.storage._file)
+        view = db.storage._view
+        db.pack()
+        self.assertIsNotNone(old())
+        del view
+        self.assertIsNone(old())
 
     def test_the_old_file_is_whole(self):
         db = self.database()

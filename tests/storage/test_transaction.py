@@ -3,7 +3,6 @@
 import gc
 import os
 import tracemalloc
-import weakref
 from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
@@ -66,11 +65,9 @@ class Objects(TestCase):
                     self.add(transaction, 2, b'', serial=p64(3), back=99)
                     found = self.written(transaction, counts)
                     self.assertEqual(
-                        {each.oid: each.position for each in found.records},
-                        transaction.places)
-                    self.assertEqual(
-                        [each.place for each in transaction.records],
-                        list(transaction.places.values()))
+                        [(each.oid, each.position) for each in found.records],
+                        [(each.oid, each.place)
+                         for each in transaction.records])
                     self.assertEqual(
                         [each.tid for each in found.records], [TID, p64(3)])
                     self.assertEqual((found.user, found.description),
@@ -134,8 +131,8 @@ class Objects(TestCase):
         self.add(transaction, 1, b'one')
         last = self.add(transaction, 1, b'two')
         self.assertEqual(transaction.last, {oid(1): last})
-        self.written(transaction)
-        self.assertEqual(transaction.places, {oid(1): last.place})
+        found = self.written(transaction)
+        self.assertEqual(found.records[-1].position, last.place)
 
     def test_what_is_spooled_is_in_the_file(self):
         """Not in a buffer: there may be no room for it at the finish."""
@@ -180,9 +177,9 @@ class Objects(TestCase):
                 self.add(transaction, 3, b'three')
                 found = self.written(transaction)
                 self.assertEqual(
-                    {each.oid: each.position for each in found.records},
-                    transaction.places)
-                self.assertEqual(sorted(transaction.places), [oid(1), oid(3)])
+                    [(each.oid, each.position) for each in found.records],
+                    [(oid(number), transaction.last[oid(number)].place)
+                     for number in (1, 3)])
 
     def test_a_spool_that_lost_its_end(self):
         """Half a transaction is no transaction; and its finish ends."""
@@ -237,12 +234,14 @@ class Owners(TestCase):
         for end in 'tpc_finish', 'tpc_abort':
             transaction = vote(storage, {1: bytes(2 << 20)}, {
                 1: storage.getTid(oid(1)) if len(storage) else z64})
-            made = weakref.ref(under_way(storage))
-            spool = made()._spool
+            made = id(under_way(storage))
+            spool = under_way(storage)._spool
             getattr(storage, end)(transaction)
             self.assertTrue(spool.closed)
             del spool
-            self.assertIsNone(made())
+            self.assertNotIn(made, [
+                id(each) for each in gc.get_objects()
+                if isinstance(each, module.Transaction)])
 
     def test_a_failed_begin_leaves_nothing(self):
         storage = self.open()

@@ -216,8 +216,7 @@ class State(TestCase):
                          'fsyncstorage.datafile')
         transaction = begin(storage)
         storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
-        made = under_way(storage)
+        record, = under_way(storage).records
         storage.tpc_vote(transaction)
         storage.tpc_finish(transaction)
-        self.assertEqual(
-            made.places, {oid(1): 4 + 23 + seal.room(b'')})
+        self.assertEqual(record.place, 4 + 23 + seal.room(b''))

@@ -12,6 +12,7 @@ sequencer, holds one mutex around every call.  It promises:
 
 import collections
 import itertools
+import operator
 import typing
 from collections.abc import Callable
 
@@ -23,8 +24,12 @@ PUBLISHED = 'published'
 FAILED = 'failed'
 
 
-class Point(typing.NamedTuple):
-    """A place between two transactions of the file."""
+class Point(typing.Protocol):
+    """A place between two transactions of the file.
+
+    The storage has views of the file for it: each is what readers see when
+    that point is published.
+    """
 
     end: int    # where the next transaction begins
     tid: bytes  # of the last transaction before it
@@ -37,12 +42,13 @@ class Commit:
                  'status_last', 'blobs', 'on_publish', 'on_done', 'orphan',
                  'state', 'error', 'waiters')
 
-    def __init__(self, tid: bytes, start: int, end: int, status: bytes = b' ',
+    def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
-        self.tid = tid
         self.start = start
-        self.end = end
-        self.point = Point(end, tid)
+        #: Its end.
+        self.point = point
+        self.end = point.end
+        self.tid = point.tid
         #: The status byte, which makes the transaction count.
         self.status = status
         #: Published only when durable.
@@ -96,7 +102,8 @@ class Pipeline:
     def visible(self) -> Point:
         """What a reader may see: after a failed sync only what is durable."""
         if self.failed:
-            return min(self.published, self.durable)
+            return min(self.published, self.durable,
+                       key=operator.attrgetter('end'))
         return self.published
 
     def find(self, tid: bytes) -> Commit | None:
@@ -125,11 +132,13 @@ class Pipeline:
     def append(self, commit: Commit) -> None:
         """May be repeated if it was interrupted."""
         if self._newest is not commit:
-            self.refuse_when_stopped()
-            end, tid = self.appended
-            if commit.start != end or commit.tid <= tid:
+            if self.stopped is not None:
+                self.refuse_when_stopped()
+            before = self.appended
+            if commit.start != before.end or commit.tid <= before.tid:
                 raise AssertionError(
-                    f'commit {commit.point} does not follow {self.appended}')
+                    f'commit {commit.tid.hex()}, at {commit.start}, does not'
+                    f' follow {before.tid.hex()}, which ends at {before.end}')
             self._newest = commit
         self.appended = commit.point
         if commit.state is None:
@@ -190,7 +199,7 @@ class Pipeline:
 
     def publish(self, commit: Commit) -> None:
         if self.queue[0] is not commit:
-            raise AssertionError(f'{commit.point} is not next to publish')
+            raise AssertionError(f'{commit.tid.hex()} is not next to publish')
         self.published = commit.point
         commit.state = PUBLISHED
         self.queue.popleft()
@@ -223,3 +232,4 @@ class Pipeline:
         if self.queue:
             raise AssertionError('a file is replaced while commits wait')
         self.appended = self.durable = self.published = point
+        self._newest = None  # its point is one of the file that was replaced

@@ -45,6 +45,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import OutcomeUnknown
 from .exposure import Exposure
@@ -71,7 +72,7 @@ class Sequencer:
 
     def __init__(self, name: str, start: Point, durability: Durability,
                  sync: Callable[[list[Commit]], object],
-                 show: Callable[[Point | Commit], object],
+                 show: Callable[[Any], object],
                  tidy: Callable[[], object]) -> None:
         self._name = name
         self._policy = durability.policy
@@ -164,12 +165,13 @@ class Sequencer:
         """
         while True:
             with self.mutex:
+                if self._leader is None and commit.needs_sync:
+                    self._leader = me
+                    return True
                 if commit.settled:
                     if self._leader is me:  # no longer needed: pass it on
                         self._elect()
                     return False
-                if self._leader is None and commit.needs_sync:
-                    self._leader = me
                 if self._leader is me:
                     return True
                 commit.waiters.append(me)
@@ -242,7 +244,7 @@ class Sequencer:
             point, batch = self.pipeline.next_batch(
                 alone, data_first=self._policy.background)
             return point, batch, self._exposure.sync_begins(
-                point == self.pipeline.appended)
+                point is self.pipeline.appended)
 
     # 4. Note the outcome, pass the leadership on
 
@@ -250,7 +252,8 @@ class Sequencer:
               leader: object) -> None:
         with self.mutex:
             self.pipeline.synced(point)
-            self._exposure.synced(not self.pipeline.unsynced)
+            if self._policy.background:
+                self._exposure.synced(not self.pipeline.unsynced)
             self.syncs += 1
             self.latency.add(seconds)
             self._company.synced(
@@ -340,7 +343,7 @@ class Sequencer:
             while commit is not None:
                 if commit.on_publish is not None:
                     self._announce(commit, commit.on_publish)
-                self._show(commit)
+                self._show(commit.point)
                 commit = self._published(commit)
             if self.pipeline.failed:
                 # From now on readers see only what is durable.

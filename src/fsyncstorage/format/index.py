@@ -227,9 +227,10 @@ class Positions(fsIndex):
 
     def __init__(self, index: fsIndex) -> None:
         self._data = index._data
+        self._bucket = index._data.get  # this look-up takes time in a BTree
 
     def get(self, oid: bytes, default: typing.Any = None) -> typing.Any:
-        bucket = self._data.get(oid[:6])
+        bucket = self._bucket(oid[:6])
         if bucket is not None:
             position = bucket.get(oid[6:])
             if position is not None:
@@ -237,7 +238,7 @@ class Positions(fsIndex):
         return default
 
     def __setitem__(self, oid: bytes, position: int) -> None:
-        bucket = self._data.get(oid[:6])
+        bucket = self._bucket(oid[:6])
         if bucket is None:
             bucket = self._data[oid[:6]] = fsBucket()
         bucket[oid[6:]] = position.to_bytes(6, 'big')

@@ -13,7 +13,6 @@ from ZODB.POSException import StorageTransactionError
 
 from ..commit.blobs import Placed
 from ..commit.pipeline import Commit
-from ..commit.pipeline import Point
 from ..commit.spare import Spare
 from ..errors import OutcomeUnknown
 from ..errors import WritingStopped
@@ -101,9 +100,9 @@ class Appending(Records):
         """
         with self._lock:
             if self._checkpoints.snapshot is not None:
-                self._checkpoints.snapshot.about_to_change(under_way.places)
-            for oid, place in under_way.places.items():
-                self._positions[oid] = place
+                self._checkpoints.snapshot.about_to_change(under_way.last)
+            for record in under_way.records:
+                self._positions[record.oid] = record.place
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
             self._has_tail = False
@@ -137,5 +136,5 @@ class Appending(Records):
                 self._write_status(commit)
         self._file.sync()
 
-    def _show(self, point: Point | Commit) -> None:
-        self._view = View(self._file, self._positions, point.end, point.tid)
+    def _show(self, view: View) -> None:
+        self._view = view

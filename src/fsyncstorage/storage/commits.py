@@ -76,6 +76,7 @@ from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..errors import Occupied
+from ..format.view import View
 from .appending import Appending
 from .told import AsyncFinish
 from .told import Told
@@ -414,9 +415,10 @@ class Commits(Appending):
                 f: Told) -> Commit:
         """Make the Commit of a transaction for the pipeline."""
         policy = self.durability.policy
+        view = View(
+            self._file, self._positions, start + under_way.length, tid)
         commit = under_way.commit = Commit(
-            tid, start, start + under_way.length, under_way.status,
-            policy.promises)
+            start, view, under_way.status, policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
             commit.orphan = True

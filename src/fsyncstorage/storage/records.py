@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import operator
 import shutil
+import typing
 from base64 import decodebytes
 
 from ZODB.blob import BlobStorageMixin
@@ -91,11 +92,7 @@ class Records(ConflictResolvingStorage):
     @property
     def _appended(self) -> View:
         """What the commit machinery sees (I6)."""
-        if self._is_read_only:
-            return self._view
-        with self._lock:  # a pack replaces all of these
-            return View(self._file, self._positions, self._pos,
-                        self._sequencer.appended.tid)
+        return typing.cast(View, self._sequencer.appended)
 
     def _find(self, transaction: Metadata) -> Transaction | None:
         """The Transaction that was begun with this object, or None."""
@@ -145,7 +142,8 @@ class Records(ConflictResolvingStorage):
         under_way = self._under_way(transaction)
         assert not version
         self._refuse_oid(oid)
-        self._refuse_data(data)
+        if data.__class__ is not bytes or not data:
+            self._refuse_data(data)
         if (self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB
                 and blobrecord.is_of_blob(data)):
             self._refuse_blob()

@@ -38,7 +38,6 @@ from .. import forks
 from ..commit import blobs
 from ..commit import policies
 from ..commit.contention import Contention
-from ..commit.pipeline import Point
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
@@ -198,7 +197,8 @@ class FsyncStorage(
 
     def _begin_service(self, index_checkpoint: int) -> None:
         """The file is read: make it durable, then serve."""
-        opened = Point(self._pos, self._last_given)
+        opened = View(
+            self._file, self._positions, self._pos, self._last_given)
         self._sequencer = self._new_sequencer(opened)
         self._show(opened)
         self._unsynced = Mark(self._file_name, opened.tid)
@@ -228,7 +228,7 @@ class FsyncStorage(
         self._checkpoints.start(self._index_position)
         forks.give_up_in_a_fork(self)
 
-    def _new_sequencer(self, start: Point) -> Sequencer:
+    def _new_sequencer(self, start: View) -> Sequencer:
         return Sequencer(
             self._file_name, start, self.durability,
             self._sync_batch, self._show, self._end_dropped)
@@ -288,7 +288,7 @@ class FsyncStorage(
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
         self._writing = threading.RLock()
-        self._sequencer = self._new_sequencer(self._sequencer.appended)
+        self._sequencer = self._new_sequencer(self._appended)
         # As one that only reads.
         self._checkpoints = self._spare = None  # type: ignore[assignment]
         for under_way in self._begun.values():
@@ -415,9 +415,9 @@ class FsyncStorage(
             self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # which was in the old file
-            point = Point(end, self._view.tid)
-            self._sequencer.rebase(point)
-            self._show(point)
+            view = View(file, self._positions, end, self._view.tid)
+            self._sequencer.rebase(view)
+            self._show(view)
         self._reserve.move(file)
 
     def stats(self) -> dict[str, object]:

@@ -13,7 +13,8 @@ Its states::
     voted     `voted` is set.  It holds its objects
     failed    `failed` is set: its vote failed, perhaps half way.  It can only
               be aborted
-    written   `tid`, `start` and `places` are set: it is in the file
+    written   `tid` and `start` are set, and the `place` of each record: it is
+              in the file
 
 Before it is written, nothing in it depends on its place: tid, positions and
 checksum are made in `write`.  What a record replaces or points back to is a
@@ -137,25 +138,13 @@ class Record:
 
 class Transaction:
 
-    # What most transactions never change.
-
-    #: A generator that holds the append lock for it, from its vote on.
-    keeps_file: Generator[None, None, None] | None = None
-    #: A conflict with what is not published waits for that (I6).
-    waits_for_publishing = True
-    #: Else a conflict that might be resolved raises Occupied.
-    resolves_conflicts = True
-    asked = voted = failed = False
-    _spool: IO[bytes] | None = None
-
-    #: Its tid, its position in the file, and by oid the place of the last
-    #: record.
-    tid: bytes | None = None
-    start = 0
-    places: dict[bytes, int]
-    #: Its Commit in the pipeline, and the keys of its blobs.
-    commit: Commit | None = None
-    blob_keys: bytearray
+    __slots__ = ('caller', 'key', 'given_tid', 'status', 'alone', 'blobs',
+                 'file', 'known_to', 'records', 'last', 'read', 'resolved',
+                 'waits_for_publishing', 'resolves_conflicts', 'asked',
+                 'voted', 'failed', 'keeps_file', 'sealed', 'length', 'tid',
+                 'start', 'commit', 'blob_keys', '_texts', '_extension',
+                 '_lengths', '_header_length', '_kept', '_directory',
+                 '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
                  sealed: bool, directory: str, file: DataFile, known_to: Point,
@@ -186,6 +175,19 @@ class Transaction:
         self.read: dict[bytes, bytes] = {}
         #: Oids whose conflicts were resolved.
         self.resolved: list[bytes] = []
+        #: A conflict with what is not published waits for that (I6).
+        self.waits_for_publishing = True
+        #: Else a conflict that might be resolved raises Occupied.
+        self.resolves_conflicts = True
+        self.asked = self.voted = self.failed = False
+        #: A generator that holds the append lock for it, from its vote on.
+        self.keeps_file: Generator[None, None, None] | None = None
+        #: Its tid, and its position in the file.
+        self.tid: bytes | None = None
+        self.start = 0
+        #: Its Commit in the pipeline, and the keys of its blobs.
+        self.commit: Commit | None = None
+        self.blob_keys: bytearray
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
         extension = metadata.extension_bytes
@@ -197,13 +199,15 @@ class Transaction:
         self._texts, self._extension = user + description, extension
         # In the file.
         self._lengths = len(user), len(description), len(extension) + room
-        self._header_length = TRANS_HDR_LEN + sum(self._lengths)
+        self._header_length = (
+            TRANS_HDR_LEN + len(self._texts) + len(extension) + room)
         if self._header_length > LONGEST_FIELD:  # then one of them may be
             self._refuse_long_fields(user, description, extension)
         #: Bytes that it will take in the file.
         self.length = self._header_length + LENGTH_BEHIND
         self._kept = 0   # bytes of data that are kept
         self._directory = directory
+        self._spool: IO[bytes] | None = None
 
     @staticmethod
     def _refuse_long_fields(user: bytes, description: bytes,
@@ -310,12 +314,11 @@ class Transaction:
         self.tid, self.start = tid, start
         length = self.length - LENGTH_BEHIND  # as in the header
         status = self.status if counts else b'c'
-        places = self.places = {}
         body: list[bytes] = []
         crc = 0
         position = at = first = start + self._header_length
         for record in self.records:
-            record.place = places[record.oid] = at
+            record.place = at
             serial = file.serials[at] = record.serial or tid
             at += record.size
             content: Any = (record.data if record.length
@@ -344,8 +347,10 @@ class Transaction:
     def _header(self, status: bytes, length: int, records_crc: int,
                 durable: int) -> bytes:
         """The header; the seal in it has the final status."""
+        user, description, extension = self._lengths
         front = _header.pack(
-            self.tid, length, self.status, *self._lengths) + self._texts
+            self.tid, length, self.status, user, description, extension
+            ) + self._texts
         field = self._extension
         if self.sealed:
             field = seal.make(front, field, self.status, self.start, length,
@@ -359,7 +364,7 @@ class Transaction:
 
     def close(self) -> None:
         """Free the data of its records."""
-        self.records = []
+        self.records, self.last = [], {}
         if self._spool is not None:
             with contextlib.suppress(OSError):  # of bytes still to be written
                 self._spool.close()
