@@ -115,7 +115,7 @@ class CommitChannel:
             self._end(transaction)
             transaction.ballot.abort()
         self.server.forget(self._connection)
-        self._session.connection.close()
+        self._session.follow()
 
     # Requests
 

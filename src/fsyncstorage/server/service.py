@@ -191,8 +191,8 @@ class Service:
             self._tell(batch)
         except BaseException:
             # A client that was not told must not go on with an old state.
-            for session in self.sessions:
-                session.connection.abort()
+            for session in list(self.sessions):
+                session.end()
             raise
 
     def _remember(self, tid, oids):

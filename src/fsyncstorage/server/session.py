@@ -62,7 +62,6 @@ class Session(ZEOStorage):
     # Coming and going
 
     def notify_connected(self, connection):
-        self.connection = self.told = connection
         self.connected = True
         self.call_soon_threadsafe = connection.call_soon_threadsafe
         self.log_label = _addr_label(connection.addr)
@@ -71,9 +70,7 @@ class Session(ZEOStorage):
         """Runs however the connection ended."""
         self.connected = False
         self.server.close_conn(self)
-        self.server.tickets.pop(self.ticket, None)
-        if self.told is not self.connection:
-            self.told.close()
+        self.follow()
         if self._ballot is None:
             self.log('disconnected')
         else:
@@ -86,6 +83,22 @@ class Session(ZEOStorage):
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
             _close(iterator)
+
+    def end(self):
+        """Disconnect it at once, and tell it nothing more.
+
+        The connection on which it is told comes first.  A client that has
+        missed a transaction must not hear of a later one: when it comes back,
+        it asks only for what came behind the last one that it knows of.
+        """
+        self.server.tickets.pop(self.ticket, None)
+        self.told.abort()
+        self.connection.abort()
+
+    def follow(self):
+        """One of its connections has ended: the other one ends with it."""
+        if not self.server.said_farewell:  # else its last answers leave first
+            self.end()
 
     def wake(self):
         """The client reads again: go on with its requests."""
@@ -409,7 +422,7 @@ class Session(ZEOStorage):
         """Called for a ballot that was not finished in time."""
         self.log('Transaction timeout after'
                  f' {self.service.timeout} seconds', logging.CRITICAL)
-        self.connection.abort()
+        self.end()
 
 
 class _Shown:
