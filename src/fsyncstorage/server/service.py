@@ -57,9 +57,9 @@ class _News:
         self.ready = ready
         self.error = None
 
-    def is_awaited_by(self, client):
+    def is_awaited_by(self, session):
         ballot = self.ballot
-        return (ballot is not None and ballot.client is client
+        return (ballot is not None and ballot.client.session is session
                 and ballot.is_awaited)
 
 
@@ -207,7 +207,8 @@ class Service:
         self.announced_size = self.size_info()
         frames, joined = {}, {}
         committers = {
-            news.ballot.client for news in batch if news.ballot is not None}
+            news.ballot.client.session
+            for news in batch if news.ballot is not None}
         for session in self.sessions:
             connection = session.told
             encoding = connection.protocol_version

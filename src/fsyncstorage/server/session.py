@@ -418,11 +418,25 @@ class Session(ZEOStorage):
         self._ballot = self._storing = self.transaction = self._answer = None
         self.stats.active_txns -= 1
 
+    # What its ballots want of it
+
+    @property
+    def session(self):
+        return self
+
     def timed_out(self, ballot):
-        """Called for a ballot that was not finished in time."""
+        self.log_timeout()
+        self.end()
+
+    def log_timeout(self):
         self.log('Transaction timeout after'
                  f' {self.service.timeout} seconds', logging.CRITICAL)
-        self.end()
+
+    def enter_files(self, ballot):
+        """They were entered when the client registered."""
+
+    def files_closed(self, ballot):
+        """They stay entered until the client goes."""
 
 
 class _Shown:

@@ -56,6 +56,7 @@ class Storing:
     def storeBlobStart(self):
         if self._blob_file is not None or self._ballot.state is not BEGUN:
             raise StorageTransactionError('storeBlobStart out of order')
+        self._ballot.want_files()
         self._blob_file = tempfile.NamedTemporaryFile(
             prefix=UPLOAD, delete=False,
             dir=self._session.storage.temporaryDirectory())
@@ -87,6 +88,10 @@ class Storing:
         self._ballot.add_blob(
             oid, serial, data, os.path.join(directory, filename))
         self._session.stats.stores += 1
+
+    @property
+    def has_half_a_blob(self):
+        return self._blob_file is not None
 
     def close(self):
         """Drop a blob that has not come completely."""
