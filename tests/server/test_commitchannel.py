@@ -37,6 +37,7 @@ from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import until
 from .serving import Served
 from .serving import record
@@ -445,6 +446,27 @@ class Trouble(TroubleTestCase):
                     commits.Error if outcome == 'vote' else commits.Aborted)
                 self.assertEqual(os.listdir(
                     self.storage.temporaryDirectory()), [])
+
+    def test_files_that_cannot_be_removed(self):
+        """All the same, a vote succeeds, and nothing is held after an end."""
+        refused = OSError(errno.EROFS, 'a read-only file system')
+        with self.beside_another():
+            voted, half = self.channel.begin(), self.channel.begin()
+            for each in voted, half:
+                self.channel.call(each, 'storeBlobStart')
+            self.channel.call(voted, 'storeBlobEnd', oid(1), z64, b'x', 7)
+            self.channel.ping()
+            with mock.patch.object(
+                    ballot.datafile, 'remove_if_there', side_effect=refused):
+                self.channel.send(self.channel.client.vote(voted))
+                self.assertEqual(
+                    self.channel.next(), commits.Voted(voted, []))
+                for each in voted, half:
+                    self.channel.send(self.channel.client.abort(each))
+                    self.assertEqual(
+                        self.channel.next(), commits.Aborted(each))
+            until(lambda: owners(self.storage._turns) == 1,
+                  'only that of the neighbour is held')
 
     def test_half_a_blob(self):
         with self.beside_another():

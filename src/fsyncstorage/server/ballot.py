@@ -36,6 +36,7 @@ the loop:
     files_closed(ballot)   all of its files are closed
 """
 
+import contextlib
 import time
 
 from ZEO.StorageServer import CommitLog
@@ -363,7 +364,7 @@ class Ballot:
             self._try_to_store(oid, data, storage.storeBlob,
                                oid, serial, data, given, '')
         finally:
-            datafile.remove_if_there(given)  # the storage did not take it
+            remove_if_possible(given)  # the storage did not take it
 
     def _try_to_store(self, oid, data, store, *arguments):
         try:
@@ -397,10 +398,21 @@ class Ballot:
         """Remove what was kept: it is voted, or over.  May be repeated."""
         self._operations = []
         if self._log is not None:
-            self._log.close()
+            with contextlib.suppress(OSError):
+                self._log.close()
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
-            datafile.remove_if_there(file_name)
+            remove_if_possible(file_name)
+
+
+def remove_if_possible(file_name):
+    """A file that is not needed any more.
+
+    An error must neither fail a vote that has succeeded nor keep what is to be
+    given back after it; the next opening of the storage removes what is left.
+    """
+    with contextlib.suppress(OSError):
+        datafile.remove_if_there(file_name)
 
 
 def _never_wait(storage, transaction, resolve):

@@ -12,9 +12,9 @@ import tempfile
 
 from ZODB.POSException import StorageTransactionError
 
-from .. import datafile
 from ..commit.blobs import UPLOAD
 from .ballot import BEGUN
+from .ballot import remove_if_possible
 
 
 class Storing:
@@ -99,4 +99,4 @@ class Storing:
             file, self._blob_file = self._blob_file, None
             with contextlib.suppress(OSError):  # of what is to be written
                 file.close()
-            datafile.remove_if_there(file.name)
+            remove_if_possible(file.name)
