@@ -11,6 +11,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.server.ballot import Kept
 from fsyncstorage.server.committer import Committer
 from fsyncstorage.storage import AsyncFinish
 
@@ -55,6 +56,7 @@ class Client:
     def __init__(self, name):
         self.log_label = name
         self.files = 0  # entered and not closed
+        self.kept = Kept()
 
     def timed_out(self, ballot):
         ballot.abort()

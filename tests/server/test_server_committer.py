@@ -932,3 +932,20 @@ class Room(ByHand):
         self.assertEqual(ballots.kept.bytes, before)
         first.abort()
         self.assertEqual(ballots.kept.bytes, before)
+        self.assertEqual(first.client.kept.bytes, 0)
+
+    def test_a_client_that_has_many_uses_files(self):
+        """So the others need none."""
+        many = Client('many')
+        with mock.patch.object(ballots, 'IN_MEMORY_OF_ONE', 3000):
+            first, second = (
+                self.begin(many, {number: bytes(2000)}) for number in (1, 2))
+            other = self.begin('other', {3: bytes(2000)})
+        self.assertEqual(
+            [each.is_small for each in (first, second, other)],
+            [True, False, True])
+        second.abort()
+        first.abort()
+        self.assertEqual(many.kept.bytes, 0)
+        other.abort()
+        self.world.settle()

@@ -28,8 +28,8 @@ What is stored belongs to the loop, and to the thread that votes the ballot, or
 aborts it.
 
 The client is a session, or a transaction of a commit channel.  It has a
-`log_label`, the `session` that it belongs to, and three methods, all called in
-the loop:
+`log_label`, the `session` that it belongs to (whose `kept` counts the bytes of
+its ballots), and three methods, all called in the loop:
 
     timed_out(ballot)      it was not finished in time, and has to be aborted
     enter_files(ballot)    it is about to open its first file; may raise
@@ -58,7 +58,9 @@ OVERHEAD = 300
 IN_STORAGE = 1000
 # The same for an undo: nobody knows yet, so no other is there beside it.
 OF_AN_UNDO = 1 << 40
-# The same for all ballots together: above it, each is kept in a file.
+# The same for all ballots of one client, and for all ballots: above it, each
+# is kept in a file.
+IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob, which is always kept in memory; and of those
 # of all blobs of a transaction, where OVERHEAD is counted for each.
@@ -77,8 +79,8 @@ BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
     'put aside', 'voted', 'finishing', 'over')
 
 
-class _Kept:
-    """Bytes in memory, of all ballots until they are voted or over.
+class Kept:
+    """Bytes in memory, of some ballots until they are voted or over.
 
     (An attribute of an object, not of a class: changing a class attribute
     clears Python's caches for that class, which costs microseconds.)
@@ -87,7 +89,8 @@ class _Kept:
     bytes = 0
 
 
-kept = _Kept()
+#: Of all ballots.
+kept = Kept()
 
 
 class Ballot:
@@ -105,6 +108,7 @@ class Ballot:
     def __init__(self, committer, client, id, user, description, extension,
                  tid, status, resolves_conflicts):
         self.client = client
+        self._kept_of_client = client.session.kept
         self.transaction = TransactionMetaData(user, description, extension)
         self.transaction.id = id
         self._committer = committer
@@ -215,8 +219,10 @@ class Ballot:
             return
         self._operations.append((operation, arguments))
         kept.bytes += size
+        self._kept_of_client.bytes += size
         self._is_counted = True
-        if self._size > IN_MEMORY or kept.bytes > IN_MEMORY_OF_ALL:
+        if (self._size > IN_MEMORY or kept.bytes > IN_MEMORY_OF_ALL
+                or self._kept_of_client.bytes > IN_MEMORY_OF_ONE):
             self.want_files()
             self._count_no_more()
             self._log = CommitLog()
@@ -228,6 +234,7 @@ class Ballot:
         if self._is_counted:
             self._is_counted = False
             kept.bytes -= self._size
+            self._kept_of_client.bytes -= self._size
 
     def add_blob(self, oid, serial, data, file_name):
         self._size_of_blobs += OVERHEAD + len(data)

@@ -26,6 +26,7 @@ from . import quiet
 from .ballot import BEGUN
 from .ballot import VOTED
 from .ballot import Ballot
+from .ballot import Kept
 from .blobstream import BlobStreams
 from .storing import Storing
 
@@ -118,6 +119,7 @@ class Session(ZEOStorage):
     def setup_delegation(self):
         """Stock's hook of `register`.  Nothing is delegated past us."""
         self.service = service = self.server.services[self.storage_id]
+        self.kept = Kept()
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
