@@ -538,6 +538,18 @@ class Descriptors(TroubleTestCase):
             self.assertIn('no descriptors', str(self.ask(transaction)))
             self.assertEqual(self.door._left, 0)
 
+    def test_none_are_left_for_a_large_one(self):
+        self.door._left = 0
+        before = ballot.kept.bytes
+        with self.beside_another():
+            with self.fails_before_its_vote(), \
+                    mock.patch.object(ballot, 'IN_MEMORY', 10):
+                transaction = self.channel.begin()
+                self.channel.store(transaction, 1, b'x' * 100)
+                self.channel.ping()
+            self.assertIn('no descriptors', str(self.ask(transaction)))
+            self.assertEqual(ballot.kept.bytes, before)
+
     def test_of_those_that_have_files(self):
         """Of all others, none are entered."""
         others = [self.channel.begin() for _ in range(5)]
