@@ -9,6 +9,7 @@ A client has one transaction at a time: the ballot has its state.
 import logging
 import os
 import threading
+from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
@@ -55,7 +56,7 @@ class Session(ZEOStorage):
     service = _ballot = _storing = _answer = None
     #: The connection on which it is told of transactions: its own one, or its
     #: commit channel's.
-    told = None
+    told: Any
     #: The name by which the client may open a commit channel.
     ticket = None
     _readers = _slow_calls = None
