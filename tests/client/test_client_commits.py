@@ -11,6 +11,8 @@ from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import StorageTransactionError
 from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import p64
 from ZODB.utils import u64
@@ -204,6 +206,30 @@ class SideBySide(ConnectedTestCase):
             each.result()
         self.assertEqual(
             len(list(self.storage.iterator())) - before, 8 * each_does)
+
+    def test_one_that_is_not_finished_in_time(self):
+        """The other ones go on, over the same connection."""
+        late, other = (
+            vote(self.client, {number: b'x'}) for number in (1, 2))
+        generation = self.client._connection_generation
+        with self.assertLogs('ZEO.StorageServer', 'CRITICAL'):
+            self.in_loop(self.time_out, 1)
+        with self.assertRaisesRegex(
+                StorageTransactionError, 'transaction-timeout'):
+            self.client.tpc_finish(late)
+        self.client.tpc_abort(late)
+        tid = self.client.tpc_finish(other)
+        self.assertEqual(self.load(self.client, 2)[:2], (b'x', tid))
+        with self.assertRaises(POSKeyError):
+            self.load(self.client, 1)
+        commit(self.client, {1: b'again'})
+        self.assertEqual(self.client._connection_generation, generation)
+
+    def time_out(self, number):
+        """The transaction of this number."""
+        session, = self.server.services['1'].sessions
+        transaction = session.told.session._transactions[number]
+        transaction.timed_out(transaction.ballot)
 
     def test_one_that_is_aborted_beside_others(self):
         first, second = vote(self.client, {1: b'x'}), begin(self.client)

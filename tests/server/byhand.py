@@ -11,6 +11,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.server.ballot import Kept
 from fsyncstorage.server.committer import Committer
 from fsyncstorage.storage import AsyncFinish
 
@@ -54,9 +55,21 @@ class Client:
 
     def __init__(self, name):
         self.log_label = name
+        self.files = 0  # entered and not closed
+        self.kept = Kept()
 
     def timed_out(self, ballot):
         ballot.abort()
+
+    @property
+    def session(self):
+        return self
+
+    def enter_files(self, ballot):
+        self.files += 1
+
+    def files_closed(self, ballot):
+        self.files -= 1
 
 
 class Large(Ballot):
@@ -139,11 +152,13 @@ class World:
     # Ballots
 
     def begin(self, name, records=(), serials={}, small=True):
-        """A ballot that stores {number: data}."""
+        """A ballot of a client, or of one of that name, that stores
+        {number: data}."""
         self._last_id += 1
+        client = name if isinstance(name, Client) else Client(name)
         ballot = (Ballot if small else Large)(
-            self.committer, Client(name), self._last_id, b'', b'', {}, None,
-            ' ', False)
+            self.committer, client, self._last_id, b'', b'', {}, None, ' ',
+            False)
         for number in records:
             ballot.add('store', oid(number), serials.get(number, z64),
                        records[number])

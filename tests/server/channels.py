@@ -133,6 +133,7 @@ class ChannelTestCase(TestCase):
         self.thread.start()
         self.addCleanup(self.thread.join)
         self.addCleanup(self.server.close)
+        self.in_loop(list)  # it has begun: else a close would run the loop
 
     def peer(self, hello=True, **options):
         peer = Peer(self.server, tls=self.tls, **options)

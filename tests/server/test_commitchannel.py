@@ -1,23 +1,43 @@
 """The server's end of a commit channel, with a client by hand."""
 
+import contextlib
+import errno
+import functools
+import os
 import socket
 import struct
+import threading
+import unittest
 from unittest import mock
 
 from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
 from ZODB.POSException import POSKeyError
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
+from fsyncstorage.server import ballot
+from fsyncstorage.server import commitchannel
+from fsyncstorage.server import connection
+from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
+from fsyncstorage.server import liveness
 from fsyncstorage.server import quiet
+from fsyncstorage.server import server
+from fsyncstorage.server import service
+from fsyncstorage.server import storing
 from fsyncstorage.server.ballot import Ballot
-from fsyncstorage.server.door import Full
+from fsyncstorage.server.storing import Storing
 from fsyncstorage.wire import commits
+from fsyncstorage.wire import commitserver
 
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import until
 from .serving import Served
 from .serving import record
@@ -101,6 +121,7 @@ class ChannelTestCase(Served):
 
     def setUp(self):
         super().setUp()
+        self.disk = self.controlled_disk()
         self.storage = self.open(blob_dir=self.path('blobs'))
         self.server = self.serve(self.storage)
         self.zeo = self.connect(self.server)
@@ -112,6 +133,19 @@ class ChannelTestCase(Served):
         self.zeo = self.connect(self.server)
         self.channel = Channel(self.server, self.zeo)
         self.addCleanup(self.channel.close)
+
+    def in_loop(self, *functions):
+        """Call them in one step of the loop; return when that is over."""
+        called = threading.Event()
+
+        def call():
+            for function in functions:
+                function()
+            # Behind what was posted meanwhile.
+            self.server.mailbox.post(called.set)
+
+        self.server.acceptor.event_loop.call_soon_threadsafe(call)
+        self.assertTrue(called.wait(PATIENCE))
 
     def check_nothing_is_left(self):
         stats = self.server.stats['1']
@@ -161,6 +195,19 @@ class Transactions(ChannelTestCase):
         self.channel.ping()
         self.assertEqual(tids, sorted(set(tids)))
         self.assertEqual(len(tids), 40)
+
+    def test_a_ping(self):
+        """What was announced before it comes before it, at once."""
+        other = self.connect(self.server)
+        with mock.patch.object(service, 'QUIET', PATIENCE):
+            tids = [other.commit({number: b'x'}) for number in (1, 2, 3)]
+        number, frame = self.channel.client.ping()
+        self.channel.send(frame)
+        self.assertEqual(
+            [self.channel.next() for _ in range(4)],
+            [*(commits.Invalid(tid, [oid(number)])
+               for number, tid in enumerate(tids, 1)),
+             commits.Pong(number, tids[-1])])
 
     def test_a_conflict(self):
         commit(self.storage, {1: record(1)})
@@ -295,28 +342,6 @@ class BadInput(ChannelTestCase):
                     number, encode(0, True, name, arguments)))
                 self.again()
 
-    def test_arguments_of_wrong_types(self):
-        for name, arguments in (
-                ('restorea', (oid(1), z64, 'text', None, 1)),
-                ('deleteObject', (b'short', z64, 1)),
-                ('undoa', (b'x' * 2000, 1)),
-                ('storeBlobChunk', ('text',)),
-                ('storeBlobEnd', (oid(1), z64, b'')),
-                ('storeBlobShared', (oid(1), z64, b'', '../x.tmp', 1))):
-            with self.subTest(name):
-                number = self.channel.begin()
-                self.check_it_ends(self.channel.client.call(
-                    number, encode(0, True, name, arguments)))
-                self.again()
-
-    def test_begins_of_wrong_types(self):
-        for changes in (
-                dict(user=1), dict(description=None), dict(extension=b'x'),
-                dict(tid=b'short'), dict(status='x'), dict(status=None)):
-            with self.subTest(changes):
-                self.check_it_ends(self.channel.begun(**changes)[1])
-                self.again()
-
     def test_what_is_no_message(self):
         for message in b'', b'.', b'c\n', encode(0, True, 'tpc_begin', 7):
             self.check_it_ends(self.channel.client.begin(message)[1])
@@ -326,23 +351,326 @@ class BadInput(ChannelTestCase):
         with mock.patch.object(server_frames, 'PER_FRAME', 0.05):
             self.check_it_ends(raw(ord('S'), 1, bytes(100))[:50])
 
-    def test_no_descriptors(self):
-        """A second transaction may need files of its own."""
-        self.channel.begin()
-        self.channel.ping()
-        with mock.patch.object(self.server.door, 'stay', side_effect=Full):
-            self.check_it_ends(self.channel.begun()[1])
 
-    def test_descriptors_are_given_back(self):
-        door = self.server.door
-        left = door._left
-        transactions = [self.channel.begin() for _ in range(5)]
+class TroubleTestCase(ChannelTestCase):
+
+    @contextlib.contextmanager
+    def beside_another(self):
+        neighbour = self.channel.vote({9: record()})
+        self.assertEqual(self.channel.next(), commits.Voted(neighbour, []))
+        yield
+        self.channel.send(self.channel.client.abort(neighbour))
+        self.assertEqual(self.channel.next(), commits.Aborted(neighbour))
+        self.check_nothing_is_left()
+
+    def ask(self, transaction):
+        """The error that answers its vote."""
+        self.channel.send(self.channel.client.vote(transaction))
+        event = self.channel.next()
+        self.assertEqual(event.number, transaction)
+        return self.channel.error(event)
+
+    def fails_before_its_vote(self):
+        return self.assertLogs('fsyncstorage.server.commitchannel', 'ERROR')
+
+
+class Trouble(TroubleTestCase):
+    """That of one transaction is not that of others beside it."""
+
+    def test_arguments_of_wrong_types(self):
+        for name, arguments in (
+                ('restorea', (oid(1), z64, 'text', None, 1)),
+                ('deleteObject', (b'short', z64, 1)),
+                ('undoa', (b'x' * 2000, 1)),
+                ('storeBlobChunk', ('text',)),
+                ('storeBlobEnd', (oid(1), z64, b'')),
+                ('storeBlobShared', (oid(1), z64, b'', '../x.tmp', 1)),
+                ('storeBlobChunk', (b'without a begin',))):
+            with self.subTest(name, arguments=arguments):
+                with self.beside_another(), self.assertLogs(level='ERROR'):
+                    transaction = self.channel.begin()
+                    self.channel.call(transaction, name, *arguments)
+                    self.ask(transaction)
+
+    def test_begins_of_wrong_types(self):
+        for changes in (
+                dict(user=1), dict(description=None), dict(extension=b'x'),
+                dict(tid=b'short'), dict(status='x'), dict(status=None)):
+            with self.subTest(changes):
+                with self.beside_another(), self.fails_before_its_vote():
+                    transaction, frame = self.channel.begun(**changes)
+                    self.channel.send(frame)
+                    self.channel.store(transaction, 1, b'x')
+                    self.ask(transaction)
+
+    def test_a_long_description(self):
+        with self.beside_another(), self.fails_before_its_vote():
+            transaction, frame = self.channel.begun(
+                description=bytes(commitchannel.MOST_OF_A_BEGIN))
+            self.channel.send(frame)
+            self.assertIn('a description of', str(self.ask(transaction)))
+
+    def test_a_full_disk(self):
+        full = OSError(errno.ENOSPC, 'the disk is full')
+        for place, name in (
+                (storing.tempfile, 'NamedTemporaryFile'),
+                (Storing, 'storeBlobChunk'), (ballot, 'CommitLog')):
+            with self.subTest(name), self.beside_another():
+                transaction = self.channel.begin()
+                with self.fails_before_its_vote(), \
+                        mock.patch.object(ballot, 'IN_MEMORY', 10), \
+                        mock.patch.object(place, name, side_effect=full):
+                    self.channel.call(transaction, 'storeBlobStart')
+                    self.channel.call(
+                        transaction, 'storeBlobChunk', b'content')
+                    self.channel.store(transaction, 1, b'x' * 100)
+                    name, arguments = self.ask(transaction)
+                self.assertEqual(
+                    (name, arguments[0]), ('OSError', errno.ENOSPC))
+
+    def test_what_comes_later(self):
+        """The client hears of it by its vote; or aborts without a vote."""
+        for outcome in 'vote', 'abort':
+            with self.subTest(outcome), self.beside_another():
+                transaction = self.channel.begin()
+                with self.fails_before_its_vote():
+                    self.channel.call(transaction, 'undoa', b'x' * 2000, 1)
+                    self.channel.ping()
+                self.channel.call(transaction, 'storeBlobStart')
+                self.channel.call(transaction, 'storeBlobChunk', b'content')
+                self.channel.store(transaction, 1, b'x')
+                ask = getattr(self.channel.client, outcome)
+                self.channel.send(ask(transaction))
+                self.assertIsInstance(
+                    self.channel.next(),
+                    commits.Error if outcome == 'vote' else commits.Aborted)
+                self.assertEqual(os.listdir(
+                    self.storage.temporaryDirectory()), [])
+
+    def test_files_that_cannot_be_removed(self):
+        """All the same, a vote succeeds, and nothing is held after an end."""
+        refused = OSError(errno.EROFS, 'a read-only file system')
+        with self.beside_another():
+            voted, half = self.channel.begin(), self.channel.begin()
+            for each in voted, half:
+                self.channel.call(each, 'storeBlobStart')
+            self.channel.call(voted, 'storeBlobEnd', oid(1), z64, b'x', 7)
+            self.channel.ping()
+            with mock.patch.object(
+                    ballot.datafile, 'remove_if_there', side_effect=refused):
+                self.channel.send(self.channel.client.vote(voted))
+                self.assertEqual(
+                    self.channel.next(), commits.Voted(voted, []))
+                for each in voted, half:
+                    self.channel.send(self.channel.client.abort(each))
+                    self.assertEqual(
+                        self.channel.next(), commits.Aborted(each))
+            until(lambda: owners(self.storage._turns) == 1,
+                  'only that of the neighbour is held')
+
+    def test_half_a_blob(self):
+        with self.beside_another():
+            transaction = self.channel.begin()
+            self.channel.call(transaction, 'storeBlobStart')
+            self.channel.call(transaction, 'storeBlobChunk', b'content')
+            self.assertIn('not come completely', str(self.ask(transaction)))
+
+    def transaction(self, number):
+        """At the server."""
+        session, = self.server.services['1'].sessions
+        return session.told.session._transactions[number]
+
+    def test_a_timeout(self):
+        for outcome in 'finish', 'abort':
+            with self.subTest(outcome), self.beside_another():
+                transaction = self.channel.vote({1: record()}, self.last)
+                self.channel.next()
+                with self.assertLogs('ZEO.StorageServer', 'CRITICAL'):
+                    it = self.transaction(transaction)
+                    self.in_loop(lambda: it.timed_out(it.ballot))
+                # Nobody has to wait for its objects any more.
+                commit(self.storage, {1: b'x'}, {1: self.last})
+                ask = getattr(self.channel.client, outcome)
+                self.channel.send(ask(transaction))
+                event = self.channel.next()
+                if outcome == 'finish':
+                    self.assertIn('transaction-timeout',
+                                  str(self.channel.error(event)))
+                else:
+                    self.assertEqual(event, commits.Aborted(transaction))
+
+    def test_a_timeout_of_one_that_is_alone(self):
+        """As without a channel, its client is disconnected."""
+        transaction = self.channel.vote({1: record()})
+        self.channel.next()
+        with self.assertLogs('ZEO.StorageServer', 'CRITICAL'):
+            it = self.transaction(transaction)
+            self.in_loop(lambda: it.timed_out(it.ballot))
+            with self.assertRaises(EOFError):
+                self.channel.next()
+        self.zeo.wait_for_end()
+        self.check_nothing_is_left()
+
+
+class Descriptors(TroubleTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.door = self.server.door
         self.channel.ping()
-        self.assertEqual(left - door._left, 8)
-        for each in transactions:
-            self.channel.send(self.channel.client.abort(each))
-            self.channel.next()
-        self.assertEqual(door._left, left)
+        self.left = self.door._left
+
+    def begin_a_blob(self):
+        transaction = self.channel.begin()
+        self.channel.call(transaction, 'storeBlobStart')
+        self.channel.ping()
+        return transaction
+
+    def abort(self, transaction):
+        self.channel.send(self.channel.client.abort(transaction))
+        self.assertEqual(self.channel.next(), commits.Aborted(transaction))
+
+    def test_none_are_left(self):
+        self.door._left = 0
+        with self.beside_another():
+            with self.fails_before_its_vote():
+                transaction = self.begin_a_blob()
+            self.assertIn('no descriptors', str(self.ask(transaction)))
+            self.assertEqual(self.door._left, 0)
+
+    def test_none_are_left_for_a_large_one(self):
+        self.door._left = 0
+        before = ballot.kept.bytes
+        with self.beside_another():
+            with self.fails_before_its_vote(), \
+                    mock.patch.object(ballot, 'IN_MEMORY', 10):
+                transaction = self.channel.begin()
+                self.channel.store(transaction, 1, b'x' * 100)
+                self.channel.ping()
+            self.assertIn('no descriptors', str(self.ask(transaction)))
+            self.assertEqual(ballot.kept.bytes, before)
+
+    def test_of_those_that_have_files(self):
+        """Of all others, none are entered."""
+        others = [self.channel.begin() for _ in range(5)]
+        for each in others:
+            self.channel.store(each, 1, b'x')
+        transactions = [self.begin_a_blob() for _ in range(3)]
+        self.assertEqual(self.left - self.door._left, 6)
+        for each in others + transactions:
+            self.abort(each)
+        self.assertEqual(self.door._left, self.left)
+
+    def test_of_a_large_one(self):
+        """Its file is closed when it is voted."""
+        with mock.patch.object(ballot, 'IN_MEMORY', 10):
+            transaction = self.channel.begin()
+            self.channel.store(transaction, 1, b'x' * 100)
+            self.channel.ping()
+        self.assertEqual(self.left - self.door._left, 2)
+        self.channel.send(self.channel.client.vote(transaction))
+        self.channel.next()
+        self.assertEqual(self.door._left, self.left)
+        self.channel.finish(transaction)
+
+    def test_when_its_files_are_closed(self):
+        """Not before; a thread may close them."""
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+        close = Ballot.close
+
+        def close_later(ballot):
+            go_on.wait(PATIENCE)
+            close(ballot)
+
+        with mock.patch.object(Ballot, 'is_small', False):
+            with mock.patch.object(Ballot, 'close', close_later):
+                self.abort(self.begin_a_blob())
+                self.assertEqual(self.left - self.door._left, 2)
+                go_on.set()
+                until(lambda: self.door._left == self.left, 'given back')
+
+    def test_when_the_client_is_gone(self):
+        left = self.door._left
+        self.begin_a_blob()
+        self.channel.close()
+        # Its two connections, and what it might have opened.
+        until(lambda: self.door._left
+              == left + door.COMMIT_CHANNEL + 1 + door.MOST_STREAMS, 'left')
+
+
+class Gaps(ChannelTestCase):
+    """A client that has missed something must not hear of what came later."""
+
+    def tid(self, number):
+        """The tid of a transaction that nobody has committed."""
+        return p64(u64(self.server.services['1'].last_tid) + number)
+
+    def announced(self, number):
+        """Another server, of which this one is a client, has told of it."""
+        return lambda: self.server.invalidate(
+            None, '1', self.tid(number), [oid(number)])
+
+    def check_it_is_told_nothing(self):
+        with self.assertRaises(EOFError):
+            self.fail(f'told: {self.channel.next()}')
+        self.zeo.wait_for_end()
+
+    def test_all_have_to_connect_again(self):
+        self.in_loop(lambda: self.server._invalidateCache('1'),
+                     self.announced(1))
+        self.check_it_is_told_nothing()
+
+    def test_a_stock_client_that_reads_slowly(self):
+        """What it has not taken yet is not followed by what came later."""
+        peer = self.connect(self.server)
+        commit(self.storage, {1: bytes(16 << 20)})  # more than buffers hold
+        peer.ask('loadBefore', oid(1), maxtid)
+        session = self.server.services['1'].sessions[-1]
+        until(lambda: session.connection.account.full, 'it does not read')
+        self.in_loop(lambda: self.server._invalidateCache('1'),
+                     self.announced(1))
+        with contextlib.suppress(ConnectionError):
+            while data := peer.socket.recv(1 << 20):
+                self.assertNotIn(b'invalidateTransaction', data)
+
+    def test_an_announcement_that_fails(self):
+        """Nobody is told of the next one."""
+        size_info = mock.Mock(side_effect=ZeroDivisionError)
+        patch = mock.patch.object(
+            self.server.services['1'], 'size_info', size_info)
+        with self.assertLogs('fsyncstorage.server', 'ERROR'):
+            self.in_loop(
+                patch.start, self.announced(1), self.server.mailbox.deliver,
+                patch.stop, self.announced(2))
+            self.check_it_is_told_nothing()
+
+    def test_a_ticket_of_a_session_that_has_ended(self):
+        """Its connection is gone in the next step of the loop only."""
+        other = self.connect(self.server)
+        other.call('get_info')
+        session = self.server.services['1'].sessions[-1]
+        may_be_used = []
+        self.in_loop(session.end, lambda: may_be_used.append(
+            session in self.server.tickets.values()))
+        other.wait_for_end()
+        self.assertEqual(may_be_used, [False])
+
+    def test_the_last_answers(self):
+        """When the server closes, they leave before the end."""
+        service = self.server.services['1']
+        tids = [self.tid(number) for number in range(1, 17)]
+        oids = [bytes(8)] * (1 << 17)  # all together more than buffers hold
+        self.in_loop(*(
+            functools.partial(service.changed_elsewhere, tid, oids)
+            for tid in tids))
+        with mock.patch.object(server, 'FAREWELL', PATIENCE), \
+                mock.patch.object(connection, 'LINGER', PATIENCE):
+            closing = Thread(self.server.close)
+            until(lambda: self.server.said_farewell, 'it closes')
+            self.assertEqual([self.channel.next().tid for _ in tids], tids)
+            self.channel.close()
+            closing.result()
 
 
 class Ends(ChannelTestCase):
@@ -367,3 +695,76 @@ class Ends(ChannelTestCase):
                           'aborted')
                     self.again()
         self.check_nothing_is_left()
+
+    def test_while_it_is_finished(self):
+        """It is committed, and the others are told."""
+        other = self.connect(self.server)
+        for number, end in enumerate(('channel', 'zeo'), 1):
+            with self.subTest(end):
+                transaction = self.channel.vote({number: record()})
+                self.channel.next()
+                self.disk.hold_again()
+                self.channel.send(self.channel.client.finish(transaction))
+                self.disk.wait_for_sync()
+                getattr(self, end).close()
+                until(lambda: len(self.server.services['1'].sessions) == 1,
+                      'both have ended')
+                self.disk.release_syncs()
+                other.wait_for_invalidations(number)
+                self.assertEqual(other.invalidations[-1][1], [oid(number)])
+                self.again()
+        self.check_nothing_is_left()
+
+    def test_a_server_that_stops_while_a_thread_votes(self):
+        votes, go_on = threading.Event(), threading.Event()
+        tpc_vote = self.storage.tpc_vote
+
+        def slowly(*arguments, **options):
+            votes.set()
+            go_on.wait(PATIENCE)
+            return tpc_vote(*arguments, **options)
+
+        self.channel.vote({1: bytes(ballot.SMALL)})
+        self.channel.next()
+        with mock.patch.object(self.storage, 'tpc_vote', slowly):
+            self.channel.vote({2: bytes(ballot.SMALL)})
+            self.assertTrue(votes.wait(PATIENCE))
+            closing = Thread(self.server.close)
+            go_on.set()
+            with self.assertRaises(EOFError):
+                self.channel.next()
+            closing.result()
+        self.assertEqual(len(self.open()), 0)
+
+    def test_of_the_connection_while_the_channel_is_not_read(self):
+        """What was voted does not wait for what nobody takes."""
+        self.channel.vote({1: record()})
+        self.channel.next()
+        told = self.server.services['1'].sessions[0].told
+        # Else this would end it, too.
+        self.in_loop(lambda: liveness.let_it_wait(told.transport))
+        oids = [bytes(8)] * (1 << 21)
+        self.in_loop(
+            lambda: told.outbox.announce(commitserver.invalid(oid(1), oids)))
+        self.assertTrue(told.account.full)
+        with mock.patch.object(connection, 'LINGER', 10 * PATIENCE):
+            self.zeo.close()
+            until(lambda: not self.server.stats['1'].active_txns, 'aborted')
+        self.check_nothing_is_left()
+
+
+class Patience(ChannelTestCase):
+    """With a client that verifies its cache, and does not read meanwhile."""
+
+    def timeout(self):
+        """In seconds; 0: there is none."""
+        session, = self.server.services['1'].sessions
+        return session.told.transport.get_extra_info('socket').getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
+
+    @unittest.skipUnless(hasattr(socket, 'TCP_USER_TIMEOUT'),
+                         'the system has no such option')
+    def test_until_it_says_something(self):
+        self.assertEqual(self.timeout(), 0)
+        self.channel.ping()
+        self.assertEqual(self.timeout(), liveness.SECONDS)

@@ -7,6 +7,7 @@ from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
+from ZODB.POSException import StorageError
 from ZODB.utils import p64
 from ZODB.utils import z64
 
@@ -20,6 +21,7 @@ from ..support import TestCase
 from ..support import commit
 from ..support import oid
 from ..support import vote
+from .byhand import Client
 from .serving import counter
 from .serving import record
 from .serving import state_of
@@ -32,8 +34,8 @@ class Ballots(TestCase):
         self.storage = self.open(blob_dir=self.path('blobs'))
 
     def ballot(self, resolves_conflicts=False, tid=None, status=' '):
-        ballot = Ballot(None, None, 1, b'user', b'description', {}, tid,
-                        status, resolves_conflicts)
+        ballot = Ballot(None, Client('one'), 1, b'user', b'description', {},
+                        tid, status, resolves_conflicts)
         self.addCleanup(ballot.close)
         return ballot
 
@@ -339,6 +341,21 @@ class Ballots(TestCase):
         tid = self.vote_and_finish(ballot)
         with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'second')
+
+    def test_more_records_of_blobs_than_memory(self):
+        ballot = self.ballot()
+        with mock.patch.object(module, 'MOST_OF_BLOBS', 3000):
+            for number in range(3):
+                name = self.blob_file(b'content')
+                os.rename(name, f'{name} {number}')
+                ballot.add_blob(
+                    oid(number), z64, bytes(500), f'{name} {number}')
+            with self.assertRaisesRegex(StorageError, 'in this transaction'):
+                ballot.add_blob(
+                    oid(4), z64, bytes(500), self.blob_file(b'content'))
+        self.assertEqual(len(self.temporary_files()), 3)
+        ballot.close()
+        self.assertEqual(self.temporary_files(), [])
 
     def test_closed_twice(self):
         """Refused, and aborted before the client heard of it."""

@@ -246,6 +246,20 @@ class Newcomers(BoundsTestCase):
             self.until_closed(self.connect(handshake))
         self.assertEqual(self.connections(), 0)
 
+    def test_who_leaves_before_it_registers(self):
+        """Nothing goes wrong, and nothing of it is kept."""
+        made = mock.Mock(wraps=self.server.new_connection)
+        self.patch(self.server, 'new_connection', made)
+        with self.assertNoLogs(level='ERROR'):
+            for number, said in enumerate((
+                    b'\0', zeowire.frame(b'ruok'),
+                    zeowire.frame(zeowire.HANDSHAKE)), 1):
+                one = self.connect(handshake=False)
+                one.sendall(said)
+                until(lambda: made.call_count == number, 'it is there')
+                one.close()
+                until(lambda: not self.connections(), 'it has left')
+
     def test_who_says_much_and_does_not_register(self):
         one = self.connect()
         wrong = zeowire.call(1, 'register', 'none', False)

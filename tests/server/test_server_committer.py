@@ -25,6 +25,7 @@ from ..support import commit
 from ..support import oid
 from ..support import owners
 from ..support import vote
+from .byhand import Client
 from .byhand import World
 from .serving import counter
 from .serving import record
@@ -676,6 +677,103 @@ class InTheLoop(ByHand):
         self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
 
 
+    def voted_by_threads(self):
+        """The names of the clients, in their order."""
+        names = []
+        vote_in = ballots.Ballot.vote_in
+
+        def noted(ballot, *arguments, **options):
+            names.append(ballot.client.log_label)
+            return vote_in(ballot, *arguments, **options)
+
+        with mock.patch.object(ballots.Ballot, 'vote_in', noted):
+            self.world.settle()
+        return names
+
+    def test_clients_take_turns(self):
+        """One that has many votes, as on a commit channel."""
+        many, other = Client('many'), Client('other')
+        for number in range(module.VOTERS + 3):
+            self.vote(many, {number: b'x'}, small=False)
+        self.vote(other, {20: b'x'}, small=False)
+        self.assertEqual(
+            self.voted_by_threads(),
+            ['many'] * module.VOTERS + ['many', 'other', 'many', 'many'])
+
+    def test_those_that_hold_their_objects_come_first(self):
+        """Others wait for them, and none for those that have not begun."""
+        holder = self.vote('holder', {1: b'x'})
+        waits = self.vote('waits', {1: b'x'}, small=False)
+        self.world.settle()
+        self.assertEqual(waits.state, WAITING)
+        for number in range(module.VOTERS + 2):
+            self.vote(f'later {number}', {number + 10: b'x'}, small=False)
+        holder.abort()
+        self.world.deliver()
+        self.assertEqual(self.voted_by_threads()[module.VOTERS], 'waits')
+        self.assertEqual(waits.state, VOTED)
+
+
+class Files(ByHand):
+    """A ballot's client is told when its files are closed, and not before."""
+
+    def begin_one(self, name, *arguments, **options):
+        ballot = self.begin(name, *arguments, **options)
+        ballot.want_files()
+        ballot.want_files()
+        self.assertEqual(ballot.client.files, 1)
+        return ballot
+
+    def check_closed(self, ballot):
+        self.assertEqual(ballot.client.files, 0)
+
+    def test_a_vote(self):
+        for small in True, False:
+            ballot = self.begin_one('a', {1: b'x'}, small=small)
+            self.world.ask_vote(ballot)
+            self.world.settle()
+            self.check_closed(ballot)
+            ballot.abort()
+            self.world.settle()
+            self.check_closed(ballot)
+
+    def test_a_vote_that_fails(self):
+        ballot = self.begin_one('a', {1: b'x'})
+        ballot.add('store', b'short', z64, b'x')
+        self.world.ask_vote(ballot)
+        self.world.settle()
+        self.check_closed(ballot)
+
+    def test_conflicts(self):
+        """They are still needed."""
+        self.stored({1: b'x'})
+        ballot = self.begin_one('a', {1: b'y'})
+        ballot._resolves_conflicts = True
+        self.world.ask_vote(ballot)
+        self.world.settle()
+        self.assertEqual(ballot.state, BEGUN)
+        self.assertEqual(ballot.client.files, 1)
+        ballot.abort()
+        self.check_closed(ballot)
+
+    def test_an_abort_by_a_thread(self):
+        ballot = self.begin_one('a', {1: b'x'}, small=False)
+        ballot.abort()
+        self.assertEqual(ballot.client.files, 1)
+        # What it stored is not kept for so long.
+        self.assertEqual(ballot._operations, [])
+        self.world.settle()
+        self.check_closed(ballot)
+
+    def test_an_abort_while_a_thread_votes_it(self):
+        ballot = self.begin_one('a', {1: b'x'}, small=False)
+        self.world.ask_vote(ballot)
+        ballot.abort()
+        self.assertEqual(ballot.client.files, 1)
+        self.world.settle()
+        self.check_closed(ballot)
+
+
 class OtherStorages(ByHand):
     """Or ours, in a wrapper whose vote is not marked."""
 
@@ -834,3 +932,20 @@ class Room(ByHand):
         self.assertEqual(ballots.kept.bytes, before)
         first.abort()
         self.assertEqual(ballots.kept.bytes, before)
+        self.assertEqual(first.client.kept.bytes, 0)
+
+    def test_a_client_that_has_many_uses_files(self):
+        """So the others need none."""
+        many = Client('many')
+        with mock.patch.object(ballots, 'IN_MEMORY_OF_ONE', 3000):
+            first, second = (
+                self.begin(many, {number: bytes(2000)}) for number in (1, 2))
+            other = self.begin('other', {3: bytes(2000)})
+        self.assertEqual(
+            [each.is_small for each in (first, second, other)],
+            [True, False, True])
+        second.abort()
+        first.abort()
+        self.assertEqual(many.kept.bytes, 0)
+        other.abort()
+        self.world.settle()

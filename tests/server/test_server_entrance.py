@@ -48,6 +48,16 @@ class EntranceTests(unittest.TestCase):
         entrance.ask('light', 1)
         self.assertEqual(entrance.leave('heavy'), ['light'])
 
+    def test_peers_take_turns(self):
+        entrance = Entrance(1)
+        entrance.ask('inside', 1)
+        for guest, peer in ('a1', 'a'), ('a2', 'a'), ('a3', 'a'), ('b1', 'b'):
+            self.assertFalse(entrance.ask(guest, 1, peer))
+        order = ['inside']
+        for _ in range(4):
+            order += entrance.leave(order[-1])
+        self.assertEqual(order, ['inside', 'a1', 'b1', 'a2', 'a3'])
+
     def test_to_leave_twice_is_harmless(self):
         entrance = Entrance(10)
         entrance.ask('a', 8)

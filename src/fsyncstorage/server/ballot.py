@@ -27,10 +27,16 @@ Its states, which the event loop owns (the committer changes them)::
 What is stored belongs to the loop, and to the thread that votes the ballot, or
 aborts it.
 
-The client is an object with a `log_label` and a method `timed_out(ballot)`,
-called when the ballot was not finished in time: it has to abort it.
+The client is a session, or a transaction of a commit channel.  It has a
+`log_label`, the `session` that it belongs to (whose `kept` counts the bytes of
+its ballots), and three methods, all called in the loop:
+
+    timed_out(ballot)      it was not finished in time, and has to be aborted
+    enter_files(ballot)    it is about to open its first file; may raise
+    files_closed(ballot)   all of its files are closed
 """
 
+import contextlib
 import time
 
 from ZEO.StorageServer import CommitLog
@@ -52,10 +58,14 @@ OVERHEAD = 300
 IN_STORAGE = 1000
 # The same for an undo: nobody knows yet, so no other is there beside it.
 OF_AN_UNDO = 1 << 40
-# The same for all ballots together: above it, each is kept in a file.
+# The same for all ballots of one client, and for all ballots: above it, each
+# is kept in a file.
+IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
-# Bytes of the record of a blob, which is always kept in memory.
+# Bytes of the record of a blob, which is always kept in memory; and of those
+# of all blobs of a transaction, where OVERHEAD is counted for each.
 MOST_OF_A_BLOB = 1 << 20
+MOST_OF_BLOBS = 16 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
 SMALL = 1 << 15
 # A client may choose the id of its transaction, at most this many seconds
@@ -69,8 +79,8 @@ BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
     'put aside', 'voted', 'finishing', 'over')
 
 
-class _Kept:
-    """Bytes in memory, of all ballots until they are voted or over.
+class Kept:
+    """Bytes in memory, of some ballots until they are voted or over.
 
     (An attribute of an object, not of a class: changing a class attribute
     clears Python's caches for that class, which costs microseconds.)
@@ -79,7 +89,8 @@ class _Kept:
     bytes = 0
 
 
-kept = _Kept()
+#: Of all ballots.
+kept = Kept()
 
 
 class Ballot:
@@ -97,6 +108,7 @@ class Ballot:
     def __init__(self, committer, client, id, user, description, extension,
                  tid, status, resolves_conflicts):
         self.client = client
+        self._kept_of_client = client.session.kept
         self.transaction = TransactionMetaData(user, description, extension)
         self.transaction.id = id
         self._committer = committer
@@ -107,7 +119,10 @@ class Ballot:
         self._size = self._number = 0
         self._log = None
         self._blobs = {}  # oid -> (serial, data, file name)
+        self._size_of_blobs = 0
         self._has_blobs = self._has_undo = self._is_counted = False
+        #: It may have files, which the client has entered.
+        self._has_files = False
         #: The storage has all of it.
         self.is_given = False
         #: The storage may have some of it.
@@ -162,6 +177,7 @@ class Ballot:
         self.voted_at = time.time()
         self.state = VOTED  # last: another thread may ask how old it is
         self._count_no_more()
+        self.files_are_closed()
         if timeout:
             self._timer = loop.call_later(
                 timeout, self.client.timed_out, self)
@@ -169,12 +185,25 @@ class Ballot:
     def over(self):
         self.state = OVER
         self._end_timer()
+        # The rest may wait for a thread, in the line of all that are aborted.
+        self._operations = []
         self._count_no_more()
 
     def _end_timer(self):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def want_files(self):
+        """Called before it opens a file; the client may refuse it."""
+        if not self._has_files:
+            self.client.enter_files(self)
+            self._has_files = True
+
+    def files_are_closed(self):
+        if self._has_files:
+            self._has_files = False
+            self.client.files_closed(self)
 
     # In the loop: what the client stores
 
@@ -190,8 +219,11 @@ class Ballot:
             return
         self._operations.append((operation, arguments))
         kept.bytes += size
+        self._kept_of_client.bytes += size
         self._is_counted = True
-        if self._size > IN_MEMORY or kept.bytes > IN_MEMORY_OF_ALL:
+        if (self._size > IN_MEMORY or kept.bytes > IN_MEMORY_OF_ALL
+                or self._kept_of_client.bytes > IN_MEMORY_OF_ONE):
+            self.want_files()
             self._count_no_more()
             self._log = CommitLog()
             for operation, arguments in self._operations:
@@ -202,11 +234,15 @@ class Ballot:
         if self._is_counted:
             self._is_counted = False
             kept.bytes -= self._size
+            self._kept_of_client.bytes -= self._size
 
     def add_blob(self, oid, serial, data, file_name):
-        if len(data) > MOST_OF_A_BLOB:
+        self._size_of_blobs += OVERHEAD + len(data)
+        if len(data) > MOST_OF_A_BLOB or self._size_of_blobs > MOST_OF_BLOBS:
             datafile.remove_if_there(file_name)
-            raise StorageError(f'a record of a blob of {len(data)} bytes')
+            raise StorageError(
+                f'a record of a blob of {len(data)} bytes, of'
+                f' {self._size_of_blobs} in this transaction')
         earlier = self._blobs.pop(oid, None)
         if earlier is not None:
             datafile.remove_if_there(earlier[-1])
@@ -335,7 +371,7 @@ class Ballot:
             self._try_to_store(oid, data, storage.storeBlob,
                                oid, serial, data, given, '')
         finally:
-            datafile.remove_if_there(given)  # the storage did not take it
+            remove_if_possible(given)  # the storage did not take it
 
     def _try_to_store(self, oid, data, store, *arguments):
         try:
@@ -369,10 +405,21 @@ class Ballot:
         """Remove what was kept: it is voted, or over.  May be repeated."""
         self._operations = []
         if self._log is not None:
-            self._log.close()
+            with contextlib.suppress(OSError):
+                self._log.close()
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
-            datafile.remove_if_there(file_name)
+            remove_if_possible(file_name)
+
+
+def remove_if_possible(file_name):
+    """A file that is not needed any more.
+
+    An error must neither fail a vote that has succeeded nor keep what is to be
+    given back after it; the next opening of the storage removes what is left.
+    """
+    with contextlib.suppress(OSError):
+        datafile.remove_if_there(file_name)
 
 
 def _never_wait(storage, transaction, resolve):

@@ -5,9 +5,13 @@ of the client's ZEO connection, whose ticket it has.  Each transaction is a
 ballot.  What is announced to the client leaves here, in the same outbox as the
 answers to its votes, finishes and pings.
 
-Whichever of the two connections ends, ends the other one.  All of it runs in
-the event loop.  Left to others: the frames (wire.commitserver), what a
-transaction stores (storing), its states (ballot).
+The trouble of one transaction is its own: it is aborted, and what its client
+asks of it next is answered with the error.  A frame that is out of its place,
+or cannot be understood, ends the channel, because nothing behind it can be
+trusted.  Whichever of the two connections ends, ends the other one.
+
+All of it runs in the event loop.  Left to others: the frames
+(wire.commitserver), what a transaction stores (storing), its states (ballot).
 """
 
 import functools
@@ -18,12 +22,15 @@ from .. import wire
 from ..wire import commits
 from ..wire import commitserver
 from . import calls
+from . import liveness
 from . import quiet
 from .ballot import BEGUN
 from .ballot import FINISHING
 from .ballot import VOTED
 from .ballot import Ballot
 from .channel import Unwelcome
+from .door import CLIENT
+from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
 from .door import Full
 from .session import STATUSES
@@ -33,6 +40,9 @@ logger = quiet.get_logger(__name__)
 
 # The calls of a transaction that are encoded as on the ZEO connection, and how
 # many of their arguments are wanted: the last one may be the id.
+BEGIN = {
+    'tpc_begin': 6,
+}
 CALLS = {
     'storea': 3,  # whose serial has another form, or data that are wrong
     'restorea': 4,
@@ -44,6 +54,10 @@ CALLS = {
     'storeBlobEnd': 3,
     'storeBlobShared': 4,
 }
+
+# Bytes of a begin.  What describes a transaction in the file is shorter, and
+# that of all open transactions is in memory.
+MOST_OF_A_BEGIN = 1 << 18
 
 
 def session_of(server, message):
@@ -67,11 +81,55 @@ def session_of(server, message):
 
 
 class _Transaction:
+    """One that its client has begun; what its ballot takes for the client."""
 
-    def __init__(self, number, ballot, storing):
+    #: None: it could not be begun, or has failed, or is over.
+    ballot = storing = None
+    #: The frame that says why it has failed, until its client asks for it.
+    failure = None
+
+    def __init__(self, channel, number):
+        self._channel = channel
+        self.session = channel.session
         self.number = number
-        self.ballot = ballot
-        self.storing = storing
+
+    def begin(self, user, description, extension, tid, status):
+        if status not in STATUSES:
+            raise ValueError(f'a transaction of status {status!r}')
+        session = self.session
+        self.ballot = Ballot(
+            session.service.committer, self, self.number, user, description,
+            extension, tid, status, session.client_conflict_resolution)
+        self.storing = Storing(session, self.ballot)
+
+    def end(self, abort=True):
+        """May be repeated."""
+        ballot, storing = self.ballot, self.storing
+        self.ballot = self.storing = None  # no cycle is left
+        if storing is not None:
+            storing.close()
+        if ballot is not None and abort:
+            ballot.abort()
+
+    # What its ballot wants of it
+
+    @property
+    def log_label(self):
+        return self.session.log_label
+
+    def timed_out(self, ballot):
+        self._channel.timed_out(self)
+
+    def enter_files(self, ballot):
+        try:
+            self.session.server.door.stay(ballot, OF_A_TRANSACTION)
+        except Full:
+            raise StorageTransactionError(
+                'the server has no descriptors left for the files of a large'
+                ' transaction, or of one with blobs') from None
+
+    def files_closed(self, ballot):
+        self.session.server.door.leave(ballot)
 
 
 class CommitChannel:
@@ -79,32 +137,31 @@ class CommitChannel:
     def __init__(self, server, connection, session):
         self.server = server
         self._connection = connection
-        self._session = session
+        self.session = session
         self._transactions = {}  # number -> _Transaction
-        # Until it is registered, a newcomer may have to make room for others.
-        self._enter(0)
-
-    @property
-    def log_label(self):
-        return self._session.log_label
-
-    def _enter(self, others):
-        """Enter the descriptors that it may need.  One transaction has those
-        that were entered for the session's; each other has its own."""
         try:
-            self.server.door.stay(
-                self._connection, 1 + OF_A_TRANSACTION * others)
+            # Until then, a newcomer may have to make room for others.
+            server.door.stay(connection, COMMIT_CHANNEL)
         except Full:
             raise Unwelcome(
                 wire.TOO_MANY, 'no descriptors are left') from None
 
+    @property
+    def log_label(self):
+        return self.session.log_label
+
     def begin(self):
         """The client is welcome: it is told here of what is announced."""
         connection = self._connection
+        # It reads when its cache is verified, which may take long.
+        liveness.let_it_wait(connection.transport)
+        # The other connection has no transactions from now on.
+        self.server.door.stay(
+            self.session.connection, CLIENT - OF_A_TRANSACTION)
         # What encodes the announcements, and how.
         connection.protocol_version = commits.MAGIC
         connection.invalidation = commitserver.invalid
-        self._session.move(connection)
+        self.session.move(connection)
 
     def wake(self):
         """The client reads again: nothing waits for that here."""
@@ -113,152 +170,208 @@ class CommitChannel:
         """Runs however the connection ended."""
         for transaction in list(self._transactions.values()):
             self._end(transaction)
-            transaction.ballot.abort()
         self.server.forget(self._connection)
-        self._session.connection.close()
+        self.session.follow()
 
     # Requests
+
+    def receive_first(self, message):
+        """Its client has begun to read."""
+        liveness.watch(self._connection.transport)
+        self._connection.receive_by(self.receive)
+        self.receive(message)
 
     def receive(self, message):
         request = commitserver.request(message)
         _METHODS[request.__class__](self, *request)
 
     def _begin(self, number, message):
-        others = len(self._transactions)
-        if number in self._transactions or others >= commits.MOST_OPEN:
-            raise wire.PeerError(f'a begin; {others} transactions are open')
-        _, user, description, extension, tid, status = self._arguments(
-            message, {'tpc_begin': 6})[1]
-        if status not in STATUSES:
-            raise ValueError(f'a transaction of status {status!r}')
-        if others:
-            self._enter(others)
-        session = self._session
-        ballot = Ballot(
-            session.service.committer, session, number, user, description,
-            extension, tid, status, session.client_conflict_resolution)
-        self._transactions[number] = _Transaction(
-            number, ballot, Storing(session, ballot))
-        session.stats.active_txns += 1
+        open_ones = len(self._transactions)
+        if number in self._transactions or open_ones >= commits.MOST_OPEN:
+            raise wire.PeerError(f'a begin; {open_ones} transactions are open')
+        name, arguments = self._decoded(message, BEGIN)
+        transaction = _Transaction(self, number)
+        self._transactions[number] = transaction
+        self.session.stats.active_txns += 1
+        self._do(transaction, self._begin_it, transaction, len(message), name,
+                 arguments)
+
+    def _begin_it(self, transaction, size, name, arguments):
+        if size > MOST_OF_A_BEGIN:
+            raise ValueError(f'a description of {size} bytes')
+        _, *description = _checked(name, arguments, BEGIN)
+        transaction.begin(*description)
 
     def _store(self, number, data, oid, serial):
-        self._of(number).storing.storea(oid, serial, data)
+        transaction = self._begun(number)
+        if transaction is not None:
+            self._do(
+                transaction, transaction.storing.storea, oid, serial, data)
 
     def _call(self, number, message):
-        name, arguments = self._arguments(message, CALLS)
-        getattr(self._of(number).storing, name)(*arguments)
+        transaction = self._begun(number)
+        name, arguments = self._decoded(message, CALLS)
+        if transaction is not None:
+            self._do(transaction, self._call_it, transaction, name, arguments)
 
-    def _arguments(self, message, offered):
-        """The name of a call and its arguments, of the right types."""
+    def _call_it(self, transaction, name, arguments):
+        getattr(transaction.storing, name)(
+            *_checked(name, arguments, CALLS))
+
+    def _decoded(self, message, offered):
+        """The name of a call and its arguments, which may have any type."""
         _, _, name, arguments = calls.parts(
-            self._session.connection.decode(message))
+            self.session.connection.decode(message))
         if name not in offered:
             raise wire.PeerError(f'a call of {name!r:.100}')
-        calls.REGISTERED[name].check(name, arguments)
-        if len(arguments) < offered[name]:
-            raise wire.PeerError(f'a call of {name} without all arguments')
-        return name, arguments[:offered[name]]
+        return name, arguments
 
-    def _of(self, number):
+    def _begun(self, number):
+        """The transaction, in which something is to be stored; None if it has
+        failed."""
         transaction = self._transactions.get(number)
         if transaction is None:
             raise wire.PeerError('an operation without a transaction')
+        if transaction.failure is not None:
+            return None
+        if transaction.ballot.state is not BEGUN:
+            raise wire.PeerError(
+                f'an operation, already {transaction.ballot.state}')
         return transaction
 
+    def _do(self, transaction, step, *arguments):
+        """What goes wrong with it harms no other transaction."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            logger.exception(
+                '%s: a transaction failed before its vote', self.log_label)
+            self._give_up(transaction, error)
+
+    def _give_up(self, transaction, error):
+        """Abort it; its client is told when it asks."""
+        transaction.failure = self._error(transaction.number, error)
+        transaction.end()
+
     def _vote(self, number):
-        transaction = self._in_state(number, BEGUN)
-        if transaction is not None:
-            transaction.ballot.vote(
-                functools.partial(self._voted, transaction))
+        transaction = self._asked(number, BEGUN)
+        if transaction is None:
+            return
+        if transaction.storing.has_half_a_blob:
+            self._refuse(transaction, 'a blob has not come completely')
+            return
+        transaction.ballot.vote(functools.partial(self._voted, transaction))
 
     def _finish(self, number):
-        transaction = self._in_state(number, VOTED)
+        transaction = self._asked(number, VOTED)
         if transaction is not None:
             transaction.ballot.finish(
                 functools.partial(self._finished, transaction))
 
-    def _in_state(self, number, state):
-        """The transaction; None if it is in another state, which its client
-        is told."""
+    def _asked(self, number, state):
+        """The transaction whose outcome is asked for; None if it cannot have
+        one, which its client is told."""
         transaction = self._transactions.get(number)
         if transaction is None:
             self._fail(number, StorageTransactionError(
                 'this transaction is over, or was not begun'))
-        elif transaction.ballot.state is not state:
-            found = transaction.ballot.state
+        elif transaction.failure is not None:
             self._end(transaction)
-            transaction.ballot.abort()
-            self._fail(number, StorageTransactionError(f'Already {found}'))
+            self._send(transaction.failure)
+        elif transaction.ballot.state is not state:
+            self._refuse(transaction, f'Already {transaction.ballot.state}')
         else:
             return transaction
         return None
 
+    def _refuse(self, transaction, text):
+        self._end(transaction)
+        self._fail(transaction.number, StorageTransactionError(text))
+
     def _abort(self, number):
         transaction = self._transactions.get(number)
         if transaction is not None:
-            if transaction.ballot.state is FINISHING:
+            ballot = transaction.ballot
+            if ballot is not None and ballot.state is FINISHING:
                 raise wire.PeerError('an abort, behind a finish')
             self._end(transaction)
-            transaction.ballot.abort()
-            self._session.stats.aborts += 1
+            self.session.stats.aborts += 1
         self._send(commitserver.aborted(number))
 
     def _ping(self, number):
-        self._send(commitserver.pong(number, self._session.service.last_tid))
+        """What was announced before it leaves before it, in the outbox."""
+        self._send(commitserver.pong(number, self.session.service.last_tid))
 
     # Outcomes
 
-    def _voted(self, transaction, result, error):
-        number = transaction.number
-        if error is not None:
-            self._end(transaction)
-            self._fail(number, error)
-        elif transaction.ballot.state is BEGUN:
-            self._send(commitserver.conflicts(
-                number, self._session.connection.encode(
-                    0, 0, '.reply', result)))
+    def timed_out(self, transaction):
+        """It was voted, and not finished in time."""
+        self.session.log_timeout()
+        if len(self._transactions) == 1:
+            self.session.end()  # as without a channel
         else:
+            self._give_up(transaction, StorageTransactionError(
+                'it was not finished within the transaction-timeout of the'
+                f' server, {self.session.service.timeout} seconds'))
+
+    def _voted(self, transaction, result, error):
+        if error is None:
             try:
-                self._send(commitserver.voted(number, result))
-            except wire.CallerError as error:
+                self._send(self._answer_to_vote(transaction, result))
+                return
+            except wire.CallerError as reason:
                 # The vote of another storage gave something else than oids.
-                self._end(transaction)
-                transaction.ballot.abort()
-                self._fail(number, error)
+                error = reason
+        self._end(transaction)
+        self._fail(transaction.number, error)
+
+    def _answer_to_vote(self, transaction, result):
+        number = transaction.number
+        if transaction.ballot.state is BEGUN:
+            return commitserver.conflicts(
+                number, self.session.connection.encode(
+                    0, 0, '.reply', result))
+        return commitserver.voted(number, result)
 
     def _finished(self, transaction, tid, error):
         """If it has a tid, it is announced now."""
         number, oids = transaction.number, transaction.ballot.oids
-        self._end(transaction)
+        self._end(transaction, abort=False)
         if tid is None:
             self._fail(number, error)
             return
-        self._session.stats.commits += 1
+        self.session.stats.commits += 1
         if error is not None:
             frames = commitserver.invalid(tid, oids) + self._error(
                 number, error)
         else:
-            size = self._session.service.announced_size
+            size = self.session.service.announced_size
             frames = commitserver.done(
                 number, tid, int(size['length']), int(size['size']))
         self._connection.outbox.announce(frames)
 
-    def _end(self, transaction):
+    def _end(self, transaction, abort=True):
         del self._transactions[transaction.number]
-        transaction.storing.close()
-        if self._transactions:
-            self._enter(len(self._transactions) - 1)
-        self._session.stats.active_txns -= 1
+        transaction.end(abort)
+        self.session.stats.active_txns -= 1
 
     def _fail(self, number, error):
         self._send(self._error(number, error))
 
     def _error(self, number, error):
         return commitserver.error(
-            number, self._session.connection.error_message(0, error))
+            number, self.session.connection.error_message(0, error))
 
     def _send(self, frame):
         self._connection.outbox.send(frame)
+
+
+def _checked(name, arguments, offered):
+    """Those that are wanted, of the right types."""
+    calls.REGISTERED[name].check(name, arguments)
+    if len(arguments) < offered[name]:
+        raise TypeError(f'{name} with {len(arguments)} arguments')
+    return arguments[:offered[name]]
 
 
 _METHODS = {

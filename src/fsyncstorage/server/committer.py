@@ -30,7 +30,6 @@ The end may come from another thread: `_lock` is held while the loop changes
 something, and by the end.
 """
 
-import collections
 import concurrent.futures
 import functools
 import threading
@@ -50,6 +49,7 @@ from .ballot import VOTED
 from .ballot import VOTING
 from .ballot import WAITING
 from .entrance import Entrance
+from .fairline import FairLine
 from .mailbox import attempt
 
 # After a step that took this many seconds ...
@@ -79,7 +79,7 @@ class Committer:
         #: How often something will not be published that was appended.
         self._failures = 0
         #: Ballots that wait for a thread that votes; how many have one.
-        self._queue = collections.OrderedDict()
+        self._queue = FairLine()
         self._under_way = 0
         self._not_before = 0
         # (No thread is started before it is needed.)
@@ -160,7 +160,7 @@ class Committer:
 
     def _come(self, ballot):
         ballot.state = OUTSIDE
-        if self._entrance.ask(ballot, ballot.weight):
+        if self._entrance.ask(ballot, ballot.weight, ballot.client.session):
             self._go_on(ballot)
 
     def _admitted(self, ballot):
@@ -185,12 +185,15 @@ class Committer:
 
     def _leave_to_a_thread(self, ballot):
         ballot.state = VOTING
-        self._queue[ballot] = None
+        if ballot.is_given:  # the storage has served it: others wait for it
+            self._queue.add_ahead(ballot)
+        else:
+            self._queue.add(ballot, ballot.client.session)
         self._hand_out()
 
     def _hand_out(self):
         while self._queue and self._under_way < VOTERS:
-            ballot, _ = self._queue.popitem(last=False)
+            ballot = self._queue.pop()
             self._under_way += 1
             self._voters.submit(self._vote_there, ballot)
 
@@ -230,7 +233,7 @@ class Committer:
             ballot.over()
             ballot.tell(None, error)
         elif ballot.has_conflicts:
-            self._forget(ballot)
+            self._take_out(ballot)
             ballot.state = BEGUN
             ballot.tell(result, None)
         else:
@@ -316,7 +319,7 @@ class Committer:
 
     def _drop(self, ballot):
         """It is aborted; the storage may have it, or not."""
-        self._queue.pop(ballot, None)
+        self._queue.discard(ballot)
         self._aside.pop(ballot, None)
         ballot.over()
         if self._closing:
@@ -344,6 +347,11 @@ class Committer:
             self._ballots.clear()
 
     def _forget(self, ballot):
+        """Nothing is left of it, here or in the storage."""
+        self._take_out(ballot)
+        ballot.files_are_closed()
+
+    def _take_out(self, ballot):
         """It is not in the storage any more, or was never there."""
         with self._lock:
             self._ballots.discard(ballot)

@@ -34,6 +34,7 @@ OF_A_TRANSACTION = 2
 # Descriptors that each kind of connection may need.
 NEWCOMER = 1
 CHANNEL = 2
+COMMIT_CHANNEL = 1
 CLIENT = 1 + MOST_STREAMS + OF_A_TRANSACTION
 
 
@@ -50,6 +51,8 @@ def descriptors():
 
 
 class Door:
+    """A transaction of a commit channel that has files is entered like a
+    connection."""
 
     def __init__(self):
         self._left = descriptors()

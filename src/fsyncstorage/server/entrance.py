@@ -1,14 +1,15 @@
 """Which transactions are in a storage at the same time, as far as memory goes.
 
 A guest has a weight, and those inside have some room together.  The others
-wait outside, in the order in which they came: one that is heavy is not passed
-by lighter ones.  A guest that weighs more than there is room goes in when it
-is alone; so without any room, there is one at a time.
+wait outside: their peers take turns, with one guest each.  The one that is
+next is not passed by others, however heavy it is.  A guest that weighs more
+than there is room goes in when it is alone; so without any room, there is one
+at a time.
 
 No threads, no clock, no I/O here.
 """
 
-import collections
+from .fairline import FairLine
 
 
 class Entrance:
@@ -17,28 +18,38 @@ class Entrance:
         self._room = room
         self._inside = {}  # guest -> weight
         self._weight = 0   # of all inside
-        self._outside = collections.OrderedDict()  # guest -> weight
+        self._outside = FairLine()
+        self._weights = {}  # of those outside
 
-    def ask(self, guest, weight):
+    def ask(self, guest, weight, peer=None):
         """May it go in now?  Else it is returned by `leave` later."""
-        self._outside[guest] = weight
-        return bool(self._admitted())
+        if not self._outside and self._has_room(weight):
+            self._let_in(guest, weight)
+            return True
+        self._outside.add(guest, peer)
+        self._weights[guest] = weight
+        return False
 
     def leave(self, guest):
         """It is not inside any more, and does not wait; return the guests
         that go in because of that."""
-        self._outside.pop(guest, None)
+        self._outside.discard(guest)
+        self._weights.pop(guest, None)
         self._weight -= self._inside.pop(guest, 0)
         return self._admitted()
 
     def _admitted(self):
         guests = []
-        while self._outside:
-            guest, weight = next(iter(self._outside.items()))
-            if self._inside and self._weight + weight > self._room:
-                break
-            del self._outside[guest]
-            self._inside[guest] = weight
-            self._weight += weight
+        while self._outside and self._has_room(
+                self._weights[self._outside.first()]):
+            guest = self._outside.pop()
+            self._let_in(guest, self._weights.pop(guest))
             guests.append(guest)
         return guests
+
+    def _has_room(self, weight):
+        return not self._inside or self._weight + weight <= self._room
+
+    def _let_in(self, guest, weight):
+        self._inside[guest] = weight
+        self._weight += weight

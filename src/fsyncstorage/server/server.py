@@ -71,8 +71,9 @@ class Server(StorageServer):
 
     def new_connection(self, listener: Listener, newcomer: Any) -> Connection:
         session = Session(self, self.read_only)
-        session.connection = Connection(listener, session, newcomer)
-        return session.connection
+        connection = Connection(listener, session, newcomer)
+        session.connection = session.told = connection
+        return connection
 
     def open_channel(self, connection: Connection, hello: bytes) -> Channel:
         """Return a read channel that takes the place of a connection."""
@@ -125,9 +126,9 @@ class Server(StorageServer):
                 self._reconnect_all, self.services[storage_id])
 
     def _reconnect_all(self, service: Service) -> None:
-        service.reset_invalidations()
         for session in list(service.sessions):
-            session.connection.close()
+            session.end()
+        service.reset_invalidations()
 
     # Statistics
 

@@ -57,9 +57,9 @@ class _News:
         self.ready = ready
         self.error = None
 
-    def is_awaited_by(self, client):
+    def is_awaited_by(self, session):
         ballot = self.ballot
-        return (ballot is not None and ballot.client is client
+        return (ballot is not None and ballot.client.session is session
                 and ballot.is_awaited)
 
 
@@ -191,8 +191,8 @@ class Service:
             self._tell(batch)
         except BaseException:
             # A client that was not told must not go on with an old state.
-            for session in self.sessions:
-                session.connection.abort()
+            for session in list(self.sessions):
+                session.end()
             raise
 
     def _remember(self, tid, oids):
@@ -207,7 +207,8 @@ class Service:
         self.announced_size = self.size_info()
         frames, joined = {}, {}
         committers = {
-            news.ballot.client for news in batch if news.ballot is not None}
+            news.ballot.client.session
+            for news in batch if news.ballot is not None}
         for session in self.sessions:
             connection = session.told
             encoding = connection.protocol_version

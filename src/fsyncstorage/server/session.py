@@ -9,6 +9,7 @@ A client has one transaction at a time: the ballot has its state.
 import logging
 import os
 import threading
+from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
@@ -26,6 +27,7 @@ from . import quiet
 from .ballot import BEGUN
 from .ballot import VOTED
 from .ballot import Ballot
+from .ballot import Kept
 from .blobstream import BlobStreams
 from .storing import Storing
 
@@ -54,7 +56,7 @@ class Session(ZEOStorage):
     service = _ballot = _storing = _answer = None
     #: The connection on which it is told of transactions: its own one, or its
     #: commit channel's.
-    told = None
+    told: Any
     #: The name by which the client may open a commit channel.
     ticket = None
     _readers = _slow_calls = None
@@ -62,7 +64,6 @@ class Session(ZEOStorage):
     # Coming and going
 
     def notify_connected(self, connection):
-        self.connection = self.told = connection
         self.connected = True
         self.call_soon_threadsafe = connection.call_soon_threadsafe
         self.log_label = _addr_label(connection.addr)
@@ -71,9 +72,7 @@ class Session(ZEOStorage):
         """Runs however the connection ended."""
         self.connected = False
         self.server.close_conn(self)
-        self.server.tickets.pop(self.ticket, None)
-        if self.told is not self.connection:
-            self.told.close()
+        self.follow()
         if self._ballot is None:
             self.log('disconnected')
         else:
@@ -86,6 +85,22 @@ class Session(ZEOStorage):
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
             _close(iterator)
+
+    def end(self):
+        """Disconnect it at once, and tell it nothing more.
+
+        The connection on which it is told comes first.  A client that has
+        missed a transaction must not hear of a later one: when it comes back,
+        it asks only for what came behind the last one that it knows of.
+        """
+        self.server.tickets.pop(self.ticket, None)
+        self.told.abort()
+        self.connection.abort()
+
+    def follow(self):
+        """One of its connections has ended: the other one ends with it."""
+        if not self.server.said_farewell:  # else its last answers leave first
+            self.end()
 
     def wake(self):
         """The client reads again: go on with its requests."""
@@ -105,6 +120,7 @@ class Session(ZEOStorage):
     def setup_delegation(self):
         """Stock's hook of `register`.  Nothing is delegated past us."""
         self.service = service = self.server.services[self.storage_id]
+        self.kept = Kept()
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
@@ -405,11 +421,25 @@ class Session(ZEOStorage):
         self._ballot = self._storing = self.transaction = self._answer = None
         self.stats.active_txns -= 1
 
+    # What its ballots want of it
+
+    @property
+    def session(self):
+        return self
+
     def timed_out(self, ballot):
-        """Called for a ballot that was not finished in time."""
+        self.log_timeout()
+        self.end()
+
+    def log_timeout(self):
         self.log('Transaction timeout after'
                  f' {self.service.timeout} seconds', logging.CRITICAL)
-        self.connection.abort()
+
+    def enter_files(self, ballot):
+        """They were entered when the client registered."""
+
+    def files_closed(self, ballot):
+        """They stay entered until the client goes."""
 
 
 class _Shown:

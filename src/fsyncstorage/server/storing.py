@@ -12,9 +12,9 @@ import tempfile
 
 from ZODB.POSException import StorageTransactionError
 
-from .. import datafile
 from ..commit.blobs import UPLOAD
 from .ballot import BEGUN
+from .ballot import remove_if_possible
 
 
 class Storing:
@@ -56,6 +56,7 @@ class Storing:
     def storeBlobStart(self):
         if self._blob_file is not None or self._ballot.state is not BEGUN:
             raise StorageTransactionError('storeBlobStart out of order')
+        self._ballot.want_files()
         self._blob_file = tempfile.NamedTemporaryFile(
             prefix=UPLOAD, delete=False,
             dir=self._session.storage.temporaryDirectory())
@@ -88,10 +89,14 @@ class Storing:
             oid, serial, data, os.path.join(directory, filename))
         self._session.stats.stores += 1
 
+    @property
+    def has_half_a_blob(self):
+        return self._blob_file is not None
+
     def close(self):
         """Drop a blob that has not come completely."""
         if self._blob_file is not None:
             file, self._blob_file = self._blob_file, None
             with contextlib.suppress(OSError):  # of what is to be written
                 file.close()
-            datafile.remove_if_there(file.name)
+            remove_if_possible(file.name)

@@ -352,6 +352,10 @@ class Commits(Appending):
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
         if isinstance(f, AsyncFinish) and not under_way.keeps_file:
+            # (A thread that was woken with the lock does not say so before it
+            # runs: then this waits for its write, and for nothing longer.  One
+            # that is alone gets the lock only while no other is voted; and an
+            # event loop finishes nothing itself while `is_packing`.)
             self._refuse_to_wait(f.wait or not self._commit_lock.locked())
         try:
             try:

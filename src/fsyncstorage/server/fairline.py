@@ -1,0 +1,61 @@
+"""A line in which peers take turns.
+
+Each peer's things stand in the order in which they came.  A peer that has many
+of them delays the others by one at a time.  What is put ahead comes before all
+of that.
+
+No threads, no clock, no I/O here.
+"""
+
+import collections
+
+
+class FairLine:
+
+    def __init__(self):
+        self._ahead = collections.OrderedDict()
+        #: peer -> its things; the peer whose turn it is comes first.
+        self._lines = collections.OrderedDict()
+        self._peers = {}  # thing -> peer
+
+    def __len__(self):
+        return len(self._ahead) + len(self._peers)
+
+    def __contains__(self, thing):
+        return thing in self._ahead or thing in self._peers
+
+    def add(self, thing, peer):
+        self._peers[thing] = peer
+        self._lines.setdefault(
+            peer, collections.OrderedDict())[thing] = None
+
+    def add_ahead(self, thing):
+        self._ahead[thing] = None
+
+    def first(self):
+        """The next one, which stays where it is."""
+        line = self._ahead or next(iter(self._lines.values()))
+        return next(iter(line))
+
+    def pop(self):
+        """The next one; then it is the turn of the next peer."""
+        thing = self.first()
+        peer = self._peers.get(thing)
+        ahead = thing in self._ahead
+        self.discard(thing)
+        if not ahead and peer in self._lines:
+            self._lines.move_to_end(peer)
+        return thing
+
+    def discard(self, thing):
+        self._ahead.pop(thing, None)
+        if thing in self._peers:
+            peer = self._peers.pop(thing)
+            del self._lines[peer][thing]
+            if not self._lines[peer]:
+                del self._lines[peer]
+
+    def clear(self):
+        self._ahead.clear()
+        self._lines.clear()
+        self._peers.clear()

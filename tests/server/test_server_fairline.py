@@ -1,0 +1,91 @@
+"""The line in which peers take turns."""
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies
+
+from fsyncstorage.server.fairline import FairLine
+
+
+class FairLineTests(unittest.TestCase):
+
+    def line(self, *things):
+        """Of things like 'a1', whose peer is 'a'."""
+        line = FairLine()
+        for each in things:
+            line.add(each, each[0])
+        return line
+
+    def rest(self, line):
+        return [line.pop() for _ in range(len(line))]
+
+    def test_peers_take_turns(self):
+        line = self.line('a1', 'a2', 'a3', 'b1', 'c1', 'b2')
+        self.assertEqual(
+            self.rest(line), ['a1', 'b1', 'c1', 'a2', 'b2', 'a3'])
+
+    def test_one_that_comes_later(self):
+        line = self.line('a1', 'a2', 'a3')
+        line.pop()
+        line.add('b1', 'b')
+        self.assertEqual(self.rest(line), ['a2', 'b1', 'a3'])
+
+    def test_what_is_ahead(self):
+        line = self.line('a1', 'b1')
+        line.add_ahead('z')
+        line.add_ahead('y')
+        self.assertEqual(self.rest(line), ['z', 'y', 'a1', 'b1'])
+
+    def test_the_first_one_stays(self):
+        line = self.line('a1', 'b1')
+        self.assertEqual(line.first(), 'a1')
+        line.add('a2', 'a')
+        line.add('c1', 'c')
+        self.assertEqual(line.first(), 'a1')
+        self.assertEqual(line.pop(), 'a1')
+
+    def test_one_that_leaves(self):
+        line = self.line('a1', 'a2', 'b1')
+        line.add_ahead('z')
+        for each in 'a1', 'z', 'z', 'nobody':
+            line.discard(each)
+        self.assertEqual(self.rest(line), ['a2', 'b1'])
+        self.assertFalse(line)
+
+    def test_clear(self):
+        line = self.line('a1', 'b1')
+        line.add_ahead('z')
+        line.clear()
+        self.assertFalse(line)
+        line.add('a1', 'a')
+        self.assertEqual(self.rest(line), ['a1'])
+
+    @given(strategies.lists(strategies.tuples(
+        strategies.sampled_from('abcz'), strategies.booleans())))
+    def test_any_order(self, steps):
+        """Nobody is passed by a peer more than once, and nothing is lost."""
+        line, waiting, passed = FairLine(), [], {}
+        for number, (peer, comes) in enumerate(steps):
+            if comes:
+                thing = f'{peer}{number}'
+                waiting.append(thing)
+                passed[thing] = 0
+                line.add(thing, peer)
+            elif waiting:
+                taken = line.pop()
+                first_of_its_peer = next(
+                    each for each in waiting if each[0] == taken[0])
+                self.assertEqual(taken, first_of_its_peer)
+                waiting.remove(taken)
+                heads = {}
+                for each in waiting:
+                    heads.setdefault(each[0], each)
+                for each in heads.values():
+                    passed[each] += 1
+                    # Each other peer is served once at most before it.
+                    self.assertLess(passed[each], 4)
+            self.assertEqual(len(line), len(waiting))
+            for each in waiting:
+                self.assertIn(each, line)
+        self.assertEqual(set(self.rest(line)), set(waiting))
