@@ -30,6 +30,7 @@ From the outside in:
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
 - entrance      which ballots are in a storage at the same time
+- fairline      a line in which peers take turns
 - workers       threads for what may wait for the disk, and their order
 - quiet         loggers whose lines a peer can cause
 - mailbox       how other threads reach the loop
