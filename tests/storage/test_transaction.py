@@ -243,6 +243,15 @@ class Owners(TestCase):
                 id(each) for each in gc.get_objects()
                 if isinstance(each, module.Transaction)])
 
+    def test_its_end_frees_its_records(self):
+        """Also for a caller that still waits for the sync."""
+        storage = self.open()
+        for end in 'tpc_finish', 'tpc_abort':
+            transaction = vote(storage, {1 + len(storage): b'x'})
+            made = under_way(storage)
+            getattr(storage, end)(transaction)
+            self.assertEqual((made.records, made.last), ([], {}))
+
     def test_a_failed_begin_leaves_nothing(self):
         storage = self.open()
         with mock.patch.object(module, 'as_bytes', side_effect=MemoryError):
