@@ -2,6 +2,7 @@
 
 import sys
 import unittest
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies
@@ -181,6 +182,16 @@ class Requests(unittest.TestCase):
             self.assertIs(client.state(number), state)
         self.assertIsNone(opened().abort(7))  # it is over
 
+    def test_one_that_cannot_begin_takes_no_place(self):
+        client = opened()
+        with mock.patch.object(framing, 'LONGEST', 10):
+            with self.assertRaises(framing.CallerError):
+                client.begin(bytes(10))
+        self.assertEqual(client.open, 0)
+        client.begin(b'')
+        client.ping()
+        self.assertEqual(client.open, 2)
+
     def test_numbers_that_are_taken_are_left_out(self):
         client = opened()
         self.assertEqual(client.begin(b'')[0], 1)
@@ -310,6 +321,14 @@ class Replies(unittest.TestCase):
         for said in b'Z4', b'Z55', b'', framing.welcome()[4:]:
             self.refuse(commits.Client(INSTANCE, TICKET),
                         len(said).to_bytes(4, 'big') + said)
+
+    def test_a_long_frame_before_it_is_open(self):
+        """Nothing of it is kept."""
+        for said in (), (ANNOUNCEMENT,):
+            client = commits.Client(INSTANCE, TICKET)
+            received(client, *said)
+            self.refuse(client, (commits.LONGEST_GREETING + 1).to_bytes(
+                4, 'big'))
 
     def test_lengths(self):
         client, number = in_state(commits.FINISHING)

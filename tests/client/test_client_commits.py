@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import threading
 from unittest import mock
 
@@ -26,6 +27,7 @@ from fsyncstorage.client.tlsconnection import TLSConnection
 from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
 
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -55,7 +57,7 @@ class Transactions(test_client_link.Transactions):
 
     def test_it_leaves_in_one_piece(self):
         stream = self.client._server.stream
-        with mock.patch.object(stream, 'send', wraps=stream.send) as send:
+        with mock.patch.object(stream, '_send', wraps=stream._send) as send:
             transaction = vote(self.client, {n: b'x' for n in range(100)})
         send.assert_called_once()
         self.client.tpc_finish(transaction)
@@ -90,6 +92,7 @@ class Transactions(test_client_link.Transactions):
         self.check_all_is_well()
 
     def interrupt_in(self, step):
+        """When its message has left."""
         transaction = begin(self.client)
         store(self.client, transaction, 1, b'x')
         send = Stream.send
@@ -98,10 +101,39 @@ class Transactions(test_client_link.Transactions):
             send(stream, data)
             raise KeyboardInterrupt
 
-        with mock.patch.object(Stream, 'send', interrupted):
+        with mock.patch.object(Stream, 'send', interrupted), (
+                mock.patch.object(
+                    Stream, '_wait', side_effect=KeyboardInterrupt)):
             with self.assertRaises(KeyboardInterrupt):
                 step(transaction)
         self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_a_part_of_it_was_lost(self):
+        """It cannot be voted any more: the server has the rest of it."""
+        large = b'x' * outgoing.GATHERED
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, large)
+        with mock.patch.object(Stream, 'send', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                store(self.client, transaction, 2, large)
+        for step in (
+                lambda: store(self.client, transaction, 3, large),
+                lambda: self.client.tpc_vote(transaction)):
+            with self.assertRaises(StorageTransactionError):
+                step()
+        self.client.tpc_abort(transaction)
+        self.check_all_is_well()
+
+    def test_an_interrupt_before_the_abort(self):
+        """Its objects are free all the same."""
+        transaction = vote(self.client, {1: b'x'})
+        call = self.client._call
+        with mock.patch.object(
+                self.client, '_call', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_abort(transaction)
+        self.assertIs(self.client._call, call)
         self.check_all_is_well()
 
     def test_it_is_checked_where_it_is_sent(self):
@@ -111,9 +143,9 @@ class Transactions(test_client_link.Transactions):
         stream = self.client._server.stream
         begin_on = stream.begin
 
-        def cut_off_before(message):
+        def cut_off_before(*args):
             self.cut_off(self.client)
-            return begin_on(message)
+            return begin_on(*args)
 
         stream.begin = cut_off_before
         with self.assertRaises(CUT):
@@ -450,7 +482,7 @@ class Ends(ConnectedTestCase):
         self.assertIsNotNone(self.client._server.stream)
         until(lambda: len(self.in_loop(
             lambda: self.server.services['1'].sessions)) == 1, 'one is left')
-        commit(self.client, {7: b'x'})
+        commit(self.client, {100 + self.generation: b'x'})
         self.assertEqual(self.transactions(), 0)
 
     def test_of_the_channel(self):
@@ -472,6 +504,127 @@ class Ends(ConnectedTestCase):
     def test_of_the_channel_by_the_client(self):
         self.client._server.stream.end('enough')
         self.check_connected_again()
+
+    def test_of_the_channel_when_a_finish_does_not_leave(self):
+        """Its thread was interrupted; the server frees what it holds."""
+        transaction = vote(self.client, {1: b'new'}, self.tid)
+        with mock.patch.object(
+                Stream, '_send', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_finish(transaction)
+        self.check_connected_again()
+        self.assertEqual(self.load(self.client, 1)[0], b'one')
+        commit(self.client, {1: b'later'}, self.tid)
+
+    def test_a_ping_meanwhile(self):
+        """It waits for the next connection, and asks on its channel."""
+        link = self.client._server
+        stream, go_on = link.stream, threading.Event()
+        link.loop.call_soon_threadsafe(go_on.wait, PATIENCE)
+        stream.end('the loop has not heard of it')
+        self.assertIs(link.stream, stream)
+        ping = Thread(self.client.ping)
+        ping.join(0.1)
+        go_on.set()
+        ping.result()
+        self.assertIsNot(link.stream, stream)
+        self.check_connected_again()
+
+    def test_a_ping_goes_where_the_invalidations_come(self):
+        """Also if it had to wait for the connection."""
+        self.client._server.stream.end('enough')
+        with mock.patch.object(Stream, 'ping', autospec=True,
+                               side_effect=Stream.ping) as ping:
+            self.client.ping()
+        ping.assert_called_once()
+
+    def test_a_transaction_that_begins_meanwhile(self):
+        """It does not begin on the ZEO connection, which still stands while
+        the client waits for the end of a message."""
+        with self.assertRaises(CUT):  # as if it had looked for one before
+            self.client._server.begin(None, 1)
+        entered, go_on = threading.Event(), threading.Event()
+
+        def hold_up(client, tid, oids):
+            entered.set()
+            go_on.wait(PATIENCE)
+
+        leaving, close = threading.Event(), Stream.close
+
+        def tell_and_close(stream, reason):
+            leaving.set()
+            close(stream, reason)
+
+        with mock.patch.object(
+                type(self.client), 'invalidateTransaction', hold_up), (
+                mock.patch.object(Stream, 'close', tell_and_close)):
+            self.in_loop(self.announce)
+            self.assertTrue(entered.wait(PATIENCE))
+            self.in_loop(self.session().connection.abort)
+            self.assertTrue(leaving.wait(PATIENCE))
+            self.assertIsNotNone(self.client._server.client.protocol)
+            try:
+                with self.assertRaises(CUT):
+                    begin(self.client)
+            finally:
+                go_on.set()
+        self.check_connected_again()
+
+    def test_a_transaction_that_has_waited_for_another_connection(self):
+        """It began to wait when there was no channel."""
+        self.patch(link, 'is_possible', False)
+        self.cut_off(self.client)
+        first = begin(self.client)
+        second = Thread(begin, self.client)
+        second.join(0.1)
+        self.assertTrue(second.is_alive())
+        self.patch(link, 'is_possible', True)
+        self.cut_off(self.client)
+        self.client.tpc_abort(first)
+        transaction = second.result()
+        store(self.client, transaction, 2, b'x')
+        self.client.tpc_vote(transaction)
+        self.client.tpc_finish(transaction)
+        self.assertFalse(self.client._commit_lock.locked())
+
+    def test_of_the_verification(self):
+        """What was opened for it ends with it, and another one is tried."""
+        for name, calls in ('getInvalidations', 1), ('get_info', 2):
+            with self.subTest(name):
+                self.check_verification_that_fails(name, calls)
+
+    def check_verification_that_fails(self, name, calls):
+        self.load(self.client, 1)  # there is a cache to verify
+        self.client._server.client.register_failed_poll = 0
+        original, left, opened = getattr(Session, name), [calls], []
+
+        def fail(session, *args):
+            left[0] -= 1
+            if left[0]:
+                return original(session, *args)
+            opened.append(self.client._server._stream)
+            raise ZeroDivisionError
+
+        with self.assertLogs(level='ERROR'):
+            with mock.patch.object(Session, name, fail):
+                self.generation = self.client._connection_generation
+                self.in_loop(self.cut_off_and_announce)
+                until(lambda: opened, 'failed')
+                until(lambda: opened[0].end_reason is not None, 'ended')
+        self.assertEqual(opened[0].end_reason, 'the connection has ended')
+        self.check_connected_again()
+        self.assertIsNot(self.client._server.stream, opened[0])
+
+    def cut_off_and_announce(self):
+        session, = self.server.services['1'].sessions
+        session.told.abort()
+        session.connection.abort()
+        self.announce()
+
+    def announce(self):
+        """As if another client had committed."""
+        service = self.server.services['1']
+        service.changed_elsewhere(p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_an_error_in_what_finishes(self):
         transaction = vote(self.client, {1: b'new'}, self.tid)
@@ -526,17 +679,57 @@ class Ends(ConnectedTestCase):
         self.check_connected_again()
 
     def test_a_fork(self):
-        """The child is refused; the channel of the parent goes on."""
+        """The child is refused; the channel of the parent goes on, with what
+        the parent has begun."""
+        begun, voted = begin(self.client), vote(self.client, {2: b'x'})
+        large = b'x' * outgoing.GATHERED
+        for step in (lambda: begin(self.client),
+                     lambda: store(self.client, begun, 3, large),
+                     lambda: self.client.tpc_vote(begun),
+                     lambda: self.client.tpc_finish(voted),
+                     self.client.ping):
+            self.assertTrue(self.is_refused_in_a_child(step))
+        self.assertFalse(self.is_refused_in_a_child(
+            lambda: self.client.tpc_abort(voted)))
+        self.client.ping()
+        self.assertEqual(self.transactions(), 1)
+        self.client.tpc_finish(voted)
+        self.client.tpc_abort(begun)
+        self.assertEqual(self.load(self.client, 2)[0], b'x')
+
+    def is_refused_in_a_child(self, step):
         child = os.fork()
         if not child:
+            signal.alarm(PATIENCE)  # it may wait for a thread of its parent
+            status = 2
             try:
-                begin(self.client)
+                step()
+                status = 0
             except CUT:
-                os._exit(0)
+                status = 1
             finally:
-                os._exit(1)
-        self.assertEqual(os.waitpid(child, 0)[1], 0)
-        commit(self.client, {2: b'x'})
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self.assertIn(status, (0, 1))
+        return status
+
+    def test_a_blob_of_a_fork(self):
+        """A child that aborts what its parent commits leaves it the file."""
+        self.client.close()
+        self.client = self.connect(blob_dir=self.path('cache'))
+        with open(self.path('blob'), 'wb') as file:
+            file.write(b'a blob')
+        transaction = begin(self.client)
+        self.client.storeBlob(
+            oid(3), z64, b'x', self.path('blob'), '', transaction)
+        self.assertFalse(self.is_refused_in_a_child(
+            lambda: self.client.tpc_abort(transaction)))
+        (_, staged), = transaction.data(self.client).blobs
+        self.assertTrue(os.path.exists(staged))
+        self.client.tpc_vote(transaction)
+        tid = self.client.tpc_finish(transaction)
+        with open(self.client.loadBlob(oid(3), tid), 'rb') as file:
+            self.assertEqual(file.read(), b'a blob')
 
 
 class Hellos(ConnectedTestCase):

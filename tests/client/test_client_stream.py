@@ -1,6 +1,8 @@
 """The commit channel of a client: who reads, who waits, and how it ends."""
 
 import contextlib
+import gc
+import os
 import signal
 import socket
 import struct
@@ -48,7 +50,16 @@ class Peer:
         self.socket.close()
 
 
+class Transaction:
+    """What a stream gives a number."""
+
+    number = None
+
+
 class StreamTestCase(TestCase):
+
+    #: More than the system holds of what one side sends.
+    much = server.invalid(oid(1), [oid(n) for n in range(1 << 18)])
 
     #: Longer than a test may take: no thread finds by itself what another
     #: should have told it.
@@ -86,8 +97,14 @@ class StreamTestCase(TestCase):
         self.before_completing(event)
         self.completed.append(event)
 
+    def begin_here(self):
+        """The number of a transaction, and its first frame."""
+        transaction = Transaction()
+        frame = self.stream.begin(transaction, b'')
+        return transaction.number, frame
+
     def begin(self):
-        number, frame = self.stream.begin(b'')
+        number, frame = self.begin_here()
         self.stream.send(frame)
         self.assertEqual(self.peer.next(), server.Begin(number, b''))
         return number
@@ -117,10 +134,9 @@ class StreamTestCase(TestCase):
         self.assertEqual(finish.result().tid, oid(1 << 40))
 
     def check_it_has_ended(self):
-        with self.assertRaises(CUT):
-            self.stream.ping()
-        with self.assertRaises(CUT):
-            self.stream.begin(b'')
+        for ask in self.stream.ping, self.begin_here:
+            with self.assertRaises(CUT):
+                Thread(ask).result()
         self.background.join(PATIENCE)
         self.assertFalse(self.background.is_alive())
         self.assertIn(self.stream, self.ends)
@@ -131,6 +147,7 @@ class Opened(StreamTestCase):
     def setUp(self):
         super().setUp()
         self.stream.moved()
+        until(lambda: 0 not in self.stream._turn, 'read in the background')
 
 
 class Answers(Opened):
@@ -184,7 +201,7 @@ class Answers(Opened):
 
     def commit_some(self, count):
         for _ in range(count):
-            number, frame = self.stream.begin(b'')
+            number, frame = self.begin_here()
             self.stream.vote(number, frame)
             self.stream.finish(number, self.complete)
 
@@ -229,7 +246,7 @@ class Answers(Opened):
     def test_too_many_transactions(self):
         """The next thread waits until one is over."""
         numbers = [self.begin() for _ in range(commits.MOST_OPEN)]
-        one_more = Thread(self.stream.begin, b'')
+        one_more = Thread(self.begin_here)
         for each in numbers[:3]:
             self.stream.abort(each)
             self.assertEqual(self.peer.next(), server.Abort(each))
@@ -237,16 +254,45 @@ class Answers(Opened):
         self.peer.send(server.aborted(numbers[0]))
         one_more.result()
 
+    def test_too_many_when_it_ends(self):
+        """Each one that waits is told, however many they are."""
+        for _ in range(commits.MOST_OPEN):
+            self.begin()
+        waiting = [Thread(self.begin_here) for _ in range(150)]
+        until(lambda: len(self.stream._room._waiters) == 150, 'waiting')
+        self.stream.end('enough')
+        for each in waiting:
+            with self.assertRaises(CUT):
+                each.result()
+
     def test_both_send_more_than_the_system_holds(self):
         """What comes is read while a thread waits until it can send."""
         number = self.begin()
-        much = server.invalid(oid(1), [oid(n) for n in range(1 << 18)])
         sending = Thread(self.stream.send, self.stream.call(
             number, bytes(1 << 24)))
-        self.peer.send(much)
+        self.peer.send(self.much)
         self.assertEqual(len(self.peer.next().message), 1 << 24)
         sending.result()
         until(lambda: self.completed, 'completed')
+
+    def test_both_send_more_than_the_system_holds_with_a_vote(self):
+        """A thread that gives up the turn leaves it to no thread that still
+        sends."""
+        large, small = self.begin(), self.begin()
+        waiting = self.ask_vote(small)
+        until(lambda: 0 in self.stream._turn, 'reading')
+        voting = Thread(self.stream.vote, large, self.stream.call(
+            large, bytes(1 << 24)))
+        until(lambda: large in self.stream._answers
+              and self.stream._sending.locked(), 'sending')
+        self.peer.send(server.voted(small, ()))
+        waiting.result()
+        self.peer.send(self.much)
+        self.assertEqual(len(self.peer.next().message), 1 << 24)
+        self.assertEqual(self.peer.next(), server.Vote(large))
+        self.peer.send(server.voted(large, ()))
+        voting.result()
+        self.assertEqual(len(self.completed), 1)
 
 
 class Order(Opened):
@@ -303,7 +349,7 @@ class BeforeTheMarker(StreamTestCase):
 
     def test_nothing_is_completed(self):
         self.peer.send(server.invalid(oid(1), []))
-        begin = Thread(self.stream.begin, b'')
+        begin = Thread(self.begin_here)
         begin.join(0.1)
         self.assertTrue(begin.is_alive())
         self.assertEqual(self.completed, [])
@@ -311,8 +357,26 @@ class BeforeTheMarker(StreamTestCase):
         begin.result()
         until(lambda: self.completed, 'completed')
 
+    def test_what_comes_is_kept(self):
+        """The server can send more than the system holds."""
+        self.peer.send(self.much)
+        self.assertEqual(self.completed, [])
+        self.stream.moved()
+        until(lambda: self.completed, 'completed')
+
+    def test_what_came_is_completed_though_nothing_more_comes(self):
+        self.peer.send(server.invalid(oid(1), []))
+        until(lambda: self.stream._frames.received, 'kept')
+        self.stream.moved()
+        until(lambda: self.completed, 'completed')
+
+    def test_too_much_comes(self):
+        with mock.patch.object(stream, 'MOST_BEFORE_OPEN', 1000):
+            self.peer.send(server.invalid(oid(1), [oid(2)] * 200))
+            self.check_it_has_ended()
+
     def test_the_end(self):
-        begin, ping = Thread(self.stream.begin, b''), Thread(self.stream.ping)
+        begin, ping = Thread(self.begin_here), Thread(self.stream.ping)
         self.stream.end('gone')
         for each in begin, ping:
             with self.assertRaises(CUT):
@@ -343,6 +407,23 @@ class Ends(Opened):
     def test_it_is_closed(self):
         self.check_all_are_told(lambda: self.stream.close('enough'))
 
+    def test_the_reason(self):
+        """That of the first one; another thread finds the end at once."""
+        shut = threading.Event()
+        connection = self.stream._socket
+
+        def shut_down(how):
+            connection.shutdown(how)
+            if not shut.is_set():
+                shut.set()
+                until(lambda: self.stream.end_reason, 'found by another')
+
+        with mock.patch.object(self.stream, '_socket', mock.Mock(
+                wraps=connection, shutdown=shut_down)):
+            self.stream.end('enough')
+            self.check_it_has_ended()
+        self.assertEqual(self.stream.end_reason, 'enough')
+
     def test_half_a_frame(self):
         def end():
             self.peer.send(server.invalid(oid(1), [oid(7)])[:9])
@@ -356,6 +437,61 @@ class Ends(Opened):
     def test_nobody_reads(self):
         self.peer.close()
         self.check_it_has_ended()
+
+    def test_a_close_leaves_the_descriptor_to_a_thread_that_receives(self):
+        """Another connection could get its number."""
+        entered, go_on = threading.Event(), threading.Event()
+        connection = self.stream._socket
+
+        def held_up(most, flags):
+            entered.set()
+            go_on.wait(PATIENCE)
+            return connection.recv(most, flags)
+
+        held = mock.Mock(wraps=connection, recv=held_up)
+        number = self.begin()
+        with mock.patch.object(self.stream, '_socket', held):
+            vote = self.ask_vote(number)
+            self.assertTrue(entered.wait(PATIENCE))
+            with mock.patch.object(stream, 'END_WITHIN', 0.1):
+                self.stream.close('enough')
+            self.assertNotEqual(connection.fileno(), -1)
+            go_on.set()
+            with self.assertRaises(CUT):
+                vote.result()
+            self.check_it_has_ended()
+        self.assertEqual(connection.fileno(), -1)
+
+    def test_what_completes_a_finish_is_forgotten(self):
+        """It has what the transaction wrote."""
+        number = self.begin()
+        self.vote(number)
+        finish = self.ask_finish(number)
+        self.stream.close('enough')
+        with self.assertRaises(CUT):
+            finish.result()
+        self.assertEqual(self.stream._answers, {})
+        self.assertEqual(self.stream._finishes, {})
+
+    def test_wrong_answers(self):
+        """A Done for a vote, an answer that comes twice, one that nobody
+        asked for."""
+        for wrong in (lambda number: server.done(number, oid(1), 1, 1),
+                      lambda number: server.error(number, b'') * 2,
+                      lambda number: server.voted(number + 1, ()),
+                      lambda number: server.aborted(number),
+                      lambda number: server.pong(number, oid(1))):
+            with self.subTest(wrong):
+                case = Answers('test_to_one')
+                case.setUp()
+                try:
+                    vote = case.ask_vote(number := case.begin())
+                    case.peer.send(wrong(number))
+                    with contextlib.suppress(CUT):
+                        self.assertIsInstance(vote.result(), commits.Error)
+                    case.check_it_has_ended()
+                finally:
+                    case.doCleanups()
 
     def test_what_completes_a_finish_raises(self):
         """Its caller gets that, the others get the end."""
@@ -470,18 +606,160 @@ class Interrupts(Opened):
         self.assertEqual(votes, [commits.Voted(other, [])])
 
     def test_in_the_middle_of_a_message(self):
-        """The cache may be half changed."""
+        """The cache may be half changed.  Who ends it meanwhile, and waits
+        for the message, is told so."""
         def fail(event):
             raise _Interrupt
 
+        completing = Completing(self.stream)
         number = self.begin()
         self.vote(number)
         finish = self.ask_finish(number, fail)
+        self.stream._completing = completing
         self.peer.send(server.done(number, oid(1), 1, 1))
         with self.assertRaises(_Interrupt):
             finish.result()
+        self.assertIn(True, completing.seen)
         self.assertTrue(self.stream.is_broken)
         self.check_it_has_ended()
+
+    def test_before_a_request_has_left(self):
+        """The server would not hear of what has changed here."""
+        for name, ask in (
+                ('finish', lambda case, number: case.stream.finish(
+                    number, case.complete)),
+                ('abort', lambda case, number: case.stream.abort(number)),
+                ('ping', lambda case, number: case.stream.ping())):
+            with self.subTest(name):
+                case = Answers('test_to_one')
+                case.setUp()
+                try:
+                    number = case.begin()
+                    case.vote(number)
+                    with mock.patch.object(
+                            case.stream, '_send', side_effect=_Interrupt):
+                        with self.assertRaises(_Interrupt):
+                            ask(case, number)
+                    case.check_it_has_ended()
+                    self.assertIsNone(case.peer.next())
+                finally:
+                    case.doCleanups()
+
+    def test_a_thread_that_waits_for_a_place(self):
+        """Nothing has changed: the stream goes on."""
+        for _ in range(commits.MOST_OPEN):
+            number = self.begin()
+
+        def interrupt_it():
+            until(lambda: self.stream._room._waiters, 'waiting')
+            interrupt()
+
+        with interrupts():
+            helper = Thread(interrupt_it)
+            with self.assertRaises(_Interrupt):
+                self.begin_here()
+            helper.result()
+        self.stream.abort(number)
+        self.assertEqual(self.peer.next(), server.Abort(number))
+        self.peer.send(server.aborted(number))
+        self.check_it_goes_on()
+
+    def test_when_a_number_was_given(self):
+        """Nobody would give its place back."""
+        begin = self.stream._frames.begin
+
+        def interrupted(message):
+            begin(message)
+            raise _Interrupt
+
+        with mock.patch.object(self.stream._frames, 'begin', interrupted):
+            with self.assertRaises(_Interrupt):
+                self.begin_here()
+        self.check_it_has_ended()
+
+    def test_nothing_is_left_of_a_finish(self):
+        """When its message has come."""
+        number = self.begin()
+        self.vote(number)
+        with mock.patch.object(self.stream, '_wait', side_effect=_Interrupt):
+            with self.assertRaises(_Interrupt):
+                self.stream.finish(number, self.complete)
+        self.assertEqual(self.peer.next(), server.Finish(number))
+        self.assertEqual(self.stream._answers, {})
+        self.assertIn(number, self.stream._finishes)
+        self.peer.send(server.done(number, oid(1), 1, 1))
+        until(lambda: not self.stream._finishes, 'completed')
+        self.assertEqual(self.stream._frames.open, 0)
+
+
+class Completing:
+    """The lock; notes what those see that waited for it."""
+
+    def __init__(self, of):
+        self._stream = of
+        self._lock = of._completing
+        self.seen = []
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *ignored):
+        self.seen.append(self._stream.is_broken)
+        self._lock.release()
+
+
+class Forks(Opened):
+    """The connection belongs to the parent."""
+
+    def in_a_child(self, act):
+        """The name of what it raises, or an empty one."""
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            signal.alarm(PATIENCE)  # it may wait for a lock of its parent
+            try:
+                act()
+            except BaseException as error:
+                os.write(write, type(error).__name__.encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with open(read) as said:
+            name = said.read()
+        os.waitpid(child, 0)
+        return name
+
+    def test_a_child_is_refused(self):
+        """Before it touches anything, also if a lock was taken meanwhile."""
+        number, voted = self.begin(), self.begin()
+        self.vote(voted)
+        locks = [self.stream._sending, self.stream._states,
+                 self.stream._completing]
+        with contextlib.ExitStack() as held:
+            for each in locks:
+                held.enter_context(each)
+            for act in (self.begin_here, self.stream.ping,
+                        lambda: self.stream.send(b'x'),
+                        lambda: self.stream.vote(number, b''),
+                        lambda: self.stream.abort(number),
+                        lambda: self.stream.finish(voted, self.complete)):
+                self.assertEqual(self.in_a_child(act), CUT.__name__)
+            for act in (lambda: self.stream.end('a child'),
+                        lambda: self.stream.close('a child')):
+                self.assertEqual(self.in_a_child(act), '')
+        self.stream.abort(number)
+        self.assertEqual(self.peer.next(), server.Abort(number))
+
+    def test_a_child_that_collects_garbage(self):
+        def forget():
+            self.stream._socket = self.stream._watch = None
+            del self.stream
+            gc.collect()
+
+        self.assertEqual(self.in_a_child(forget), '')
+        self.peer.send(server.invalid(oid(1), []))
+        until(lambda: self.completed, 'read in the background')
+        self.check_it_goes_on()
 
 
 class EveryLine(TestCase):

@@ -5,13 +5,16 @@ of a large transaction leave earlier, by the thread that stores: it waits until
 the server has taken them, so memory stays bounded.
 
 The server hears of the transaction when its first piece leaves.  A
-transaction belongs to one thread at a time.
+transaction belongs to one thread at a time.  One of which a piece was lost
+here (an interrupt, or data that cannot be encoded) can only be aborted: the
+server would commit what is left of it.
 """
 
 from ZEO.asyncio.client import exc_factories
 from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
+from ZODB.POSException import StorageTransactionError
 
 from ..wire import commits
 from .outgoing import GATHERED
@@ -21,7 +24,9 @@ from .outgoing import OVERHEAD
 class Committing:
 
     #: The number that the stream gave it; None: nothing has left.
-    _number = None
+    number = None
+    #: All that was taken to be sent has left.
+    _is_whole = True
 
     def __init__(self, stream, *description):
         """`description` are the arguments of tpc_begin, the id first."""
@@ -39,6 +44,7 @@ class Committing:
             len(each) for each in args if each.__class__ is bytes)
         if self._size >= GATHERED:
             self._stream.send(self._taken())
+            self._is_whole = True
 
     def add_iterator(self, messages):
         """Send messages that are too large to be held in memory."""
@@ -50,13 +56,19 @@ class Committing:
                 self._stream.send(b''.join(frames))
                 frames, size = [], 0
         self._stream.send(b''.join(frames))
+        self._is_whole = True
 
     def _taken(self):
-        """The frames of what was gathered."""
+        """The frames of what was gathered, which have to leave now."""
+        self._stream.check()
+        if not self._is_whole:
+            raise StorageTransactionError(
+                'a part of this transaction was lost: it can only be aborted')
+        self._is_whole = False
         begin = b''
-        if self._number is None:
-            self._number, begin = self._stream.begin(
-                self._message('tpc_begin', self._description))
+        if self.number is None:
+            begin = self._stream.begin(
+                self, self._message('tpc_begin', self._description))
         messages, self._messages, self._size = self._messages, [], 0
         return begin + b''.join(
             self._frame(method, args) for method, args in messages)
@@ -65,8 +77,8 @@ class Committing:
         if method == 'storea' and all(
                 each.__class__ is bytes for each in args[:3]):
             oid, serial, data, _ = args
-            return self._stream.store(self._number, oid, serial, data)
-        return self._stream.call(self._number, self._message(method, args))
+            return self._stream.store(self.number, oid, serial, data)
+        return self._stream.call(self.number, self._message(method, args))
 
     def _message(self, method, args):
         return self._encode(0, True, method, args)
@@ -76,7 +88,8 @@ class Committing:
     def vote(self):
         """What ZEO's vote returns: oids or conflicts."""
         before = self._taken()
-        event = self._stream.vote(self._number, before)
+        event = self._stream.vote(self.number, before)
+        self._is_whole = True
         if event.__class__ is commits.Voted:
             return event.oids
         if event.__class__ is commits.Conflicts:
@@ -86,16 +99,19 @@ class Committing:
     def finish(self, complete):
         """The tid.  `complete` is called with the Done, in the order of the
         stream."""
-        event = self._stream.finish(self._number, complete)
+        event = self._stream.finish(self.number, complete)
         if event.__class__ is commits.Done:
             return event.tid
         raise self._error(event)
 
     def abort(self):
-        """What is asked later is answered later: nobody waits for it."""
+        """If the server knows of it, and it is not over.
+
+        What is asked later is answered later: nobody waits for it.
+        """
         self._stream.check()
-        if self._number is not None:
-            self._stream.abort(self._number)
+        if self.number is not None:
+            self._stream.abort(self.number)
 
     def _decoded(self, event):
         _, _, _, result = decoder(self._stream.encoding)(event.message)

@@ -34,7 +34,7 @@ from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
-from .stream import is_possible
+from .watch import is_possible
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,17 @@ class _Connection(ClientIO):
                 self.client.__name__, seen.hex(), server_tid.hex())
         return lost
 
+    def register_failed(self, protocol, exc):
+        if self.protocol in (None, protocol):
+            # What was opened for its verification goes, too.  If ZEO could
+            # not ask for `get_info`, it does not forget the connection, and
+            # would never try another one.
+            self.link.leave()
+            self.protocol = None
+            if self.ready:  # None: there was none yet
+                self.ready = False
+        super().register_failed(protocol, exc)
+
     def disconnected(self, protocol=None):
         if protocol is None or protocol is self.protocol:
             self.link.leave()
@@ -145,9 +156,16 @@ class Link(ClientThread):
         # storage knows of us.
         self.client.info = functools.partial(self._info, self.client.info)
 
+    @property
+    def is_here(self):
+        """False in a fork of the process that opened the storage."""
+        return self._process.is_here
+
     # Which server (in the event loop)
 
     def leave(self):
+        # From now on, no thread takes the connection for one without a stream.
+        self.client.operational = False
         reader, self._reader = self._reader, None
         stream, self._stream = self._stream, None
         self._is_verified = self._has_moved = False
@@ -301,12 +319,19 @@ class Link(ClientThread):
                 stream, transaction, *description)
             return
         protocol = self.client.protocol
-        if protocol is None or not self.client.operational:
+        # In this order: a connection that ends is first not operational, then
+        # without its stream; it sends nothing more (Outgoing).
+        if (protocol is None or not self.client.operational
+                or self._stream is not None):
             raise ClientDisconnected('not connected')
         self._outgoing = Outgoing(protocol, transaction, *description)
 
     def over(self, transaction):
-        self._committing.pop(transaction, None)
+        committing = self._committing.pop(transaction, None)
+        if committing is not None:
+            # An interrupt may have come before its abort.
+            with contextlib.suppress(ClientDisconnected):
+                committing.abort()
 
     def async_(self, method, *args):
         if method not in GATHERED:
@@ -335,8 +360,9 @@ class Link(ClientThread):
         return self.io_call(coroutine, wait)
 
     def call(self, method, *args, wait=True, **options):
-        if method == 'ping' and (stream := self.stream) is not None:
-            return stream.ping()
+        self._process.check()
+        if method == 'ping':
+            return self._ping(**options)
         committing = method in ON_THE_STREAM and self._committing.get(args[0])
         if committing and method == 'vote':
             return committing.vote()
@@ -351,7 +377,28 @@ class Link(ClientThread):
             return None
         return super().call(method, *args, wait=wait, **options)
 
+    def _ping(self, timeout=None):
+        """When it returns, all that was committed before can be seen."""
+        stream = self.stream
+        if stream is None or stream.end_reason is not None:
+            stream = self.io_call(self._ping_beside(
+                stream, self.timeout if timeout is None else timeout))
+        if stream is not None:
+            stream.ping()
+
+    async def _ping_beside(self, ended, timeout):
+        """Ping over the ZEO connection, or return the stream to do it over:
+        the one that brings the invalidations."""
+        if ended is not None:
+            self._follow(ended)
+        if not self.client.operational:
+            await self.client.await_operational_co(timeout)
+        if self._stream is None:
+            await self.client.protocol.call_sync('ping', ())
+        return self._stream
+
     def tpc_finish(self, transaction, updates, f, **options):
+        self._process.check()
         committing = self._committing.get(transaction)
         if committing is None:
             return super().tpc_finish(transaction, updates, f, **options)

@@ -15,6 +15,10 @@ class Process:
         self._what = what
         self._id = os.getpid()
 
+    @property
+    def is_here(self):
+        return os.getpid() == self._id
+
     def check(self):
         if os.getpid() != self._id:
             raise ClientDisconnected(

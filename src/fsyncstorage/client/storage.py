@@ -223,10 +223,13 @@ class FsyncClient(ClientStorage):
                 'Duplicate tpc_begin calls for same transaction')
         written = Written(self._connection_generation)
         stream = self._server.stream
-        if stream is None:
-            self._commit_lock.acquire()
-            written.lock = self._commit_lock
         try:
+            if stream is None:
+                self._commit_lock.acquire()
+                written.lock = self._commit_lock
+                # There may be another connection now.
+                written.connection_generation = self._connection_generation
+                stream = self._server.stream
             self._tbuf = written
             txn.set_data(self, written)
             self._server.begin(
@@ -290,6 +293,8 @@ class FsyncClient(ClientStorage):
         return [] if written is None else written.blobs
 
     def _discard(self, staged: list[tuple[bytes, str]]) -> None:
+        if not self._server.is_here:
+            return  # they are the parent's
         while self._blobs is not None and staged:
             _, path = staged.pop()
             self._blobs.discard(path)

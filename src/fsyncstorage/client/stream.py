@@ -8,20 +8,26 @@ cache and to the connections happens in the order of the stream.
 - A thread that finds the turn taken sleeps until it is woken: by its answer,
   or because the turn is free.  It also looks by itself now and then, in case
   the thread that should have woken it was interrupted.
-- When no thread wants an answer, a background reader reads what comes.  While
-  one does, the background reader is not even woken.
-- An interrupt leaves the stream as it is, but for a few moments: in the middle
-  of sending, or of completing a message, and with TLS of receiving, too.  Then
-  the stream ends.
+- When no thread waits for an answer, a background reader reads what comes.
+  While one does, the background reader is not even woken.
+- A thread that still sends does not read, and is not asked to.
+- What a request changes here reaches the server, or the stream ends: a thread
+  that is interrupted before its request has left ends the stream.
+- Other interrupts leave the stream as it is, but for one in the middle of
+  completing a message, and with TLS of receiving.
 - The end of the stream is told once, by `on_end`.  All threads that wait, and
   that come later, get `ClientDisconnected`.
+- The connection belongs to the process that opened it.
+
+The invariant of the turn: while it is free, the watch is armed, or a thread is
+awake that looks at the turn before it sleeps.  The reasons, for each order of
+events, are in docs/internals/commitchannel.rst.
 
 Left to others: the frames (wire.commits), what completes a message (link),
-the messages of one transaction (committing).
+the messages of one transaction (committing), when something comes (watch).
 """
 
 import contextlib
-import select
 import socket
 import threading
 
@@ -29,25 +35,33 @@ from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import commits
 from . import readchannel
+from .process import Process
 from .tlsconnection import TLSConnection
+from .watch import Watch
 
 RECEIVED_AT_ONCE = 1 << 16
 # Seconds after which a thread that waits looks by itself.
 LOOK_AGAIN = 1
 # Seconds in which the background reader ends.
 END_WITHIN = 9
+# Bytes that are kept until they may be read.
+MOST_BEFORE_OPEN = 64 << 20
 
-#: Only with this can the background reader be left asleep.
-is_possible = hasattr(select, 'epoll')
+CLOSED = 'the server has closed it'
+
+# Has the turn like the _Answer of a thread.
+_BACKGROUND = object()
 
 
 class _Answer:
     """What one thread waits for."""
 
-    __slots__ = 'event', 'error', 'was_left', '_wake'
+    __slots__ = 'number', 'event', 'error', 'waits', 'was_left', '_wake'
 
     def __init__(self):
-        self.event = self.error = None
+        self.number = self.event = self.error = None
+        #: The request has left, and the thread may be woken to read.
+        self.waits = False
         #: Its thread waits no more, and has given up the turn.
         self.was_left = False
         self._wake = threading.Lock()
@@ -65,30 +79,23 @@ class _Answer:
         self._wake.acquire(timeout=LOOK_AGAIN)
 
 
-class _Watch:
-    """Wakes the background reader when something comes, while it is armed."""
+class _UntilSent:
+    """From what a request changes here until it has left.
 
-    def __init__(self, connection):
-        self._descriptor = connection.fileno()
-        self._poll = select.epoll()
-        self._poll.register(self._descriptor, 0)
+    An interrupt in between ends the stream: the server would not hear of it.
+    """
 
-    def arm(self):
-        """For one time."""
-        self._set(select.EPOLLIN | select.EPOLLONESHOT)
+    __slots__ = '_stream',
 
-    def disarm(self):
-        self._set(0)
+    def __init__(self, stream):
+        self._stream = stream
 
-    def _set(self, events):
-        with contextlib.suppress(OSError, ValueError):  # it is closed
-            self._poll.modify(self._descriptor, events)
+    def __enter__(self):
+        pass
 
-    def wait(self):
-        self._poll.poll()
-
-    def close(self):
-        self._poll.close()
+    def __exit__(self, kind, error, traceback):
+        if kind is not None and not issubclass(kind, Exception):
+            self._stream.end('a thread was interrupted while it sent')
 
 
 class Stream:
@@ -104,6 +111,7 @@ class Stream:
         """
         #: Of what ZEO encodes.
         self.encoding = encoding
+        self._process = Process('commit channel')
         self._socket = connection
         self._frames = frames
         self._complete_invalid = complete
@@ -111,31 +119,46 @@ class Stream:
         self._states = threading.Lock()  # of `_frames`
         self._sending = threading.Lock()
         self._completing = threading.Lock()
+        #: For those that wait until fewer transactions are open.
+        self._room = threading.Condition()
         #: Who has the turn, as the value of 0: one step takes it.
-        self._turn = {}
+        self._turn = {0: _BACKGROUND}  # until it is open
         self._answers = {}   # number -> _Answer
         self._finishes = {}  # number -> what completes a Done
-        self._places = threading.Semaphore(commits.MOST_OPEN)
         #: None: it goes on.
         self.end_reason = None
+        self._reasons = []  # of those that end it at the same time
         self._is_open = threading.Event()
-        self._watch = _Watch(connection)
+        self._watch = Watch(connection)
         self._background = threading.current_thread()
 
     # Requests, from any thread
 
-    def begin(self, message):
-        """The number of a new transaction, and its first frame."""
-        self._is_open.wait()
-        self.check()
-        self._places.acquire()
-        self.check()
-        with self._states:
-            return self._frames.begin(message)
-
     def check(self):
+        self._process.check()
+        self._check_end()
+
+    def _check_end(self):
         if self.end_reason is not None:
             raise ClientDisconnected(self.end_reason)
+
+    def begin(self, transaction, message):
+        """Set the number of a new transaction; return its first frame."""
+        self.check()
+        self._is_open.wait()
+        with self._room:
+            while not self._has_room():
+                self._room.wait(LOOK_AGAIN)
+            # Nobody else would know the number: it is made and kept, or else
+            # it takes a place no longer than the stream lasts.
+            with _UntilSent(self), self._states:
+                transaction.number, frame = self._frames.begin(message)
+        return frame
+
+    def _has_room(self):
+        self._check_end()
+        with self._states:
+            return self._frames.open < commits.MOST_OPEN
 
     def store(self, *args):
         with self._states:
@@ -147,9 +170,7 @@ class Stream:
 
     def vote(self, number, before):
         """Send it behind these frames; return Voted, Conflicts or Error."""
-        with self._states:
-            frame = self._frames.vote(number)
-        return self._ask(number, before + frame)
+        return self._ask(lambda: (number, self._frames.vote(number)), before)
 
     def finish(self, number, complete):
         """Send it; return Done or Error.
@@ -157,47 +178,58 @@ class Stream:
         `complete` is called with the Done in the order of the stream, by
         whichever thread has the turn, also if this one was interrupted.
         """
-        with self._states:
+        def made():
             frame = self._frames.finish(number)
             self._finishes[number] = complete
-        return self._ask(number, frame)
+            return number, frame
+
+        return self._ask(made)
 
     def abort(self, number):
-        with self._states:
-            frame = self._frames.abort(number)
-        if frame is not None:
-            self.send(frame)
+        self.check()
+        with _UntilSent(self):
+            with self._states:
+                frame = self._frames.abort(number)
+            if frame is not None:
+                self._send(frame)
 
     def ping(self):
         """The last tid of the server; everything up to it is completed."""
+        self.check()
         self._is_open.wait()
-        with self._states:
-            number, frame = self._frames.ping()
-        return self._ask(number, frame).tid
+        return self._ask(self._frames.ping).tid
 
     def send(self, data):
         self.check()
+        with _UntilSent(self):
+            self._send(data)
+
+    def _send(self, data):
         with self._sending:
             try:
                 self._socket.sendall(data)
-            except OSError as error:
+            except Exception as error:  # a part of it may have left
                 self.end(str(error))
-            except BaseException:
-                self.end('a thread was interrupted while it sent')
-                raise
-        self.check()
+        self._check_end()
 
-    def _ask(self, number, data):
-        answer = self._answers[number] = _Answer()
+    def _ask(self, make, before=b''):
+        """Send what `make` returns with its number; return the answer."""
+        self.check()
+        answer = _Answer()
         try:
             try:
-                self.send(data)
+                with _UntilSent(self):
+                    with self._states:
+                        answer.number, frame = make()
+                        self._answers[answer.number] = answer
+                    self._send(before + frame)
+                answer.waits = True
                 self._wait(answer)
             finally:
-                self._leave(number, answer)
+                self._leave(answer)
         finally:
             # Once more, in case an interrupt came in the middle of it.
-            self._leave(number, answer)
+            self._leave(answer)
         if answer.event is None:
             raise answer.error
         return answer.event
@@ -221,10 +253,10 @@ class Stream:
                 return
             self._fill()
 
-    def _leave(self, number, answer):
+    def _leave(self, answer):
         """The thread waits no more, for whatever reason."""
         if not answer.was_left:
-            self._answers.pop(number, None)
+            self._answers.pop(answer.number, None)
             self._give_up_turn(answer)
             answer.was_left = True
 
@@ -238,27 +270,57 @@ class Stream:
         if 0 in self._turn:
             return
         for answer in list(self._answers.values()):
-            if not answer.is_there:
+            if answer.waits and not answer.is_there:
                 answer.wake()
                 return
         self._watch.arm()
 
+    # The background reader
+
     def read_in_background(self):
         """Until the end."""
         try:
-            self._is_open.wait()
+            self._keep_until_open()
             while self.end_reason is None:
-                if self._turn.setdefault(0, self) is self:
+                if self._background_has_turn():
                     try:
                         self._fill(socket.MSG_DONTWAIT)
                         self._complete_all()
                     finally:
-                        self._give_up_turn(self)
+                        self._give_up_turn(_BACKGROUND)
                 self._watch.wait()
         finally:
+            self.end('its background reader has failed')
             # The thread that ended it may have been interrupted before that.
-            self._on_end(self)
-            self._watch.close()
+            self._tell_end()
+            self._close_socket()
+
+    def _background_has_turn(self):
+        """It takes the turn if that is free."""
+        return self._turn.setdefault(0, _BACKGROUND) is _BACKGROUND
+
+    def _keep_until_open(self):
+        """Receive what may not be read yet.
+
+        A server disconnects a client that takes nothing for a while, and to
+        verify a cache takes as long as it takes.
+        """
+        while not self._is_open.is_set() and self.end_reason is None:
+            self._watch.arm()
+            # From here on, `moved` and `end` wake this thread.
+            if not self._is_open.is_set():
+                self._watch.wait()
+                self._fill(socket.MSG_DONTWAIT)
+            if self._frames.received > MOST_BEFORE_OPEN:
+                self.end('too much came before the cache was verified')
+
+    def _close_socket(self):
+        """When nobody can be in a call of it any more."""
+        while not self._background_has_turn():
+            self._watch.wait(LOOK_AGAIN)
+        with self._sending:
+            self._socket.close()
+        self._finishes.clear()
 
     # What comes, for the one that has the turn
 
@@ -267,15 +329,16 @@ class Stream:
         with self._states:
             self._frames.moved()
         self._is_open.set()
+        self._watch.wake()
 
     def _fill(self, flags=0):
         try:
             if not self._frames.fill(
                     self._socket.recv, RECEIVED_AT_ONCE, flags):
-                self.end(readchannel.CLOSED)
+                self.end(CLOSED)
         except BlockingIOError:
             pass  # nothing has come
-        except OSError as error:
+        except Exception as error:  # what came may be lost
             self.end(str(error))
         except BaseException:
             # Only a plain socket loses nothing (`Client.fill`).
@@ -286,30 +349,40 @@ class Stream:
     def _complete_all(self):
         """Complete every message that has come."""
         try:
-            while True:
-                with self._completing:
-                    if self.end_reason is not None:
-                        return
-                    with self._states:
-                        event = self._frames.next()
-                    if event is None:
-                        return
-                    self._complete(event)
+            while self._complete_next():
+                pass
         except Exception as error:
             self.end(str(error))
         except BaseException:
-            self.is_broken = True
             self.end('a thread was interrupted in the middle of a message')
             raise
+
+    def _complete_next(self):
+        """False: no whole message is left."""
+        with self._completing:
+            try:
+                if self.end_reason is not None:
+                    return False
+                with self._states:
+                    event = self._frames.next()
+                if event is None:
+                    return False
+                self._complete(event)
+                return True
+            except Exception:
+                raise
+            except BaseException:
+                # Before whoever waits for `_completing` goes on.
+                self.is_broken = True
+                raise
 
     def _complete(self, event):
         kind = event.__class__
         if kind is commits.Invalid:
             self._complete_invalid(event)
             return
-        number = event.number
-        answer = self._answers.get(number)
-        finish = self._finishes.pop(number, None)
+        answer = self._answers.get(event.number)
+        finish = self._finishes.pop(event.number, None)
         if kind is commits.Done:
             try:
                 finish(event)
@@ -317,38 +390,43 @@ class Stream:
                 if answer is not None:
                     answer.error = error
                 raise
-        if kind in (commits.Done, commits.Error, commits.Aborted):
-            self._places.release()
         if answer is not None:
             answer.event = event
             answer.wake()
+        if kind not in (commits.Voted, commits.Conflicts):  # it is over
+            with self._room:
+                self._room.notify()
 
     # The end
 
     def end(self, reason):
         """Any thread may call it, and more than once."""
-        if self.end_reason is not None:
+        if self.end_reason is not None or not self._process.is_here:
             return
+        self._reasons.append(reason)
         # First: if this thread is interrupted, another one finds the end.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        self.end_reason = self._reasons[0]
+        self._tell_end()
+
+    def _tell_end(self):
         self._is_open.set()
-        self._places.release(commits.MOST_OPEN)
-        self.end_reason = reason
         self._on_end(self)
         for answer in list(self._answers.values()):
             answer.wake()
-        self._watch.arm()
+        with self._room:
+            self._room.notify_all()
 
     def close(self, reason):
         """End it; when it returns, nothing more is completed."""
+        if not self._process.is_here:
+            return
         self.end(reason)
         with self._completing:
             pass
         if self._background is not threading.current_thread():
             self._background.join(END_WITHIN)
-        with self._sending:
-            self._socket.close()
 
 
 def open_stream(address, ssl, hostname, instance, ticket, *arguments):
@@ -362,7 +440,7 @@ def open_stream(address, ssl, hostname, instance, ticket, *arguments):
         connection.sendall(frames.hello)
         while (event := frames.next()) is None:
             if not frames.fill(connection.recv, RECEIVED_AT_ONCE):
-                raise readchannel.Lost(readchannel.CLOSED)
+                raise readchannel.Lost(CLOSED)
         if event.__class__ is commits.Refused:
             raise readchannel.ChannelRefused(*event)
         connection.settimeout(None)

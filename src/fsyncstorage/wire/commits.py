@@ -61,6 +61,9 @@ VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG = b'vkedaip'
 #: Transactions that a client may have open at once.
 MOST_OPEN = 100
 
+# Bytes of a frame of the server before the channel is open.
+LONGEST_GREETING = 1 << 16
+
 _HELLO = struct.Struct('>8sB16s16s')
 STORE_SHAPE = struct.Struct('>IBI8s8s')
 DONE_SHAPE = struct.Struct('>IBI8sQQ')
@@ -176,12 +179,24 @@ class Client:
     def state(self, number: int) -> str | None:
         return self._states.get(number)
 
+    @property
+    def open(self) -> int:
+        """Transactions and pings that are not over."""
+        return len(self._states)
+
+    @property
+    def received(self) -> int:
+        """Bytes that came and were not given out."""
+        return len(self._buffer)
+
     # Requests
 
     def begin(self, message: bytes) -> tuple[int, bytes]:
         """The number of a new transaction, and the frame."""
-        number = self._new(BEGUN)
-        return number, make(HEAD, BEGIN, number, rest=message)
+        number = self._new_number()
+        frame = make(HEAD, BEGIN, number, rest=message)
+        self._states[number] = BEGUN
+        return number, frame
 
     def store(self, number: int, oid: bytes, serial: bytes,
               data: bytes) -> bytes:
@@ -211,14 +226,14 @@ class Client:
         return make(HEAD, ABORT, number)
 
     def ping(self) -> tuple[int, bytes]:
-        number = self._new(PINGING)
+        number = self._new_number()
+        self._states[number] = PINGING
         return number, make(HEAD, PING, number)
 
-    def _new(self, state: str) -> int:
+    def _new_number(self) -> int:
         while True:
             number = next(self._numbers) % (1 << 32)
             if number and number not in self._states:
-                self._states[number] = state
                 return number
 
     def _needs(self, state: str, number: int) -> None:
@@ -254,7 +269,7 @@ class Client:
             if len(self._buffer) < LENGTH.size:
                 return None
             length: int = LENGTH.unpack_from(self._buffer)[0]
-            if length > LONGEST:
+            if length > (LONGEST if self.phase is OPEN else LONGEST_GREETING):
                 raise PeerError(f'a reply of {length} bytes')
             end = LENGTH.size + length
             if len(self._buffer) < end:
