@@ -7,7 +7,8 @@
       |-- Cache (cache)         objects on disk, in ZEO's format
       |     Pending (pending)   loads without an answer: which may be kept
       |-- Link (link)           the connection to the server
-      |     Stream (stream)     the commit channel, opened by opening
+      |     Stream (stream)     the commit channel, opened by opening; watch
+      |                         wakes its background reader
       |       Committing (committing)     a transaction on it
       |       TLSConnection (tlsconnection)   read and written at once
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
