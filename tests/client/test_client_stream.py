@@ -624,26 +624,39 @@ class Interrupts(Opened):
         self.check_it_has_ended()
 
     def test_before_a_request_has_left(self):
-        """The server would not hear of what has changed here."""
-        for name, ask in (
-                ('finish', lambda case, number: case.stream.finish(
-                    number, case.complete)),
-                ('abort', lambda case, number: case.stream.abort(number)),
-                ('ping', lambda case, number: case.stream.ping())):
-            with self.subTest(name):
-                case = Answers('test_to_one')
-                case.setUp()
-                try:
-                    number = case.begin()
-                    case.vote(number)
-                    with mock.patch.object(
-                            case.stream, '_send', side_effect=_Interrupt):
-                        with self.assertRaises(_Interrupt):
-                            ask(case, number)
-                    case.check_it_has_ended()
-                    self.assertIsNone(case.peer.next())
-                finally:
-                    case.doCleanups()
+        """The server would not hear of what has changed here.  The handler of
+        a signal may raise an Exception."""
+        for interrupt in _Interrupt, TimeoutError:
+            for name, ask in (
+                    ('finish', lambda case, number: case.stream.finish(
+                        number, case.complete)),
+                    ('abort', lambda case, number: case.stream.abort(number)),
+                    ('ping', lambda case, number: case.stream.ping())):
+                with self.subTest(name, interrupt=interrupt):
+                    self.check_before_it_has_left(ask, interrupt)
+
+    def check_before_it_has_left(self, ask, interrupt):
+        case = Answers('test_to_one')
+        case.setUp()
+        try:
+            number = case.begin()
+            case.vote(number)
+            with mock.patch.object(
+                    case.stream, '_send', side_effect=interrupt):
+                with self.assertRaises(interrupt):
+                    ask(case, number)
+            case.check_it_has_ended()
+            self.assertIsNone(case.peer.next())
+        finally:
+            case.doCleanups()
+
+    def test_what_cannot_be_asked(self):
+        """Nothing has changed: the stream goes on."""
+        number = self.begin()
+        with self.assertRaises(commits.CallerError):
+            self.stream.finish(number, self.complete)
+        self.assertEqual(self.stream._finishes, {})
+        self.check_it_goes_on()
 
     def test_a_thread_that_waits_for_a_place(self):
         """Nothing has changed: the stream goes on."""

@@ -82,7 +82,9 @@ class _Answer:
 class _UntilSent:
     """From what a request changes here until it has left.
 
-    An interrupt in between ends the stream: the server would not hear of it.
+    Whatever is raised in between ends the stream, also what the handler of a
+    signal raises: the server would not hear of the change.  Only a CallerError
+    comes before anything has changed.
     """
 
     __slots__ = '_stream',
@@ -94,7 +96,7 @@ class _UntilSent:
         pass
 
     def __exit__(self, kind, error, traceback):
-        if kind is not None and not issubclass(kind, Exception):
+        if kind is not None and not issubclass(kind, commits.CallerError):
             self._stream.end('a thread was interrupted while it sent')
 
 
