@@ -7,7 +7,9 @@ import signal
 import threading
 from unittest import mock
 
+import transaction
 import ZODB
+from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
@@ -179,6 +181,39 @@ class Transactions(test_client_link.Transactions):
         self.assertEqual(self.load(self.client, 1)[:2], (b'new', called[0]))
         self.assertEqual(self.client.lastTransaction(), called[0])
         self.check_all_is_well()
+
+    def test_the_connection_of_an_interrupted_finish(self):
+        """It may read what it has changed before that is completed: it is told
+        then, as of a commit of another client."""
+        manager = transaction.TransactionManager()
+        connection = ZODB.DB(self.client).open(manager)
+        self.addCleanup(connection.db().close)
+        changed = connection.root()['changed'] = PersistentMapping(value=1)
+        manager.commit()
+        before = self.client.lastTransaction()
+        changed['value'] = 2
+        finish, go_on = Stream.finish, threading.Event()
+        committed = self.client._cache.committed
+
+        def interrupted(*args):
+            with mock.patch.object(
+                    Stream, '_wait', side_effect=KeyboardInterrupt):
+                return finish(*args)
+
+        def held(*args):
+            go_on.wait(PATIENCE)
+            committed(*args)
+
+        with mock.patch.object(self.client._cache, 'committed', held):
+            with mock.patch.object(Stream, 'finish', interrupted):
+                with self.assertRaises(KeyboardInterrupt):
+                    manager.commit()
+            manager.begin()
+            self.assertEqual(changed['value'], 1)
+            go_on.set()
+            until(lambda: self.client.lastTransaction() > before, 'completed')
+        manager.begin()
+        self.assertEqual(changed['value'], 2)
 
     def test_with_a_description_and_an_extension(self):
         transaction = begin(self.client)

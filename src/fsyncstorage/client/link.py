@@ -28,6 +28,7 @@ from .. import wire
 from ..wire import commits
 from .channels import Channels
 from .committing import Committing
+from .finishing import Finishing
 from .opening import opening
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
@@ -402,14 +403,11 @@ class Link(ClientThread):
         committing = self._committing.get(transaction)
         if committing is None:
             return super().tpc_finish(transaction, updates, f, **options)
-        # A list: another thread may need it when this one was interrupted.
-        return committing.finish(functools.partial(
-            self._finished, list(updates), f))
-
-    def _finished(self, updates, f, done):
-        """Called in the order of the stream."""
-        self.client.info({'length': done.length, 'size': done.size})
-        self._cache.committed(done.tid, updates, f)
+        finishing = Finishing(self.client.client, self._cache, updates, f)
+        try:
+            return committing.finish(finishing.complete)
+        finally:
+            finishing.is_left = True
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.
