@@ -427,9 +427,18 @@ class TheSwitch(ConnectedTestCase):
                 p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_a_server_that_has_none(self):
+        self.check_there_is_none(lambda about: about.pop('commits'))
+
+    def test_a_server_that_gives_no_ticket(self):
+        self.check_there_is_none(lambda about: about.pop('ticket'))
+
+    def test_a_ticket_that_is_none(self):
+        self.check_there_is_none(lambda about: about.update(ticket=b'short'))
+
+    def check_there_is_none(self, change):
         def get_info(session, original=Session.get_info):
             info = original(session)
-            del info['fsyncstorage']['commits']
+            change(info['fsyncstorage'])
             return info
 
         self.patch(Session, 'get_info', get_info)

@@ -182,11 +182,14 @@ class Link(ClientThread):
         """Open the commit channel, if the server has one for this client."""
         if about.get('commits') != commits.VERSION or not is_possible:
             return
+        instance, ticket = about.get('instance'), about.get('ticket')
+        if not commits.is_session(instance, ticket):
+            return
         address, hostname = self._peer()
         try:
             self._stream = await opening(
                 self.loop, self._name, address, self._ssl, hostname,
-                about.get('instance'), about.get('ticket'),
+                instance, ticket,
                 self.client.protocol.protocol_version, self._invalid,
                 self._stream_ended)
         except Lost as error:
