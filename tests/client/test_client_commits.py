@@ -138,6 +138,21 @@ class Transactions(test_client_link.Transactions):
         self.assertIs(self.client._call, call)
         self.check_all_is_well()
 
+    def test_an_interrupt_of_each_abort(self):
+        """Its objects are free when another transaction has its id."""
+        transaction = vote(self.client, {1: b'x'})
+        link = self.client._server
+        with mock.patch.object(
+                Stream, 'abort', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_abort(transaction)
+        self.assertEqual(self.transactions(), 1)
+        self.assertIn(id(transaction), link._committing)
+        link.begin(link.stream, id(transaction), b'', b'', {}, None, ' ')
+        link.over(id(transaction))
+        self.assertEqual(link._committing, {})
+        self.check_all_is_well()
+
     def test_it_is_checked_where_it_is_sent(self):
         """The storage's own check comes too early."""
         transaction = begin(self.client)

@@ -318,6 +318,9 @@ class Link(ClientThread):
         return self._stream if self.client.operational else None
 
     def begin(self, stream, transaction, *description):
+        # Its number may be that of an object that is gone, whose abort was
+        # interrupted.
+        self.over(transaction)
         if stream is not None:
             self._committing[transaction] = Committing(
                 stream, transaction, *description)
@@ -331,11 +334,13 @@ class Link(ClientThread):
         self._outgoing = Outgoing(protocol, transaction, *description)
 
     def over(self, transaction):
-        committing = self._committing.pop(transaction, None)
+        committing = self._committing.get(transaction)
         if committing is not None:
-            # An interrupt may have come before its abort.
+            # An interrupt may have come before its abort.  It is forgotten
+            # behind that: here, too, one may come.
             with contextlib.suppress(ClientDisconnected):
                 committing.abort()
+            del self._committing[transaction]
 
     def async_(self, method, *args):
         if method not in GATHERED:
