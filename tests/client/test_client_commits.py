@@ -7,7 +7,9 @@ import signal
 import threading
 from unittest import mock
 
+import transaction
 import ZODB
+from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
@@ -136,6 +138,21 @@ class Transactions(test_client_link.Transactions):
         self.assertIs(self.client._call, call)
         self.check_all_is_well()
 
+    def test_an_interrupt_of_each_abort(self):
+        """Its objects are free when another transaction has its id."""
+        transaction = vote(self.client, {1: b'x'})
+        link = self.client._server
+        with mock.patch.object(
+                Stream, 'abort', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_abort(transaction)
+        self.assertEqual(self.transactions(), 1)
+        self.assertIn(id(transaction), link._committing)
+        link.begin(link.stream, id(transaction), b'', b'', {}, None, ' ')
+        link.over(id(transaction))
+        self.assertEqual(link._committing, {})
+        self.check_all_is_well()
+
     def test_it_is_checked_where_it_is_sent(self):
         """The storage's own check comes too early."""
         transaction = begin(self.client)
@@ -179,6 +196,39 @@ class Transactions(test_client_link.Transactions):
         self.assertEqual(self.load(self.client, 1)[:2], (b'new', called[0]))
         self.assertEqual(self.client.lastTransaction(), called[0])
         self.check_all_is_well()
+
+    def test_the_connection_of_an_interrupted_finish(self):
+        """It may read what it has changed before that is completed: it is told
+        then, as of a commit of another client."""
+        manager = transaction.TransactionManager()
+        connection = ZODB.DB(self.client).open(manager)
+        self.addCleanup(connection.db().close)
+        changed = connection.root()['changed'] = PersistentMapping(value=1)
+        manager.commit()
+        before = self.client.lastTransaction()
+        changed['value'] = 2
+        finish, go_on = Stream.finish, threading.Event()
+        committed = self.client._cache.committed
+
+        def interrupted(*args):
+            with mock.patch.object(
+                    Stream, '_wait', side_effect=KeyboardInterrupt):
+                return finish(*args)
+
+        def held(*args):
+            go_on.wait(PATIENCE)
+            committed(*args)
+
+        with mock.patch.object(self.client._cache, 'committed', held):
+            with mock.patch.object(Stream, 'finish', interrupted):
+                with self.assertRaises(KeyboardInterrupt):
+                    manager.commit()
+            manager.begin()
+            self.assertEqual(changed['value'], 1)
+            go_on.set()
+            until(lambda: self.client.lastTransaction() > before, 'completed')
+        manager.begin()
+        self.assertEqual(changed['value'], 2)
 
     def test_with_a_description_and_an_extension(self):
         transaction = begin(self.client)
@@ -392,9 +442,18 @@ class TheSwitch(ConnectedTestCase):
                 p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_a_server_that_has_none(self):
+        self.check_there_is_none(lambda about: about.pop('commits'))
+
+    def test_a_server_that_gives_no_ticket(self):
+        self.check_there_is_none(lambda about: about.pop('ticket'))
+
+    def test_a_ticket_that_is_none(self):
+        self.check_there_is_none(lambda about: about.update(ticket=b'short'))
+
+    def check_there_is_none(self, change):
         def get_info(session, original=Session.get_info):
             info = original(session)
-            del info['fsyncstorage']['commits']
+            change(info['fsyncstorage'])
             return info
 
         self.patch(Session, 'get_info', get_info)
@@ -650,7 +709,8 @@ class Ends(ConnectedTestCase):
         with mock.patch.object(
                 self.client._cache, 'begin_anew',
                 wraps=self.client._cache.begin_anew) as begin_anew:
-            with self.assertRaises(KeyboardInterrupt):
+            # Another thread may have read its answer.
+            with self.assertRaises((KeyboardInterrupt, CUT)):
                 self.client.tpc_finish(transaction, interrupt)
             self.check_connected_again()
         begin_anew.assert_called_once_with(called[0])

@@ -28,6 +28,7 @@ from .. import wire
 from ..wire import commits
 from .channels import Channels
 from .committing import Committing
+from .finishing import Finishing
 from .opening import opening
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
@@ -181,11 +182,14 @@ class Link(ClientThread):
         """Open the commit channel, if the server has one for this client."""
         if about.get('commits') != commits.VERSION or not is_possible:
             return
+        instance, ticket = about.get('instance'), about.get('ticket')
+        if not commits.is_session(instance, ticket):
+            return
         address, hostname = self._peer()
         try:
             self._stream = await opening(
                 self.loop, self._name, address, self._ssl, hostname,
-                about.get('instance'), about.get('ticket'),
+                instance, ticket,
                 self.client.protocol.protocol_version, self._invalid,
                 self._stream_ended)
         except Lost as error:
@@ -314,6 +318,9 @@ class Link(ClientThread):
         return self._stream if self.client.operational else None
 
     def begin(self, stream, transaction, *description):
+        # Its number may be that of an object that is gone, whose abort was
+        # interrupted.
+        self.over(transaction)
         if stream is not None:
             self._committing[transaction] = Committing(
                 stream, transaction, *description)
@@ -327,11 +334,13 @@ class Link(ClientThread):
         self._outgoing = Outgoing(protocol, transaction, *description)
 
     def over(self, transaction):
-        committing = self._committing.pop(transaction, None)
+        committing = self._committing.get(transaction)
         if committing is not None:
-            # An interrupt may have come before its abort.
+            # An interrupt may have come before its abort.  It is forgotten
+            # behind that: here, too, one may come.
             with contextlib.suppress(ClientDisconnected):
                 committing.abort()
+            del self._committing[transaction]
 
     def async_(self, method, *args):
         if method not in GATHERED:
@@ -402,14 +411,11 @@ class Link(ClientThread):
         committing = self._committing.get(transaction)
         if committing is None:
             return super().tpc_finish(transaction, updates, f, **options)
-        # A list: another thread may need it when this one was interrupted.
-        return committing.finish(functools.partial(
-            self._finished, list(updates), f))
-
-    def _finished(self, updates, f, done):
-        """Called in the order of the stream."""
-        self.client.info({'length': done.length, 'size': done.size})
-        self._cache.committed(done.tid, updates, f)
+        finishing = Finishing(self.client.client, self._cache, updates, f)
+        try:
+            return committing.finish(finishing.complete)
+        finally:
+            finishing.is_left = True
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

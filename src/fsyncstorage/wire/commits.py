@@ -84,9 +84,15 @@ class Hello(typing.NamedTuple):
     ticket: bytes | None
 
 
+def is_session(instance: object, ticket: object) -> bool:
+    """Can a hello name them?  A server may have announced anything."""
+    return (isinstance(instance, bytes) and len(instance) == 16
+            and isinstance(ticket, bytes) and len(ticket) == TICKET)
+
+
 def hello(instance: bytes, ticket: bytes) -> bytes:
     """The first frame of a client."""
-    if len(instance) != 16 or len(ticket) != TICKET:
+    if not is_session(instance, ticket):
         raise CallerError(f'no such session: {instance!r}, {ticket!r}')
     message = _HELLO.pack(MAGIC, VERSION, instance, ticket)
     return LENGTH.pack(len(message)) + message
