@@ -22,7 +22,6 @@ from .. import wire
 from ..wire import commits
 from ..wire import commitserver
 from . import calls
-from . import liveness
 from . import quiet
 from .ballot import BEGUN
 from .ballot import FINISHING
@@ -153,8 +152,6 @@ class CommitChannel:
     def begin(self):
         """The client is welcome: it is told here of what is announced."""
         connection = self._connection
-        # It reads when its cache is verified, which may take long.
-        liveness.let_it_wait(connection.transport)
         # The other connection has no transactions from now on.
         self.server.door.stay(
             self.session.connection, CLIENT - OF_A_TRANSACTION)
@@ -174,12 +171,6 @@ class CommitChannel:
         self.session.follow()
 
     # Requests
-
-    def receive_first(self, message):
-        """Its client has begun to read."""
-        liveness.watch(self._connection.transport)
-        self._connection.receive_by(self.receive)
-        self.receive(message)
 
     def receive(self, message):
         request = commitserver.request(message)
