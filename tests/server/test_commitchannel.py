@@ -645,6 +645,44 @@ class Gaps(ChannelTestCase):
                 patch.stop, self.announced(2))
             self.check_it_is_told_nothing()
 
+    def test_sizes_that_are_none(self):
+        """Of an odd storage, or of another server: all are told as always."""
+        other = self.connect(self.server)
+        for size in ('x', None, -1, 1 << 64, 1 << 300, float('nan'),
+                     float('inf'), object(), ZeroDivisionError):
+            with self.subTest(size), mock.patch.object(
+                    self.storage, 'getSize', side_effect=[size] * 9):
+                transaction = self.channel.vote({1: b'x'}, self.last)
+                self.channel.next()
+                self.channel.send(self.channel.client.finish(transaction))
+                done = self.channel.next()
+                self.assertEqual(done.tid, self.last)
+                self.assertEqual(done.length, 1)
+                self.assertIn(done.size, (0, (1 << 64) - 1))
+                other.wait_for_invalidations(1)
+                other.invalidations.clear()
+
+    def test_oids_that_are_none(self):
+        """Another server has told of them: the others are told."""
+        other = self.connect(self.server)
+        self.in_loop(lambda: self.server.invalidate(
+            None, '1', self.tid(1),
+            [b'short', oid(1), 'textual.', None, object()]))
+        self.assertEqual(
+            self.channel.next(), commits.Invalid(self.tid(0), [oid(1)]))
+        other.wait_for_invalidations(1)
+
+    def test_what_another_server_cannot_mean(self):
+        """Nobody is told of it, nor of the next one."""
+        for tid, oids in (b'short', []), (None, []), (self.tid(1), None):
+            with self.subTest(tid=tid, oids=oids), \
+                    self.assertLogs('fsyncstorage.server', 'ERROR'):
+                self.in_loop(
+                    lambda: self.server.invalidate(None, '1', tid, oids),
+                    self.server.mailbox.deliver, self.announced(2))
+                self.check_it_is_told_nothing()
+            self.again()
+
     def test_a_ticket_of_a_session_that_has_ended(self):
         """Its connection is gone in the next step of the loop only."""
         other = self.connect(self.server)

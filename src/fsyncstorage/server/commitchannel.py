@@ -338,7 +338,7 @@ class CommitChannel:
         else:
             size = self.session.service.announced_size
             frames = commitserver.done(
-                number, tid, int(size['length']), int(size['size']))
+                number, tid, size['length'], size['size'])
         self._connection.outbox.announce(frames)
 
     def _end(self, transaction, abort=True):
