@@ -12,6 +12,7 @@ from unittest import mock
 
 from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
+from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from ZODB.utils import p64
@@ -218,11 +219,26 @@ class Transactions(ChannelTestCase):
 
     def test_a_storage_that_votes_something_else(self):
         """The client gets an answer all the same."""
-        with mock.patch.object(Ballot, 'vote_in', return_value=['no oid']):
-            transaction = self.channel.vote({1: record(1)})
+        for result in ['no oid'], [None], 7:
+            with self.subTest(result), mock.patch.object(
+                    Ballot, 'vote_in', return_value=result):
+                self.check_an_error_answers(self.channel.vote({1: record(1)}))
+
+    def test_a_conflict_that_cannot_be_encoded(self):
+        session, = self.server.services['1'].sessions
+        session.client_conflict_resolution = True
+        conflict = ConflictError(
+            oid=oid(1), serials=(lambda: None, z64), data=record(2))
+        with mock.patch.object(
+                self.storage, 'store', side_effect=conflict), \
+                mock.patch.object(Ballot, 'is_light', return_value=False):
+            self.check_an_error_answers(self.channel.vote({2: record(1)}))
+
+    def check_an_error_answers(self, transaction):
+        with self.assertLogs('fsyncstorage.server.commitchannel', 'ERROR'):
             error = self.channel.next()
+        self.assertIsInstance(error, commits.Error)
         self.assertEqual(error.number, transaction)
-        self.assertIn('CallerError', self.channel.error(error)[0])
         until(lambda: not self.server.stats['1'].active_txns, 'ended')
 
     def test_all_other_operations(self):

@@ -308,11 +308,16 @@ class CommitChannel:
     def _voted(self, transaction, result, error):
         if error is None:
             try:
-                self._send(self._answer_to_vote(transaction, result))
-                return
-            except wire.CallerError as reason:
-                # The vote of another storage gave something else than oids.
+                answer = self._answer_to_vote(transaction, result)
+            except Exception as reason:
+                # Another storage gave something else than oids, or conflicts
+                # with something that cannot be encoded.
+                logger.exception('%s: the answer to a vote cannot be encoded',
+                                 self.log_label)
                 error = reason
+            else:
+                self._send(answer)
+                return
         self._end(transaction)
         self._fail(transaction.number, error)
 
