@@ -426,6 +426,31 @@ class Trouble(TroubleTestCase):
             self.channel.send(frame)
             self.assertIn('a description of', str(self.ask(transaction)))
 
+    def test_many_long_descriptions(self):
+        """What those of one client take is bounded, until they are over."""
+        before = ballot.kept.memory_only
+        with self.beside_another(), mock.patch.object(
+                ballot, 'MEMORY_ONLY_OF_ONE', 50000):
+            for _ in range(2):
+                others = [self.begin_described() for _ in range(4)]
+                for each in others[:2]:  # voted: they are still described
+                    self.channel.send(self.channel.client.vote(each))
+                    self.assertEqual(
+                        self.channel.next(), commits.Voted(each, []))
+                with self.fails_before_its_vote():
+                    self.assertIn('of this client', str(
+                        self.ask(self.begin_described())))
+                for each in others:
+                    self.channel.send(self.channel.client.abort(each))
+                    self.assertEqual(
+                        self.channel.next(), commits.Aborted(each))
+        until(lambda: ballot.kept.memory_only == before, 'given back')
+
+    def begin_described(self):
+        number, frame = self.channel.begun(description=bytes(10000))
+        self.channel.send(frame)
+        return number
+
     def test_a_full_disk(self):
         full = OSError(errno.ENOSPC, 'the disk is full')
         for place, name in (
