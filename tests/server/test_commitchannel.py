@@ -600,7 +600,7 @@ class Descriptors(TroubleTestCase):
         self.assertEqual(self.left - self.door._left, 6)
         for each in others + transactions:
             self.abort(each)
-        self.assertEqual(self.door._left, self.left)
+        until(lambda: self.door._left == self.left, 'given back')
 
     def test_of_a_large_one(self):
         """Its file is closed when it is voted."""
@@ -630,6 +630,22 @@ class Descriptors(TroubleTestCase):
                 self.assertEqual(self.left - self.door._left, 2)
                 go_on.set()
                 until(lambda: self.door._left == self.left, 'given back')
+
+    def test_half_blobs_of_a_client_that_is_gone(self):
+        """A thread removes them: there may be many."""
+        by = []
+
+        def remove(file_name):
+            by.append(threading.current_thread().name)
+
+        for _ in range(3):
+            self.begin_a_blob()
+        with mock.patch.object(ballot, 'remove_if_possible', remove), \
+                mock.patch.object(storing, 'remove_if_possible', remove,
+                                  create=True):
+            self.channel.close()
+            until(lambda: len(by) == 3, 'removed')
+        self.assertEqual({name.split()[0] for name in by}, {'appender'})
 
     def test_when_the_client_is_gone(self):
         left = self.door._left

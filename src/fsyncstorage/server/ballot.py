@@ -103,6 +103,8 @@ class Ballot:
     state = BEGUN
     #: It is aborted as soon as a thread is done with it.
     aborted = False
+    #: The file of a blob that has not come completely.
+    half_a_blob = None
     #: It has its turn in the storage: its next vote may wait for the rest.
     has_turn = False
     #: The time of its vote, and a timer from then on.
@@ -268,6 +270,11 @@ class Ballot:
         self._kept_of_client.memory_only -= self._memory_only
         kept.memory_only -= self._memory_only
         self._memory_only = 0
+
+    def begin_blob(self, open_file):
+        self.want_files()
+        self._has_blobs = True  # a thread removes the file
+        self.half_a_blob = open_file()
 
     def add_blob(self, oid, serial, data, file_name):
         try:
@@ -442,6 +449,11 @@ class Ballot:
         if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.close()
+        if self.half_a_blob is not None:
+            file, self.half_a_blob = self.half_a_blob, None
+            with contextlib.suppress(OSError):  # of what is to be written
+                file.close()
+            remove_if_possible(file.name)
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
             remove_if_possible(file_name)

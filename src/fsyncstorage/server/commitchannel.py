@@ -103,10 +103,8 @@ class _Transaction:
 
     def end(self, abort=True):
         """May be repeated."""
-        ballot, storing = self.ballot, self.storing
+        ballot = self.ballot
         self.ballot = self.storing = None  # no cycle is left
-        if storing is not None:
-            storing.close()
         if ballot is not None and abort:
             ballot.abort()
 
