@@ -471,6 +471,38 @@ class TheSwitch(ConnectedTestCase):
         self.assertIsNone(client._server.stream)
         commit(client, {3: b'new'})
 
+    def test_a_marker_behind_a_channel_that_was_given_up(self):
+        """Nothing more is told on this connection: another one is opened."""
+        opening = link.opening
+        self.patch(link, 'opening', self.refused)
+        with self.assertLogs('fsyncstorage.client', 'WARNING'):
+            client = self.connect()
+        generation = client._connection_generation
+        self.patch(link, 'opening', opening)
+        client._server.loop.call_soon_threadsafe(client._server.moved)
+        until(lambda: client._connection_generation > generation
+              and client._server.stream is not None, 'connected again')
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
+
+    def test_a_marker_before_a_channel_is_given_up(self):
+        """The server has opened it, and its welcome has not come."""
+        client = self.connect()
+        client._server.client.register_failed_poll = 0
+        opening = link.opening
+
+        def too_late(loop, *args):
+            link.opening = opening
+            client._server.moved()
+            return self.refused(loop)
+
+        self.patch(link, 'opening', too_late)
+        with self.assertLogs(level='ERROR'):
+            self.cut_off(client)
+        self.assertIs(link.opening, opening)
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
+
     def refused(self, loop, *args):
         future = loop.create_future()
         future.set_exception(Lost('refused'))
