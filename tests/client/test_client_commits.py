@@ -718,13 +718,40 @@ class Ends(ConnectedTestCase):
         service.changed_elsewhere(p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_an_error_in_what_finishes(self):
+        """The channel goes on; connections that were not told drop what they
+        hold, before the last tid is seen."""
         transaction = vote(self.client, {1: b'new'}, self.tid)
+        locked = []
 
         def fail(tid):
             raise ZeroDivisionError
 
-        with self.assertRaises(ZeroDivisionError):
-            self.client.tpc_finish(transaction, fail)
+        def drop():
+            # The lock is that of a thread: another one asks.
+            asking = Thread(self.client.lastTransaction)
+            asking.join(0.1)
+            locked.append(asking.is_alive())
+
+        with mock.patch.object(self.client, 'invalidateCache', drop):
+            with self.assertRaises(ZeroDivisionError):
+                self.client.tpc_finish(transaction, fail)
+        self.assertEqual(locked, [True])
+        self.assertEqual(self.load(self.client, 1)[0], b'new')
+        commit(self.client, {2: b'x'})
+        self.assertEqual(self.client._connection_generation, self.generation)
+
+    def test_an_error_of_the_cache_in_a_finish(self):
+        """It is emptied, and verified again."""
+        self.load(self.client, 1)
+        transaction = vote(self.client, {1: b'new'}, self.tid)
+        with mock.patch.object(self.client._cache, 'committed',
+                               side_effect=ZeroDivisionError), (
+                mock.patch.object(
+                    self.client._cache, 'begin_anew',
+                    wraps=self.client._cache.begin_anew)) as begin_anew:
+            with self.assertRaises(ZeroDivisionError):
+                self.client.tpc_finish(transaction)
+            until(lambda: begin_anew.called, 'emptied')
         self.check_connected_again()
         self.assertEqual(self.load(self.client, 1)[0], b'new')
 
