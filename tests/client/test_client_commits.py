@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import weakref
 from unittest import mock
 
 import transaction
@@ -288,6 +289,29 @@ class SideBySide(ConnectedTestCase):
             each.result()
         self.assertEqual(
             len(list(self.storage.iterator())) - before, 8 * each_does)
+
+    def test_a_finish_beside_an_iterator_that_begins(self):
+        """ZEO looks at its iterators in each finish."""
+        going_through, go_on = threading.Event(), threading.Event()
+
+        class Slow(weakref.WeakValueDictionary):
+
+            def __iter__(self):
+                for each in super().__iter__():
+                    going_through.set()
+                    go_on.wait(PATIENCE)
+                    yield each
+
+        client = self.connect()
+        first = client.iterator()
+        client._iterators = Slow(client._iterators)
+        committing = Thread(commit, client, {1: b'x'})
+        self.assertTrue(going_through.wait(PATIENCE))
+        second = Thread(client.iterator)
+        second.join(0.1)
+        go_on.set()
+        committing.result()
+        self.assertIsNot(second.result(), first)
 
     def test_one_that_is_not_finished_in_time(self):
         """The other ones go on, over the same connection."""

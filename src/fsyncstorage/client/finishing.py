@@ -7,8 +7,8 @@ committed, and may read on: the objects of the commit are told to it as those
 of another client are.
 
 An error of `f` is the committer's own: the transaction is kept, and others are
-not disturbed.  But some connections may not have been told, so all of them drop
-what they hold.  Any other error leaves the cache half changed.
+not disturbed.  But some connections may not have been told, so all of them
+drop what they hold.  Any other error leaves the cache half changed.
 """
 
 

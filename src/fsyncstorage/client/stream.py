@@ -365,7 +365,7 @@ class Stream:
         except Exception as error:
             self._be_over(str(error))
         except BaseException:
-            self._be_over('a thread was interrupted in the middle of a message')
+            self._be_over('a thread was interrupted within a message')
             raise
 
     def _complete_next(self):
