@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import weakref
 from unittest import mock
 
 import transaction
@@ -289,6 +290,29 @@ class SideBySide(ConnectedTestCase):
         self.assertEqual(
             len(list(self.storage.iterator())) - before, 8 * each_does)
 
+    def test_a_finish_beside_an_iterator_that_begins(self):
+        """ZEO looks at its iterators in each finish."""
+        going_through, go_on = threading.Event(), threading.Event()
+
+        class Slow(weakref.WeakValueDictionary):
+
+            def __iter__(self):
+                for each in super().__iter__():
+                    going_through.set()
+                    go_on.wait(PATIENCE)
+                    yield each
+
+        client = self.connect()
+        first = client.iterator()
+        client._iterators = Slow(client._iterators)
+        committing = Thread(commit, client, {1: b'x'})
+        self.assertTrue(going_through.wait(PATIENCE))
+        second = Thread(client.iterator)
+        second.join(0.1)
+        go_on.set()
+        committing.result()
+        self.assertIsNot(second.result(), first)
+
     def test_one_that_is_not_finished_in_time(self):
         """The other ones go on, over the same connection."""
         late, other = (
@@ -470,6 +494,38 @@ class TheSwitch(ConnectedTestCase):
         self.assertIn('no commit channel', logged.output[0])
         self.assertIsNone(client._server.stream)
         commit(client, {3: b'new'})
+
+    def test_a_marker_behind_a_channel_that_was_given_up(self):
+        """Nothing more is told on this connection: another one is opened."""
+        opening = link.opening
+        self.patch(link, 'opening', self.refused)
+        with self.assertLogs('fsyncstorage.client', 'WARNING'):
+            client = self.connect()
+        generation = client._connection_generation
+        self.patch(link, 'opening', opening)
+        client._server.loop.call_soon_threadsafe(client._server.moved)
+        until(lambda: client._connection_generation > generation
+              and client._server.stream is not None, 'connected again')
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
+
+    def test_a_marker_before_a_channel_is_given_up(self):
+        """The server has opened it, and its welcome has not come."""
+        client = self.connect()
+        client._server.client.register_failed_poll = 0
+        opening = link.opening
+
+        def too_late(loop, *args):
+            link.opening = opening
+            client._server.moved()
+            return self.refused(loop)
+
+        self.patch(link, 'opening', too_late)
+        with self.assertLogs(level='ERROR'):
+            self.cut_off(client)
+        self.assertIs(link.opening, opening)
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
 
     def refused(self, loop, *args):
         future = loop.create_future()
@@ -686,13 +742,40 @@ class Ends(ConnectedTestCase):
         service.changed_elsewhere(p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_an_error_in_what_finishes(self):
+        """The channel goes on; connections that were not told drop what they
+        hold, before the last tid is seen."""
         transaction = vote(self.client, {1: b'new'}, self.tid)
+        locked = []
 
         def fail(tid):
             raise ZeroDivisionError
 
-        with self.assertRaises(ZeroDivisionError):
-            self.client.tpc_finish(transaction, fail)
+        def drop():
+            # The lock is that of a thread: another one asks.
+            asking = Thread(self.client.lastTransaction)
+            asking.join(0.1)
+            locked.append(asking.is_alive())
+
+        with mock.patch.object(self.client, 'invalidateCache', drop):
+            with self.assertRaises(ZeroDivisionError):
+                self.client.tpc_finish(transaction, fail)
+        self.assertEqual(locked, [True])
+        self.assertEqual(self.load(self.client, 1)[0], b'new')
+        commit(self.client, {2: b'x'})
+        self.assertEqual(self.client._connection_generation, self.generation)
+
+    def test_an_error_of_the_cache_in_a_finish(self):
+        """It is emptied, and verified again."""
+        self.load(self.client, 1)
+        transaction = vote(self.client, {1: b'new'}, self.tid)
+        with mock.patch.object(self.client._cache, 'committed',
+                               side_effect=ZeroDivisionError), (
+                mock.patch.object(
+                    self.client._cache, 'begin_anew',
+                    wraps=self.client._cache.begin_anew)) as begin_anew:
+            with self.assertRaises(ZeroDivisionError):
+                self.client.tpc_finish(transaction)
+            until(lambda: begin_anew.called, 'emptied')
         self.check_connected_again()
         self.assertEqual(self.load(self.client, 1)[0], b'new')
 

@@ -618,7 +618,8 @@ class Ends(Opened):
                     case.doCleanups()
 
     def test_what_completes_a_finish_raises(self):
-        """Its caller gets that, the others get the end."""
+        """Its caller gets that, the others get the end: the cache may be half
+        changed."""
         number, other = self.begin(), self.begin()
         self.vote(number)
         vote = self.ask_vote(other)
@@ -632,7 +633,22 @@ class Ends(Opened):
             finish.result()
         with self.assertRaises(CUT):
             vote.result()
+        self.assertTrue(self.stream.is_broken)
         self.check_it_has_ended()
+
+    def test_what_completes_a_finish_returns_an_error(self):
+        """Its caller gets that, the others go on."""
+        number, other = self.begin(), self.begin()
+        self.vote(number)
+        vote = self.ask_vote(other)
+        finish = self.ask_finish(number, lambda event: ZeroDivisionError())
+        self.peer.send(server.done(number, oid(1), 1, 1)
+                       + server.voted(other, ()))
+        with self.assertRaises(ZeroDivisionError):
+            finish.result()
+        vote.result()
+        self.check_it_goes_on()
+        self.assertFalse(self.stream.is_broken)
 
 
 class _Interrupt(BaseException):

@@ -5,6 +5,10 @@ stream, and also when the thread that has asked for it was interrupted, and
 waits no more.  The connection of that thread does not know that it has
 committed, and may read on: the objects of the commit are told to it as those
 of another client are.
+
+An error of `f` is the committer's own: the transaction is kept, and others are
+not disturbed.  But some connections may not have been told, so all of them
+drop what they hold.  Any other error leaves the cache half changed.
 """
 
 
@@ -12,6 +16,8 @@ class Finishing:
 
     #: The thread that has asked for it waits no more.
     is_left = False
+    #: What `f` has raised.
+    _error = None
 
     def __init__(self, storage, cache, updates, f):
         self._storage = storage
@@ -21,8 +27,10 @@ class Finishing:
         self._f = f
 
     def complete(self, done):
+        """Return what `f` has raised; None: nothing."""
         self._storage.info({'length': done.length, 'size': done.size})
         self._cache.committed(done.tid, self._updates, self._tell)
+        return self._error
 
     def _tell(self, tid):
         """Called under the lock of the cache.
@@ -36,4 +44,11 @@ class Finishing:
             # Before `f`, which lets the connection begin at `tid`.
             self._storage.invalidateTransaction(
                 tid, [oid for oid, _, _ in self._updates])
-        self._f(tid)
+        try:
+            self._f(tid)
+        except BaseException as error:
+            # Before any transaction can begin at `tid`.
+            self._storage.invalidateCache()
+            if not isinstance(error, Exception):
+                raise
+            self._error = error

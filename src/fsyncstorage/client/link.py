@@ -131,6 +131,8 @@ class Link(ClientThread):
     _reader = _outgoing = _stream = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
+    #: The server has not said yet whether there is a channel.
+    _is_opening = False
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
                  read_channels, ssl=None, ssl_server_hostname=None):
@@ -186,6 +188,7 @@ class Link(ClientThread):
         if not commits.is_session(instance, ticket):
             return
         address, hostname = self._peer()
+        self._is_opening = True
         try:
             self._stream = await opening(
                 self.loop, self._name, address, self._ssl, hostname,
@@ -193,11 +196,15 @@ class Link(ClientThread):
                 self.client.protocol.protocol_version, self._invalid,
                 self._stream_ended)
         except Lost as error:
+            if self._has_moved:
+                raise  # the cache is not verified, and ZEO tries again
             logger.warning(
                 '%s: no commit channel to %s: %s; committing without',
                 self._name, address, error)
         else:
             self._stream.check()
+        finally:
+            self._is_opening = False
 
     def _stream_ended(self, ended):
         """Called in any thread."""
@@ -206,10 +213,14 @@ class Link(ClientThread):
 
     def _follow(self, ended):
         """The connection ends with its commit channel."""
-        protocol = self.client.protocol
-        if ended is self._stream and protocol is not None:
+        if ended is self._stream and self.client.protocol is not None:
             logger.info('%s: the commit channel has ended: %s', self._name,
                         ended.end_reason)
+            self._reconnect()
+
+    def _reconnect(self):
+        protocol = self.client.protocol
+        if protocol is not None:
             protocol.close()
             self.client.disconnected(protocol)
 
@@ -219,9 +230,18 @@ class Link(ClientThread):
             self.moved()
 
     def moved(self):
-        """The last invalidation on the ZEO connection has come."""
+        """The last invalidation on the ZEO connection has come.
+
+        To a client that has given up the channel meanwhile, the server will
+        tell nothing more: only another connection does.
+        """
         self._has_moved = True
-        self._read_stream()
+        if self._stream is None and not self._is_opening:
+            logger.info('%s: the server opened the commit channel too late',
+                        self._name)
+            self._reconnect()
+        else:
+            self._read_stream()
 
     def _read_stream(self):
         if self._has_moved and self._is_verified and self._stream is not None:

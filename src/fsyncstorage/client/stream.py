@@ -182,7 +182,8 @@ class Stream:
         """Send it; return Done or Error.
 
         `complete` is called with the Done in the order of the stream, by
-        whichever thread has the turn, also if this one was interrupted.
+        whichever thread has the turn, also if this one was interrupted.  It
+        may return an error, which is raised here.
         """
         def made():
             frame = self._frames.finish(number)
@@ -236,7 +237,7 @@ class Stream:
         finally:
             # Once more, in case an interrupt came in the middle of it.
             self._leave(answer)
-        if answer.event is None:
+        if answer.error is not None:
             raise answer.error
         return answer.event
 
@@ -364,27 +365,25 @@ class Stream:
         except Exception as error:
             self._be_over(str(error))
         except BaseException:
-            self._be_over('a thread was interrupted in the middle of a message')
+            self._be_over('a thread was interrupted within a message')
             raise
 
     def _complete_next(self):
         """False: no whole message is left."""
         with self._completing:
+            if self._is_over:
+                return False
+            with self._states:
+                event = self._frames.next()
+            if event is None:
+                return False
             try:
-                if self._is_over:
-                    return False
-                with self._states:
-                    event = self._frames.next()
-                if event is None:
-                    return False
                 self._complete(event)
-                return True
-            except Exception:
-                raise
             except BaseException:
                 # Before whoever waits for `_completing` goes on.
                 self.is_broken = True
                 raise
+            return True
 
     def _complete(self, event):
         kind = event.__class__
@@ -393,15 +392,16 @@ class Stream:
             return
         answer = self._answers.get(event.number)
         finish = self._finishes.pop(event.number, None)
+        error = None
         if kind is commits.Done:
             try:
-                finish(event)
-            except Exception as error:
+                error = finish(event)
+            except Exception as failed:
                 if answer is not None:
-                    answer.error = error
+                    answer.error = failed
                 raise
         if answer is not None:
-            answer.event = event
+            answer.error, answer.event = error, event
             answer.wake()
         if kind not in (commits.Voted, commits.Conflicts):  # it is over
             with self._room:
