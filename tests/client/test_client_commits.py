@@ -881,6 +881,8 @@ class Hellos(ConnectedTestCase):
     def setUp(self):
         super().setUp()
         self.patch(link, 'is_possible', False)
+        # It would connect again, as it has not asked for a channel.
+        self.patch(link.Link, 'moved', lambda self: None)
         self.client = self.connect()
         self.ticket, = self.server.tickets
 
