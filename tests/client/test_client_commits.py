@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import signal
 import threading
 import weakref
 from unittest import mock
@@ -32,6 +31,8 @@ from fsyncstorage.wire import commits
 
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from . import test_client_link
@@ -364,7 +365,28 @@ class SideBySide(ConnectedTestCase):
                 self.assertEqual(file.read(), b'%d' % number)
 
 
-class TheSwitch(ConnectedTestCase):
+class Announcing(ConnectedTestCase):
+
+    #: How often another client seems to commit.
+    announced = 1
+
+    def cut_off_and_announce(self):
+        session, = self.server.services['1'].sessions
+        session.told.abort()
+        session.connection.abort()
+        self.announce()
+
+    def announce(self):
+        """As if another client had committed; called in the loop."""
+        service = self.server.services['1']
+        for _ in range(self.announced):
+            service.changed_elsewhere(
+                p64(u64(service.last_tid) + 1), [oid(1)])
+
+
+class TheSwitch(Announcing):
+
+    announced = 2
 
     records = {1: b'one', 2: b'two'}
 
@@ -451,19 +473,6 @@ class TheSwitch(ConnectedTestCase):
         self.assertIs(client._server.stream.end_reason, None)
         client.close()
         until(lambda: not self.sessions(), 'gone')
-
-    def cut_off_and_announce(self):
-        session, = self.server.services['1'].sessions
-        session.told.abort()
-        session.connection.abort()
-        self.announce()
-
-    def announce(self):
-        """As if another client had committed twice; called in the loop."""
-        service = self.server.services['1']
-        for _ in range(2):
-            service.changed_elsewhere(
-                p64(u64(service.last_tid) + 1), [oid(1)])
 
     def test_a_server_that_has_none(self):
         self.check_there_is_none(lambda about: about.pop('commits'))
@@ -576,7 +585,7 @@ class Loads(ConnectedTestCase):
         self.assertEqual(self.load(self.client, 1)[:2], (b'new', tid))
 
 
-class Ends(ConnectedTestCase):
+class Ends(Announcing):
 
     records = {1: b'one'}
 
@@ -730,17 +739,6 @@ class Ends(ConnectedTestCase):
         self.check_connected_again()
         self.assertIsNot(self.client._server.stream, opened[0])
 
-    def cut_off_and_announce(self):
-        session, = self.server.services['1'].sessions
-        session.told.abort()
-        session.connection.abort()
-        self.announce()
-
-    def announce(self):
-        """As if another client had committed."""
-        service = self.server.services['1']
-        service.changed_elsewhere(p64(u64(service.last_tid) + 1), [oid(1)])
-
     def test_an_error_in_what_finishes(self):
         """The channel goes on; connections that were not told drop what they
         hold, before the last tid is seen."""
@@ -841,20 +839,9 @@ class Ends(ConnectedTestCase):
         self.assertEqual(self.load(self.client, 2)[0], b'x')
 
     def is_refused_in_a_child(self, step):
-        child = os.fork()
-        if not child:
-            signal.alarm(PATIENCE)  # it may wait for a thread of its parent
-            status = 2
-            try:
-                step()
-                status = 0
-            except CUT:
-                status = 1
-            finally:
-                os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        self.assertIn(status, (0, 1))
-        return status
+        raised = in_a_child(name_of_error, step)
+        self.assertIn(raised, ('', CUT.__name__))
+        return raised
 
     def test_a_blob_of_a_fork(self):
         """A child that aborts what its parent commits leaves it the file."""

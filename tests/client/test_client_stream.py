@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import signal
 import socket
 import struct
@@ -20,6 +19,8 @@ from ..commit.test_interrupts import Interrupter
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from ..test_wire import ANNOUNCEMENT
@@ -865,24 +866,6 @@ class Completing:
 class Forks(Opened):
     """The connection belongs to the parent."""
 
-    def in_a_child(self, act):
-        """The name of what it raises, or an empty one."""
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            signal.alarm(PATIENCE)  # it may wait for a lock of its parent
-            try:
-                act()
-            except BaseException as error:
-                os.write(write, type(error).__name__.encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        with open(read) as said:
-            name = said.read()
-        os.waitpid(child, 0)
-        return name
-
     def test_a_child_is_refused(self):
         """Before it touches anything, also if a lock was taken meanwhile."""
         number, voted = self.begin(), self.begin()
@@ -897,10 +880,10 @@ class Forks(Opened):
                         lambda: self.stream.vote(number, b''),
                         lambda: self.stream.abort(number),
                         lambda: self.stream.finish(voted, self.complete)):
-                self.assertEqual(self.in_a_child(act), CUT.__name__)
+                self.assertEqual(in_a_child(name_of_error, act), CUT.__name__)
             for act in (lambda: self.stream.end('a child'),
                         lambda: self.stream.close('a child')):
-                self.assertEqual(self.in_a_child(act), '')
+                self.assertEqual(in_a_child(name_of_error, act), '')
         self.stream.abort(number)
         self.assertEqual(self.peer.next(), server.Abort(number))
 
@@ -910,7 +893,7 @@ class Forks(Opened):
             del self.stream
             gc.collect()
 
-        self.assertEqual(self.in_a_child(forget), '')
+        self.assertEqual(in_a_child(name_of_error, forget), '')
         self.peer.send(server.invalid(oid(1), []))
         until(lambda: self.completed, 'read in the background')
         self.check_it_goes_on()

@@ -28,6 +28,7 @@ from .ballot import FINISHING
 from .ballot import VOTED
 from .ballot import Ballot
 from .channel import Unwelcome
+from .channel import refuse_unless_meant
 from .door import CLIENT
 from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
@@ -62,14 +63,7 @@ MOST_OF_A_BEGIN = 1 << 18
 def session_of(server, message):
     """The session whose ticket a hello has, once; or raise `Unwelcome`."""
     hello = commits.read_hello(message)
-    if hello.version != commits.VERSION:
-        raise Unwelcome(
-            wire.OTHER_VERSION,
-            f'this server speaks version {commits.VERSION} of the commit'
-            f' channel, not {hello.version}')
-    if hello.instance != server.instance:
-        raise Unwelcome(wire.OTHER_INSTANCE,
-                        'the server was restarted: reconnect')
+    refuse_unless_meant(server, hello, commits.VERSION, 'the commit channel')
     session = server.tickets.pop(hello.ticket, None)
     if session is None:
         raise Unwelcome(wire.UNKNOWN_TICKET,

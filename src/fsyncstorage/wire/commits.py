@@ -46,6 +46,7 @@ from .framing import Welcome
 from .framing import as_text
 from .framing import check
 from .framing import make
+from .framing import other_version
 
 MAGIC = b'\xf5COMMITS'
 VERSION = 1
@@ -105,9 +106,9 @@ def is_hello(message: bytes) -> bool:
 
 
 def read_hello(message: bytes) -> Hello:
-    version = message[len(MAGIC):len(MAGIC) + 1]
-    if version and version[0] != VERSION:
-        return Hello(version[0], None, None)
+    other = other_version(message, MAGIC, VERSION)
+    if other is not None:
+        return Hello(other, None, None)
     try:
         return Hello._make(_HELLO.unpack(message)[1:])
     except struct.error as error:
