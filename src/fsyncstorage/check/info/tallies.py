@@ -2,6 +2,13 @@
 
 Names come from the file, so their number and their length have bounds.  What
 has no room any more counts under `OTHERS`, so that totals stay right.
+
+Of classes, the first ones have room, since each object keeps the number of its
+class.  Of other names the largest ones have it: when there are twice as many
+as may be kept, the smaller half of them is left out.  A name that comes again
+may lack as much as the largest had that was left out, and is weighed with
+that: so a name that has more in all is never missing.  (This is the algorithm
+"space-saving", with many names at a time.)
 """
 
 from ...format import scan
@@ -10,7 +17,7 @@ from ...format.classname import FRONT
 from ...format.classname import class_name
 from ...format.classname import plain_beginning
 
-# Different names of one kind.
+# Different names of one kind; for a while, twice as many.
 MOST_NAMES = 20_000
 # Bytes of a user or a path.
 LONGEST_NAME = 200
@@ -18,6 +25,7 @@ LONGEST_NAME = 200
 OTHERS = '(others)'
 NONE = '(none)'
 NOT_REACHED = '(not reached from the root)'
+UNKNOWN = '(unknown)'
 UNKNOWN_CLASS = '(unknown class)'
 #: The class of a record that only its storage wrapper can read.
 WRAPPED = '(wrapped record)'
@@ -25,20 +33,39 @@ BLOB = 'ZODB.blob.Blob'
 
 
 class Tally:
-    """[transactions, records, bytes] by a name, which is bytes or a number."""
+    """[transactions, records, bytes, bytes that these may lack] by a name,
+    which is bytes or a number."""
 
     def __init__(self):
         self.rows = {}
+        #: The bytes that a row may lack, at most.
+        self.may_lack = 0
 
     def add(self, name, records, size):
         row = self.rows.get(name)
         if row is None:
-            if len(self.rows) >= MOST_NAMES:
-                name = OTHERS
-            row = self.rows.setdefault(name, [0, 0, 0])
+            if len(self.rows) >= 2 * MOST_NAMES:
+                self._leave_out_the_smaller_half()
+            row = self.rows[name] = [0, 0, 0, self.may_lack]
         row[0] += 1
         row[1] += records
         row[2] += size
+
+    def _leave_out_the_smaller_half(self):
+        others = self.rows.pop(OTHERS, [0, 0, 0, 0])
+        rows = sorted(self.rows.items(), key=_weight, reverse=True)
+        for _, row in rows[MOST_NAMES:]:
+            for each in range(3):
+                others[each] += row[each]
+        self.may_lack = _weight(rows[MOST_NAMES])
+        self.rows = dict(rows[:MOST_NAMES])
+        self.rows[OTHERS] = others
+
+
+def _weight(item):
+    """The bytes that a name has at most."""
+    _, row = item
+    return row[2] + row[3]
 
 
 class Classes:
