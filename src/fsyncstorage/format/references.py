@@ -125,9 +125,9 @@ class Pickles:
         there is none."""
         self.stack, self.marks = [], []
         while not self.is_read_to_its_end():
-            if self.most_values is not None and self.most_values < sum(map(
-                    len, (self.stack, self.marks, self.memo, self.oids,
-                          self.names))):
+            kept = (len(self.stack) + len(self.marks) + len(self.memo)
+                    + len(self.oids) + len(self.names))
+            if self.most_values is not None and kept > self.most_values:
                 raise TooMuch(
                     f'it has more than {self.most_values:,} values')
 
