@@ -69,18 +69,10 @@ def output():
         yield
         if sys.stdout:  # it can be closed
             sys.stdout.flush()
+    except BrokenPipeError:
+        raise NobodyReads from None
     except OSError as error:
-        _drop_output()
-        if isinstance(error, BrokenPipeError):
-            raise NobodyReads from None
         raise CannotRun(f'standard output: {error.strerror}') from None
-
-
-def _drop_output():
-    """What waits to be written would fail again when Python ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def opened(path):
