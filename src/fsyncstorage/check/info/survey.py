@@ -30,6 +30,10 @@ from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
 from ...format import scan
+from ...format.classes import OTHERS
+from ...format.classes import UNKNOWN_CLASS
+from ...format.classes import WRAPPED
+from ...format.classes import Classes
 from ...format.references import quick_references
 from ...format.window import Window
 from ...format.wrapped import MOST_VALUES
@@ -61,7 +65,7 @@ class Survey:
         self.end = scan.FIRST       # of what was read
         self.damage = None          # the Damage at which it stopped
         self.objects = Objects()
-        self.classes = tallies.Classes()
+        self.classes = Classes()
         self.days = tallies.Tally()
         self.users = tallies.Tally()
         self.paths = tallies.Tally()
@@ -78,8 +82,8 @@ class Survey:
         self.blob_records = 0
         #: Records that may have one: their class cannot be read.
         self.unsure_blobs = 0
-        self._unsure_kinds = tuple(map(self.classes.named, (
-            tallies.WRAPPED, tallies.UNKNOWN_CLASS, tallies.OTHERS)))
+        self._unsure_kinds = tuple(map(
+            self.classes.named, (WRAPPED, UNKNOWN_CLASS, OTHERS)))
         self._blob_kinds = (
             (self.classes.blob, *self._unsure_kinds) if with_blobs else ())
         # Of records without data: where the data are that they point to.
