@@ -11,6 +11,7 @@ its folder.  A transaction makes a folder with its pages, and the next one
 writes some of these again.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -31,7 +32,7 @@ from fsyncstorage.timing.options import arguments
 
 PAGES = 999         # of a folder
 AGAIN = 100         # of them are written once more
-TEXT = bytes(250)   # of a page
+TEXT = b'words' * 50    # of a page
 USERS = b'/ admin', b'/ anna', b'/ ben'
 # What a tid counts for a minute.
 MINUTE = 1 << 32
@@ -102,10 +103,12 @@ def build(path, objects):
 def record(name, targets, text=b''):
     """Of that class, with references and text, as ZODB writes them."""
     module, name = name.encode().split(b'.')
-    refers = b''.join(b'(C\x08%bcapp\nAny\ntQ' % p64(each)
-                      for each in targets)
-    return (b'\x80\3c%b\n%b\nq\1.\x80\3(' % (module, name) + refers
-            + b'B%b%bt.' % (len(text).to_bytes(4, 'little'), text))
+    classes = itertools.chain([b'capp\nAny\nq\7'], itertools.repeat(b'h\7'))
+    refers = b''.join(b'C\x08%bq\6%b\x86q\x08Q' % (p64(each), its_class)
+                      for each, its_class in zip(targets, classes))
+    return (b'\x80\3c%b\n%b\nq\1.\x80\3}q\2(X\5\0\0\0itemsq\3]q\4('
+            b'%beX\4\0\0\0textq\5X%b%bu.' % (
+                module, name, refers, len(text).to_bytes(4, 'little'), text))
 
 
 def measure(path, *options):
