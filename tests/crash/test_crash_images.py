@@ -44,6 +44,7 @@ def workloads_for(policy):
         'unsealable': workloads.Unsealable(),
         'batches': workloads.Batches(held_up=POLICIES[policy].promises),
         'asynchronous': workloads.Asynchronous(),
+        'asking': workloads.Asking(),
         'undo': workloads.Undo(),
         'pack': workloads.Pack(),
         'pack_without_old': workloads.Pack(keep_old=False),

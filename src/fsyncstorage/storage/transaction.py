@@ -49,9 +49,11 @@ from ZODB.POSException import StorageError
 from ZODB.utils import as_bytes
 
 from .. import forks
+from ..commit import asking
 from ..commit.blobs import Stored
 from ..commit.pipeline import Commit
 from ..commit.pipeline import Point
+from ..commit.policies import Policy
 from ..datafile import DataFile
 from ..format import seal
 
@@ -138,7 +140,8 @@ class Record:
 
 class Transaction:
 
-    __slots__ = ('caller', 'key', 'given_tid', 'status', 'alone', 'blobs',
+    __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
+                 'blobs',
                  'file', 'known_to', 'records', 'last', 'read', 'resolved',
                  'waits_for_publishing', 'resolves_conflicts', 'asked',
                  'voted', 'failed', 'keeps_file', 'sealed', 'length', 'tid',
@@ -147,9 +150,11 @@ class Transaction:
                  '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
-                 sealed: bool, directory: str, file: DataFile, known_to: Point,
+                 policy: Policy, sealed: bool, directory: str, file: DataFile,
+                 known_to: Point,
                  on_drop: Callable[[weakref.ref[Any]], object]) -> None:
-        """`tid`: None, or the one that it must have.
+        """`tid`: None, or the one that it must have.  `policy`: that of the
+        storage; it may ask for more.
 
         Its positions are in `file` (None: in several files); `known_to` is the
         end (pipeline.Point) up to which it was checked.  `sealed`: it gets a
@@ -190,7 +195,12 @@ class Transaction:
         self.blob_keys: bytearray
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
-        extension = metadata.extension_bytes
+        # (A copy keeps its extension as it is, and asks for nothing.)
+        asked = asking.asked(metadata) if tid is None else None
+        #: How it is kept.
+        self.policy = policy if asked is None else asked.policy(policy)
+        extension = (metadata.extension_bytes if asked is None
+                     else asked.extension)
         if extension:
             # A copy may have the seal of another file.
             extension = seal.strip(extension)
