@@ -97,7 +97,6 @@ class Site(contextlib.ExitStack):
         self.last_tid = max(self.ledger.transactions, default=FIRST_TID)
         self._serials = {}
         self._tids = {}  # by the id of the metadata
-        self._asking = set()  # tids of those that ask to be durable
         for event in standing.marks() if standing is not None else ():
             self.mark(event)
         self.clock.now = self.standing.now
@@ -339,7 +338,7 @@ class Site(contextlib.ExitStack):
         attempt = Attempt(
             tid or self.next_tid(), TransactionMetaData(extension=extension))
         if asks is not None:
-            self._asking.add(attempt.tid)
+            self.ledger.asking.add(attempt.tid)
         if tid is None and isinstance(self.storage, FsyncStorage):
             self.give_tid(attempt.metadata, attempt.tid)
             self.storage.tpc_begin(attempt.metadata)
@@ -451,7 +450,7 @@ class Site(contextlib.ExitStack):
 
     def published(self, tid):
         self.mark(events.Published(tid))
-        if tid in self._asking:
+        if tid in self.ledger.asking:
             self._kept(
                 each for each in self.standing.finishing if each <= tid)
 
