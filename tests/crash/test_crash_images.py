@@ -36,6 +36,8 @@ IMAGES_OF_A_RECOVERY = 40
 
 def workloads_for(policy):
     return {
+        **({} if POLICIES[policy].promises else {
+            'asking': workloads.Asking()}),
         'creation': workloads.Creation(),
         'blob_creation': workloads.BlobCreation(),
         'commits': workloads.Commits(),
@@ -44,7 +46,6 @@ def workloads_for(policy):
         'unsealable': workloads.Unsealable(),
         'batches': workloads.Batches(held_up=POLICIES[policy].promises),
         'asynchronous': workloads.Asynchronous(),
-        'asking': workloads.Asking(),
         'undo': workloads.Undo(),
         'pack': workloads.Pack(),
         'pack_without_old': workloads.Pack(keep_old=False),

@@ -161,9 +161,10 @@ class Asynchronous(Workload):
 
 
 class Asking(Workload):
-    """Some ask to be durable, whatever the policy; others do not."""
+    """Some ask for more than the policy promises; others do not."""
 
     blobs = True
+    images = 600
 
     def run(self, site):
         site.commit({1: 30})
