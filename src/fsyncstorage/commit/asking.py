@@ -100,6 +100,8 @@ def put_beside(metadata: Any, asked: Asked) -> None:
 
 
 def encoded(extension: dict[Any, Any]) -> bytes:
-    """An extension as it is stored; empty if nothing is in it."""
+    """An extension as it is stored."""
+    if not extension:
+        return b''
     data: bytes = TransactionMetaData(extension=extension).extension_bytes
     return data

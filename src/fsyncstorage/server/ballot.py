@@ -123,7 +123,7 @@ class Ballot:
         described.id = id
         described_in = (len(described.user) + len(described.description)
                         + len(described.extension_bytes))
-        asked = asking.asked_in(extension) if tid is None else None
+        asked = asking.asked_in(extension)
         if asked is not None:
             asking.put_beside(described, asked)
             described_in += len(asked.extension)

@@ -195,13 +195,14 @@ class Transaction:
         self.blob_keys: bytearray
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
-        # (A copy keeps its extension as it is, and asks for nothing.)
-        asked = asking.asked(metadata) if tid is None else None
         #: How it is kept.
-        self.policy = policy if asked is None else asked.policy(policy)
-        extension = (metadata.extension_bytes if asked is None
-                     else asked.extension)
+        self.policy = policy
+        extension = metadata.extension_bytes
         if extension:
+            # A copy keeps what it has, and asks for nothing.
+            asked = asking.asked(metadata) if tid is None else None
+            if asked is not None:
+                self.policy, extension = asked.policy(policy), asked.extension
             # A copy may have the seal of another file.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
