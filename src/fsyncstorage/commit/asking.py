@@ -94,9 +94,9 @@ def asked_in(extension: dict[Any, Any]) -> Asked | None:
         encoded(rest))
 
 
-def put_beside(metadata: Any, asked: Asked) -> None:
-    """Let a storage know, whose caller gives it the extension as bytes."""
-    setattr(metadata, _BESIDE, asked)
+def put_beside(metadata: Any, what: Asked) -> None:
+    """Tell a storage that gets the extension as bytes."""
+    setattr(metadata, _BESIDE, what)
 
 
 def encoded(extension: dict[Any, Any]) -> bytes:

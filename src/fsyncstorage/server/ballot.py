@@ -121,12 +121,12 @@ class Ballot:
         self.transaction = described = TransactionMetaData(
             user, description, asking.encoded(extension))
         described.id = id
-        described_in = (len(described.user) + len(described.description)
-                        + len(described.extension_bytes))
+        length = (len(described.user) + len(described.description)
+                  + len(described.extension_bytes))
         asked = asking.asked_in(extension)
         if asked is not None:
             asking.put_beside(described, asked)
-            described_in += len(asked.extension)
+            length += len(asked.extension)
         self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
         #: The client resolves conflicts itself: it is told of them.
@@ -144,7 +144,7 @@ class Ballot:
         #: The storage may have some of it.
         self._is_begun = False
         self._reset()
-        self._count_memory_only(described_in)
+        self._count_memory_only(length)
 
     def _reset(self):
         self.oids = []       # changed
