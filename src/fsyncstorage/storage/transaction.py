@@ -141,13 +141,12 @@ class Record:
 class Transaction:
 
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
-                 'blobs',
-                 'file', 'known_to', 'records', 'last', 'read', 'resolved',
-                 'waits_for_publishing', 'resolves_conflicts', 'asked',
-                 'voted', 'failed', 'keeps_file', 'sealed', 'length', 'tid',
-                 'start', 'commit', 'blob_keys', '_texts', '_extension',
-                 '_lengths', '_header_length', '_kept', '_directory',
-                 '_spool')
+                 'blobs', 'file', 'known_to', 'records', 'last', 'read',
+                 'resolved', 'waits_for_publishing', 'resolves_conflicts',
+                 'asked', 'voted', 'failed', 'keeps_file', 'sealed', 'length',
+                 'tid', 'start', 'commit', 'blob_keys', '_texts',
+                 '_extension', '_lengths', '_header_length', '_kept',
+                 '_directory', '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
                  policy: Policy, sealed: bool, directory: str, file: DataFile,
@@ -195,7 +194,7 @@ class Transaction:
         self.blob_keys: bytearray
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
-        #: How it is kept.
+        #: By which it is kept.
         self.policy = policy
         extension = metadata.extension_bytes
         if extension:
