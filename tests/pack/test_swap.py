@@ -20,7 +20,8 @@ from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pack import packedblobs
-from fsyncstorage.pack import packing
+from fsyncstorage.pack import work
+from fsyncstorage.pack.copying import Copier
 from fsyncstorage.storage import leftovers
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -492,16 +493,14 @@ class Leftovers(SwapTestCase):
         storage = self.packable()
         before = self.content()
         copied, closed = threading.Event(), threading.Event()
-        copy = packing._Packer._copy_to_pack_time
+        copy = Copier.copy_to_pack_end
 
-        def copy_and_wait(packer):
-            result = copy(packer)
+        def copy_and_wait(*args):
+            copy(*args)
             copied.set()
             closed.wait(PATIENCE)
-            return result
 
-        with mock.patch.object(
-                packing._Packer, '_copy_to_pack_time', copy_and_wait):
+        with mock.patch.object(Copier, 'copy_to_pack_end', copy_and_wait):
             thread = Thread(self.pack, storage)
             self.assertTrue(copied.wait(PATIENCE))
             storage.close()
@@ -542,13 +541,14 @@ class ClosedInAPack(SwapTestCase):
         """Else that one would put a part of a file in the place of Data.fs."""
         first = self.packable()
         begun, go_on = threading.Event(), threading.Event()
-        check = packing._Packer._check_up_to
+        survey = work.survey
 
-        def check_and_wait(packer, end):
-            check(packer, end)
-            if packer._storage is first:
+        def survey_and_wait(*args):
+            found = survey(*args)
+            if not begun.is_set():
                 begun.set()
                 go_on.wait(PATIENCE)
+            return found
 
         real = datafile.disk.replace
         thread = None
@@ -560,8 +560,7 @@ class ClosedInAPack(SwapTestCase):
                     thread.result()
             real(source, target)
 
-        with mock.patch.object(
-                packing._Packer, '_check_up_to', check_and_wait):
+        with mock.patch.object(work, 'survey', survey_and_wait):
             thread = Thread(self.pack, first)
             self.assertTrue(begun.wait(PATIENCE))
             first.close()

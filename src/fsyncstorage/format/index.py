@@ -81,27 +81,37 @@ class Loaded(typing.NamedTuple):
 
 def save(path: str, position: int, pieces: Iterable[_Piece],
          fingerprint: int) -> None:
-    """Write an index, and sync it.  `pieces` are (prefix, bucket bytes)."""
+    """A new index file.  `pieces` are (prefix, bucket bytes)."""
     file = datafile.open_new(path)
     try:
-        with io.BufferedWriter(file, 1 << 18) as writer:
-            crc = 0
-            for data in _contents(position, pieces, fingerprint):
-                crc = zlib.crc32(data, crc)
-                writer.write(data)
-            writer.write(_CRC.pack(crc))
-            writer.flush()
-            file.sync()
+        write(file, position, pieces, fingerprint)
     except BaseException:
         datafile.remove_if_there(path)
         raise
 
 
+def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
+          fingerprint: int) -> None:
+    """Write an index to an empty file, sync it, and close the file."""
+    with io.BufferedWriter(file, 1 << 18) as writer:
+        crc = 0
+        for data in _contents(position, pieces, fingerprint):
+            crc = zlib.crc32(data, crc)
+            writer.write(data)
+        writer.write(_CRC.pack(crc))
+        writer.flush()
+        file.sync()
+
+
 def save_unchanging(path: str, position: int, index: fsIndex,
                     file: datafile.DataFile) -> None:
-    """Write an index that does not change meanwhile."""
-    pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
-    save(path, position, pieces, fingerprint(file, position))
+    save(path, position, unchanging(index, position),
+         fingerprint(file, position))
+
+
+def unchanging(index: fsIndex, position: int) -> Iterator[_Piece]:
+    """The pieces of an index that does not change meanwhile."""
+    return Snapshot(index, position).pieces(contextlib.nullcontext())
 
 
 def _contents(position: int, pieces: Iterable[_Piece],
