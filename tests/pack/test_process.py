@@ -250,8 +250,9 @@ class Failures(ProcessTestCase):
                 with self.assertRaisesRegex(ValueError, 'closed'):
                     self.pack(storage, self.at(phase, storage.close))
                 self.check_gone(self.started[-1])
-                self.check_nothing_happened(
-                    self.open(blob_dir=self.path('blobs')), before)
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
 
     def test_the_disk_is_full(self):
         for full in 'Data.fs.pack', 'Data.fs.pack.index':

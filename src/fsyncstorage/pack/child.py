@@ -2,7 +2,8 @@
 
 Its parent has opened all files, and passes the numbers of their descriptors:
 no name is used here.  Commands come on the standard input, reports go to what
-was the standard output, each a line of JSON (docs/internals/pack.rst lists them).
+was the standard output, each a line of JSON (their list is in
+docs/internals/pack.rst).
 
 It ends when its parent does: then the commands end, or it has another parent.
 """
@@ -13,6 +14,7 @@ import queue
 import sys
 import threading
 import traceback
+import typing
 from typing import Any
 
 from ZODB.POSException import POSKeyError
@@ -21,9 +23,10 @@ from .. import datafile
 from ..format import index
 from ..format import scan
 from ..format.references import references
+from ..format.window import Pread
 from ..format.window import Window
 from . import priority
-from .copying import Copier
+from .marking import References
 from .pacing import Pacer
 from .reading import Reader
 from .work import Job
@@ -39,35 +42,17 @@ def main() -> None:
     priority.give_way()
     parent = _Parent()
     try:
-        _work(parent)
+        job = parent.command()
+        parent.pid = job['parent']
+        parent.report({'ready': os.getpid()})
+        removed = None if job['removed'] is None else _file(job['removed'])
+        do(Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
+           Reader(job['old']), _file(job['new']), _file(job['index']), removed,
+           references, parent)
     except Exception as error:
         parent.report(_failure(error))
     # An ordinary end would wait for the thread that listens.
     os._exit(0)
-
-
-def _work(parent: '_Parent') -> None:
-    job = parent.command()
-    parent.pid = job['parent']
-    new = _file(job['new'])
-    removed = None if job['removed'] is None else _file(job['removed'])
-    reader, pacer = Reader(job['old']), Pacer(new)
-    parent.report({'ready': os.getpid()})
-    copier = copied(
-        Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
-        reader, new, pacer, removed, references, parent.tell)
-    while True:
-        copier.flush()
-        pacer.sync(copier.written_to)
-        parent.report({'copied_to': copier.copied_to})
-        end = parent.command()['copy_to']
-        if end is None:
-            break
-        copier.copy_later(Window(reader, end), parent.tell)
-    _write_index(_file(job['index']), copier, new)
-    parent.report({'done': {
-        'copied_to': copier.copied_to, 'written_to': copier.written_to,
-        'places': copier.places.as_json()}})
 
 
 def _file(number: int) -> datafile.DataFile:
@@ -75,11 +60,26 @@ def _file(number: int) -> datafile.DataFile:
         f'descriptor {number}', 0, lambda path, flags: number)
 
 
-def _write_index(file: datafile.DataFile, copier: Copier,
-                 new: datafile.DataFile) -> None:
+def do(job: Job, pread: Pread, new: datafile.DataFile,
+       to_index: datafile.DataFile, removed: datafile.DataFile | None,
+       references: References, parent: 'Parent') -> None:
+    """Copy, until the parent says that the rest is small."""
+    pacer = Pacer(new)
+    copier = copied(job, pread, new, pacer, removed, references, parent.tell)
+    while True:
+        copier.flush()
+        pacer.sync(copier.written_to)
+        parent.report({'copied_to': copier.copied_to})
+        next_end = parent.command()['copy_to']
+        if next_end is None:
+            break
+        copier.copy_later(Window(pread, next_end), parent.tell)
     end = copier.written_to
-    index.write(file, end, index.unchanging(copier.index, end),
+    index.write(to_index, end, index.unchanging(copier.index, end),
                 index.fingerprint(new, end))
+    parent.report({'done': {
+        'copied_to': copier.copied_to, 'written_to': end,
+        'places': copier.places.as_json()}})
 
 
 def _failure(error: Exception) -> Message:
@@ -95,6 +95,15 @@ def _failure(error: Exception) -> Message:
         case ValueError():
             return {'unreadable': str(error)}
     return {'broken': traceback.format_exc()}
+
+
+class Parent(typing.Protocol):
+
+    def command(self) -> Message: ...
+
+    def report(self, message: Message) -> None: ...
+
+    def tell(self, phase: str, done: int, total: int) -> None: ...
 
 
 class _Parent:
