@@ -20,8 +20,8 @@ OBJECTS = 8
 NOWHERE = 1000
 CLASS = b'\x80\x03cpersistent.mapping\nPersistentMapping\nq\x00.'
 BLOB = b'\x80\x03cZODB.blob\nBlob\nq\x00.\x80\x03N.'
-_HEADER = struct.Struct('>8sQcHHH')
-_RECORD = struct.Struct('>8s8sQQHQ')
+HEADER = struct.Struct('>8sQcHHH')
+RECORD = struct.Struct('>8s8sQQHQ')
 
 
 class Options(typing.NamedTuple):
@@ -29,6 +29,7 @@ class Options(typing.NamedTuple):
     dangling: bool = False
     twice: bool = False     # two records of one object
     sealed: bool = False
+    undos: float = .35      # how many of the records
 
 
 class Record(typing.NamedTuple):
@@ -87,7 +88,7 @@ class History:
             positions.append((oid, at))
             records += self._record(oid, number, begin)
         length = front + len(field) + len(records)
-        header = _HEADER.pack(tid(number), length, b' ', len(user), 0,
+        header = HEADER.pack(tid(number), length, b' ', len(user), 0,
                               len(field)) + user
         behind = records + p64(length)
         if self._options.sealed:
@@ -102,7 +103,7 @@ class History:
         earlier = self._records.get(oid, [])
         previous = earlier[-1] if earlier else 0
         data, back = b'', 0
-        if earlier and rng.random() < .35:
+        if earlier and rng.random() < self._options.undos:
             # An undo; of the creation, if there is nothing before.
             back = rng.choice([0, *earlier, *earlier[-2:]])
             if oid == 0 and not back:
@@ -114,7 +115,7 @@ class History:
             if self._options.dangling and rng.random() < .1:
                 oids.append(NOWHERE)
             data = state(rng, self._existing(oids))
-        return _RECORD.pack(
+        return RECORD.pack(
             p64(oid), tid(number), previous, begin, 0, len(data)) + (
                 data or p64(back))
 

@@ -8,6 +8,7 @@ from base64 import encodebytes
 from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import p64
 
 from fsyncstorage import datafile
 from fsyncstorage.format import references
@@ -22,6 +23,11 @@ from ..support import commit
 from ..support import oid
 from . import oracle
 from .histories import BLOB
+from .histories import HEADER
+from .histories import NOWHERE
+from .histories import RECORD
+from .histories import History
+from .histories import Options
 from .histories import random_history
 from .histories import state
 from .histories import tid
@@ -169,6 +175,52 @@ class Oracle(TestCase):
                 compared += 1
                 self.assertEqual(results[0].content, results[1].content)
         self.assertGreater(compared, self.histories / 10)
+
+    def test_pointers_to_what_is_not_kept(self):
+        """Where stock fails: the data are in their place, and pointers to what
+        is behind them are right."""
+        for number in range(self.histories):
+            with self.subTest(number):
+                history = History(random.Random(number), Options(
+                    transactions=14, undos=.7))
+                content = bytes(history)
+                stop = tid(number % 14)
+                ours = self.ours(content, stop, False)
+                if isinstance(ours, oracle.Packed):
+                    self.check_later(content, ours.content, stop)
+
+    def test_a_transaction_that_an_old_release_has_undone(self):
+        """Its records do not count; what is behind it moves."""
+        compared = 0
+        for number in range(self.histories):
+            history = History(random.Random(number), Options(
+                transactions=14, undos=.7))
+            content = bytearray(bytes(history))
+            undone = list(transactions(content))[10]
+            if any(undone.position < record.back < undone.end
+                   for found in transactions(content)
+                   for record in found.records):
+                continue
+            content[undone.position + 16:undone.position + 17] = b'u'
+            ours = self.ours(bytes(content), tid(8), False)
+            if isinstance(ours, oracle.Packed):
+                compared += 1
+                self.check_later(bytes(content), ours.content, tid(8))
+        self.assertGreater(compared, self.histories / 20)
+
+    def test_a_pointer_to_another_object_is_damage(self):
+        """Of a transaction before the pack time, or after it."""
+        history = History(random.Random(1), Options(transactions=6))
+        content = bytearray(bytes(history))
+        *_, last = transactions(bytes(history))
+        [other, *_] = last.records
+        begin, length = len(content), scan.HEADER + scan.SMALLEST_RECORD
+        content += HEADER.pack(tid(6), length, b' ', 0, 0, 0)
+        content += RECORD.pack(p64(NOWHERE), tid(6), 0, begin, 0, 0)
+        content += p64(other.position) + p64(length)
+        for stop in 5, 6:
+            with self.assertRaisesRegex(scan.Damage, 'no record of its obj'):
+                self.ours(bytes(content), tid(stop), False)
 
     def test_a_seal_says_its_own_position(self):
         for number in range(self.histories // 10):
