@@ -1,8 +1,10 @@
 """The process that packs: the same bytes, however it or its parent ends."""
 
 import contextlib
+import ctypes
 import errno
 import os
+import platform
 import select
 import shutil
 import signal
@@ -14,6 +16,7 @@ from unittest import mock
 
 import ZODB
 import ZODB.blob
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
@@ -168,6 +171,60 @@ class Bytes(ProcessTestCase):
             storage.close()
             storage = self.open(blob_dir=self.path('blobs'))
 
+    def test_the_loop_of_a_server_commits_until_the_swap(self):
+        """Then it leaves that to threads, because the append lock is taken."""
+        storage = self.packable()
+        hold_still = storage.hold_still
+        swapping = []
+
+        def told(phase):
+            swapping.append((phase == progress.SWAP, storage.is_swapping))
+
+        def hold():
+            swapping.append((True, storage.is_swapping))
+            hold_still()
+
+        storage.hold_still = hold
+        self.pack(storage, told)
+        self.assertIn((False, False), swapping)
+        self.assertNotIn((False, True), swapping)
+        self.assertEqual(swapping[-2:], 2 * [(True, True)])
+        self.assertFalse(storage.is_swapping)
+
+    def test_it_gives_way(self):
+        storage = self.packable()
+        found = set()
+
+        def told(phase):
+            if phase != progress.SWAP:
+                found.add((
+                    os.getpriority(os.PRIO_PROCESS, self.started[0])
+                    - os.getpriority(os.PRIO_PROCESS, 0),
+                    io_class(self.started[0])))
+
+        self.pack(storage, told)
+        [(nicer, of_disk)] = found
+        self.assertGreater(nicer, 0)
+        self.assertIn(of_disk, (IDLE, None))
+
+    def test_it_has_no_file_but_those_of_the_pack(self):
+        storage = self.packable()
+        found = set()
+
+        def told(phase):
+            if phase != progress.SWAP:
+                home = f'/proc/{self.started[0]}/fd'
+                found.update(
+                    os.readlink(os.path.join(home, number))
+                    for number in os.listdir(home))
+
+        self.pack(storage, told)
+        self.assertEqual(
+            {name for name in found if name.startswith(self.directory)},
+            {self.path(name) for name in (
+                'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
+                'blobs/.removed')})
+
     def test_nothing_to_do(self):
         storage = self.packable()
         self.pack(storage)
@@ -279,6 +336,17 @@ class Failures(ProcessTestCase):
         self.assertEqual(caught.exception.errno, errno.ENOSPC)
         self.assertIn('a pack needs room', str(caught.exception))
         datafile.remove_if_there(full)  # its file is another one by now
+        self.check_nothing_happened(storage, before)
+
+    def test_another_file_has_the_name(self):
+        storage = self.packable()
+        before = self.content()
+        os.rename(self.path(), self.path('moved'))
+        shutil.copy(self.path('moved'), self.path())
+        with self.assertRaisesRegex(FileStorageError, 'is another file'):
+            self.pack(storage)
+        self.check_nothing_is_left()
+        os.rename(self.path('moved'), self.path())
         self.check_nothing_happened(storage, before)
 
     def test_damage(self):
@@ -417,6 +485,19 @@ class Within(ProcessTestCase):
             self.pack(storage)
         self.assertEqual(len(self.started), 1)
         self.assertFalse(os.path.exists(self.path('was-run')))
+
+
+# Of ioprio_get(2).
+IDLE = 3
+_IOPRIO_GET = {'x86_64': 252, 'aarch64': 31}
+
+
+def io_class(pid):
+    """None: not known on this system."""
+    number = _IOPRIO_GET.get(platform.machine())
+    if sys.platform != 'linux' or number is None:
+        return None
+    return ctypes.CDLL(None).syscall(number, 1, pid) >> 13
 
 
 def mock_random():

@@ -74,6 +74,8 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         storage.is_packing = True
         watch = storage.pack_watch = Watch(
             storage._file_name, storage._refuse_when_stopped)
+    # Another packer may take the locks whenever it likes.
+    storage.is_swapping = storage.packer is not copy_what_is_needed
     before = storage.getSize()
     try:
         swap.refuse_what_is_in_the_way(storage)
@@ -97,7 +99,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 packedblobs.take_away(storage, blobs)
     finally:
         storage.pack_watch = None
-        storage.is_packing = False
+        storage.is_packing = storage.is_swapping = False
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
@@ -184,6 +186,11 @@ class _Files:
         with swap.nobody_else_has_the_file(storage):
             old = datafile.open_existing(storage._file_name, read_only=True)
             self._open.append(old)
+            if not os.path.samestat(os.fstat(old.fileno()),
+                                    os.fstat(storage._file.fileno())):
+                raise FileStorageError(
+                    f'{storage._file_name} is another file than the one that'
+                    ' this storage has open; nothing was changed')
             return old, self._make(storage._checkpoints.path_of_packed)
 
     def _make(self, path: str) -> datafile.DataFile:
@@ -225,6 +232,8 @@ class _Packing:
                 job, self._pread(), self._files.new, self._pacer,
                 self._files.removed, referencesf, self._watch.tell)
         self._copy_while_others_commit(copier)
+        # An event loop that commits by itself would wait from now on.
+        self._storage.is_swapping = True
         self._storage.hold_still()
         try:
             self._copy_rest(copier)
