@@ -97,7 +97,7 @@ class _Objects:
                        if oid.to_bytes(8, 'big') not in index})
         for oid, position in heapq.merge(
                 ((int.from_bytes(oid, 'big'), position)
-                 for oid, position in index.items()),
+                 for oid, position in index.iteritems()),
                 ((oid, 0) for oid in gone)):
             self.oids.append(oid)
             self.positions.append(position)
