@@ -19,6 +19,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.format import index
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import work
 from fsyncstorage.pack.copying import Copier
@@ -760,12 +761,46 @@ class NoHardLinks(SwapTestCase):
             self.check(self.open(blob_dir=self.path('blobs')))
 
     def test_killed_in_the_moment_without_a_file(self):
+        self.kill_in_the_moment_without_a_file()
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            storage = self.open(blob_dir=self.path('blobs'))
+        self.check(storage)
+
+    def test_the_same_with_a_commit_that_the_index_does_not_know(self):
+        def commit_late(storage):
+            hold_still = storage.hold_still
+
+            def commit_first():
+                commit(storage, {5: b'late'})
+                hold_still()
+
+            storage.hold_still = commit_first
+
+        self.kill_in_the_moment_without_a_file(commit_late)
+        loaded = index.load(self.path('Data.fs.index'))
+        whole = self.content('Data.fs.pack')
+        self.assertLess(loaded.position, len(whole))
+        self.assertEqual(loaded.whole, len(whole))
+        # A file that fits the index, and is shorter, proves nothing.
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(whole[:loaded.position])
+        with self.assertRaises(DamagedFile):
+            self.open(blob_dir=self.path('blobs'))
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(whole)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            storage = self.open(blob_dir=self.path('blobs'))
+        self.assertEqual(storage.load(oid(5))[0], b'late')
+        self.check(storage)
+
+    def kill_in_the_moment_without_a_file(self, prepare=lambda storage: None):
         pid = os.fork()
         if not pid:
             try:
                 storage = FsyncStorage(
                     self.path(), blob_dir=self.path('blobs'))
                 self.revise(storage)
+                prepare(storage)
                 real = datafile.disk.replace
 
                 def replace(source, target):
@@ -780,9 +815,6 @@ class NoHardLinks(SwapTestCase):
                 os._exit(1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 17)
         self.assertNotIn('Data.fs', self.names())
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage = self.open(blob_dir=self.path('blobs'))
-        self.check(storage)
 
     def test_blobs_of_a_file_system_of_their_own(self):
         """blobs.old is on another one: they are copied there."""

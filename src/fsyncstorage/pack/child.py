@@ -75,8 +75,7 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
             break
         copier.copy_later(Window(pread, next_end), parent.tell)
     end = copier.written_to
-    index.write(to_index, end, index.unchanging(copier.index, end),
-                index.fingerprint(new, end))
+    index.write_unchanging(to_index, end, copier.index, new)
     parent.report({'done': {
         'copied_to': copier.copied_to, 'written_to': end,
         'places': copier.places.as_json()}})

@@ -17,6 +17,7 @@ import errno
 import logging
 import os
 import time
+import typing
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -91,6 +92,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 blobs = swap.swap(storage, *packed)
             finally:
                 storage._commit_lock.release()
+        storage._checkpoints.wake()  # if much was committed meanwhile
         watch.end(before, packed[0])
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
@@ -103,7 +105,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
-            gc: bool) -> tuple[int, fsIndex] | None:
+            gc: bool) -> 'tuple[int, fsIndex] | Packed | None':
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
@@ -137,9 +139,18 @@ def _let_undos_end(storage: Any) -> None:
     storage._sequencer.drain()
 
 
+class Packed(typing.NamedTuple):
+    """What a packer of ours returns.  (Others: the first two.)"""
+
+    end: int
+    index: fsIndex
+    #: An index up to here is written and durable.
+    index_to: int
+
+
 def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
-                        gc: bool) -> tuple[int, fsIndex]:
-    """The packer of FsyncStorage: (end, index).
+                        gc: bool) -> Packed:
+    """The packer of FsyncStorage.
 
     Then Data.fs.pack is complete, and the append lock is held.
     """
@@ -173,6 +184,7 @@ class _Files:
         with swap.nobody_else_has_the_file(storage):
             try:
                 self.new = self._make(storage._file_name + '.pack')
+                self.index = self._make(storage._checkpoints.path_of_packed)
                 if storage.blob_dir:
                     self.removed = self._make(
                         os.path.join(storage.blob_dir, packedblobs.LIST))
@@ -180,8 +192,9 @@ class _Files:
                 self.leave_nothing()
                 raise
 
-    def for_process(self) -> tuple[datafile.DataFile, datafile.DataFile]:
-        """The old file, open once more, and one for the index."""
+    def old(self) -> datafile.DataFile:
+        """The old file, open once more, for a reader that changes how it is
+        read."""
         storage = self._storage
         with swap.nobody_else_has_the_file(storage):
             old = datafile.open_existing(storage._file_name, read_only=True)
@@ -191,7 +204,12 @@ class _Files:
                 raise FileStorageError(
                     f'{storage._file_name} is another file than the one that'
                     ' this storage has open; nothing was changed')
-            return old, self._make(storage._checkpoints.path_of_packed)
+            return old
+
+    def another_index(self) -> datafile.DataFile:
+        with swap.nobody_else_has_the_file(self._storage):
+            self.index = self._make(self._storage._checkpoints.path_of_packed)
+            return self.index
 
     def _make(self, path: str) -> datafile.DataFile:
         file = datafile.open_new(path)
@@ -222,15 +240,11 @@ class _Packing:
         self._pacer = Pacer(files.new)
 
     def pack(self, referencesf: References, stop: bytes,
-             gc: bool) -> tuple[int, fsIndex]:
+             gc: bool) -> Packed:
         job = Job(stop, self._storage.getSize(), gc)
-        copier = self._by_process(job, referencesf)
-        if copier is None:
-            logger.info('%s: packing within this process',
-                        self._storage._file_name)
-            copier = work.copied(
-                job, self._pread(), self._files.new, self._pacer,
-                self._files.removed, referencesf, self._watch.tell)
+        copier = (self._by_process(job, referencesf)
+                  or self._within(job, referencesf))
+        self._index_to = copier.written_to
         self._copy_while_others_commit(copier)
         # An event loop that commits by itself would wait from now on.
         self._storage.is_swapping = True
@@ -240,17 +254,29 @@ class _Packing:
         except BaseException:
             self._storage._commit_lock.release()
             raise
-        return copier.written_to, copier.index
+        return Packed(copier.written_to, copier.index, self._index_to)
+
+    def _within(self, job: Job, referencesf: References) -> Copier:
+        """As the process does it."""
+        logger.info('%s: packing within this process',
+                    self._storage._file_name)
+        files = self._files
+        copier = work.copied(
+            job, self._pread(), files.new, self._pacer, files.removed,
+            referencesf, self._watch.tell)
+        copier.flush()
+        index.write_unchanging(
+            files.index, copier.written_to, copier.index, files.new)
+        return copier
 
     def _by_process(self, job: Job, referencesf: References) -> Copier | None:
         """None: there is no such process."""
         storage, files = self._storage, self._files
         if not (storage.pack_process and process.is_possible(referencesf)):
             return None
-        old, to_index = files.for_process()
         try:
             with contextlib.closing(Process(
-                    job, old, files.new, to_index, files.removed,
+                    job, files.old(), files.new, files.index, files.removed,
                     self._watch.tell)) as child:
                 logger.info('%s: packing in a process of its own (%s)',
                             storage._file_name, child.pid)
@@ -260,7 +286,7 @@ class _Packing:
                 '%s: no process could be started for the pack, which goes on'
                 ' within this one (%s)', storage._file_name, reason)
             return None
-        loaded = index.load(str(to_index.name))
+        loaded = index.load(str(files.index.name))
         return Copier(
             Output(files.new, done['written_to'], self._pacer.written),
             copied_to=done['copied_to'], index=loaded.index,
@@ -280,14 +306,24 @@ class _Packing:
         return next_end
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
-        """Copy and sync until only a small rest is left."""
+        """Copy and sync until only a small rest is left.
+
+        A restart scans what the index does not know: if much was committed
+        since it was written, it is written anew.
+        """
         storage = self._storage
         for _ in range(MOST_ROUNDS):
             self._copy_rest(copier)
             self._pacer.sync(copier.written_to)
             # The old file, too: else, under `none`, the swap would sync it.
             storage._sequencer.sync_to(copier.copied_to)
-            if storage.getSize() - copier.copied_to < SMALL_REST:
+            if (copier.written_to - self._index_to
+                    > storage._checkpoints.step // 2):
+                self._index_to = copier.written_to
+                index.write_unchanging(
+                    self._files.another_index(), self._index_to, copier.index,
+                    self._files.new)
+            elif storage.getSize() - copier.copied_to < SMALL_REST:
                 break
 
     def _copy_rest(self, copier: Copier) -> None:
