@@ -5,6 +5,7 @@ import ctypes
 import errno
 import os
 import platform
+import random
 import select
 import shutil
 import signal
@@ -37,6 +38,9 @@ from .histories import state
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
+
+# They look into /proc, write to /dev/full, wait for any process.
+on_linux = unittest.skipUnless(sys.platform == 'linux', 'not on Linux')
 
 
 class ProcessTestCase(TestCase):
@@ -207,6 +211,7 @@ class Bytes(ProcessTestCase):
         self.assertGreater(nicer, 0)
         self.assertIn(of_disk, (IDLE, None))
 
+    @on_linux
     def test_it_has_no_file_but_those_of_the_pack(self):
         storage = self.packable()
         found = set()
@@ -248,7 +253,7 @@ class Bytes(ProcessTestCase):
     def test_a_record_that_takes_gigabytes_to_unpickle(self):
         """ZODB's referencesf takes 4 GB for it, and 34 for the next one."""
         storage = self.open()
-        tid = commit(storage, {0: state(mock_random(), [])})
+        tid = commit(storage, {0: state(random.Random(1), [])})
         hostile = (b'\x80\x03cpersistent.mapping\nPersistentMapping\n.'
                    b'\x80\x03Nr\xff\xff\xff\xff.')
         commit(storage, {0: hostile}, {0: tid})
@@ -311,6 +316,7 @@ class Failures(ProcessTestCase):
                 self.check_nothing_happened(storage, before)
                 storage.close()
 
+    @on_linux
     def test_the_disk_is_full(self):
         for full in 'Data.fs.pack', 'Data.fs.pack.index':
             with self.subTest(full):
@@ -367,7 +373,7 @@ class Failures(ProcessTestCase):
 
     def test_a_reference_that_leads_nowhere(self):
         storage = self.open()
-        commit(storage, {0: state(mock_random(), [NOWHERE])})
+        commit(storage, {0: state(random.Random(1), [NOWHERE])})
         for storage.pack_process in True, False:
             with self.assertRaises(POSKeyError) as caught:
                 self.pack(storage)
@@ -380,6 +386,7 @@ class Failures(ProcessTestCase):
             self.pack(storage)
         self.check_nothing_is_left()
 
+    @on_linux
     def test_the_storage_is_killed(self):
         """The process ends, and the next opening removes its files."""
         for phase in PHASES:
@@ -498,11 +505,6 @@ def io_class(pid):
     if sys.platform != 'linux' or number is None:
         return None
     return ctypes.CDLL(None).syscall(number, 1, pid) >> 13
-
-
-def mock_random():
-    """Of which nothing depends."""
-    return mock.Mock(randrange=lambda *args: 1)
 
 
 def test_suite():
