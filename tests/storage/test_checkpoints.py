@@ -54,6 +54,8 @@ class Snapshots(TestCase):
             loaded = index.load(self.path('index'))
             self.assertEqual(entries(loaded.index), before)
             self.assertEqual((loaded.position, loaded.fingerprint), (1000, 7))
+            self.assertIsNone(loaded.whole)
+            index.say_whole(self.path('index'), 2000)
             # Stock reads it too.
             stock = fsIndex.load(self.path('index'))
             self.assertEqual(stock['pos'], 1000)
@@ -66,6 +68,8 @@ class Snapshots(TestCase):
         snapshot = index.Snapshot(tree, 100)
         index.save(self.path('index'), 100,
                    list(snapshot.pieces(threading.Lock())), 7)
+        index.say_whole(self.path('index'), 300)  # as a pack does
+        self.assertEqual(index.load(self.path('index')).whole, 300)
         with open(self.path('index'), 'rb') as file:
             content = file.read()
         for at in range(len(content)):

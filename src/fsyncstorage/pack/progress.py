@@ -1,0 +1,79 @@
+"""How far a pack is; and how it is cancelled.
+
+Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
+`Watch.progress`, or ask for an end of the pack with `cancel`: then the next
+call of `tell` raises, and the pack leaves all as it was.  It can be cancelled
+until it takes the append lock for the last time.
+"""
+
+import logging
+import time
+import typing
+from collections.abc import Callable
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of the file between two calls of `tell`.
+STEP = 1 << 22
+
+# The phases of a pack, in their order.
+CHECK = 'check'             # read all of the file, and check it
+REFERENCES = 'references'   # read what refers to what
+MARK = 'mark'               # find what is reachable
+COPY = 'copy'               # write the new file
+SWAP = 'swap'               # copy the rest, and swap the files
+
+#: Called with a phase, what is done of it, and all of it (bytes or objects).
+Tell = Callable[[str, int, int], object]
+
+
+class Cancelled(FileStorageError):
+    """The pack was cancelled, and nothing was changed."""
+
+
+class Progress(typing.NamedTuple):
+    phase: str
+    done: int
+    total: int
+
+
+class Watch:
+    """Of one pack.  `go_on()` raises if the pack must end, as when its storage
+    was closed."""
+
+    def __init__(self, path: str, go_on: Callable[[], object]) -> None:
+        self.progress = Progress('', 0, 0)
+        self._path = path
+        self._go_on = go_on
+        self._cancelled = False
+        self._began = self._phase_began = time.monotonic()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        if self._cancelled:
+            raise Cancelled(
+                f'{self._path}: the pack was cancelled, and nothing was'
+                ' changed')
+        self._go_on()
+        if phase != self.progress.phase:
+            self._end_phase()
+        self.progress = Progress(phase, done, total)
+
+    def end(self, before: int, after: int) -> None:
+        """The pack is over, and the file has its new size."""
+        self._end_phase()
+        logger.info(
+            '%s: packed from %s to %s bytes in %.1f s', self._path,
+            f'{before:,}', f'{after:,}', time.monotonic() - self._began)
+
+    def _end_phase(self) -> None:
+        now = time.monotonic()
+        if self.progress.phase:
+            logger.info('%s: the phase "%s" of the pack took %.1f s',
+                        self._path, self.progress.phase,
+                        now - self._phase_began)
+        self._phase_began = now

@@ -1,0 +1,514 @@
+"""The process that packs: the same bytes, however it or its parent ends."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import random
+import select
+import shutil
+import signal
+import stat
+import sys
+import time
+import unittest
+from unittest import mock
+
+import ZODB
+import ZODB.blob
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.FileStorage.format import CorruptedError
+from ZODB.POSException import POSKeyError
+from ZODB.serialize import referencesf
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.pack import packing
+from fsyncstorage.pack import process
+from fsyncstorage.pack import progress
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import commit
+from ..support import oid
+from .histories import NOWHERE
+from .histories import random_history
+from .histories import state
+
+PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
+          progress.SWAP]
+
+# They look into /proc, write to /dev/full, wait for any process.
+on_linux = unittest.skipUnless(sys.platform == 'linux', 'not on Linux')
+
+
+class ProcessTestCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        #: The processes that were started.
+        self.started = started = []
+
+        class Process(process.Process):
+
+            def __init__(self, *args):
+                super().__init__(*args)
+                started.append(self.pid)
+
+        patch = mock.patch.object(packing, 'Process', Process)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def fill(self, storage):
+        """A pack frees some of it, and a blob."""
+        db = ZODB.DB(storage)
+        for number in range(20):
+            with db.transaction() as connection:
+                root = connection.root()
+                root['text'] = 'x' * number * 100
+                if storage.blob_dir:
+                    root['blob'] = ZODB.blob.Blob(b'%d' % number)
+        return db
+
+    def packable(self, **options):
+        storage = self.open(blob_dir=self.path('blobs'), **options)
+        self.fill(storage)
+        return storage
+
+    def content(self, name='Data.fs'):
+        with open(self.path(name), 'rb') as file:
+            return file.read()
+
+    def pack(self, storage, told=lambda phase: None):
+        """`told(phase)` is called wherever the process reports."""
+        tell = progress.Watch.tell
+
+        def tell_us(watch, phase, done, total):
+            told(phase)
+            tell(watch, phase, done, total)
+
+        with mock.patch.object(progress.Watch, 'tell', tell_us):
+            storage.pack(time.time() + 1, referencesf)
+
+    def check_nothing_happened(self, storage, before):
+        """It packs as if there had been no pack before."""
+        self.assertEqual(self.content(), before)
+        self.check_nothing_is_left()
+        self.assertIsNone(storage.pack_watch)
+        self.assertFalse(storage.is_packing)
+        self.pack(storage)
+        self.assertLess(len(self.content()), len(before))
+
+    def check_nothing_is_left(self):
+        for name in 'Data.fs.pack', 'Data.fs.pack.index', 'blobs/.removed':
+            self.assertFalse(os.path.exists(self.path(name)), name)
+
+    def blobs(self):
+        return [name for _, _, names in os.walk(self.path('blobs'))
+                for name in names if name.endswith('.blob')]
+
+
+class Bytes(ProcessTestCase):
+
+    def test_the_same_as_within(self):
+        """I15, for whoever packs."""
+        packed = 0
+        for number in 3, 4, 17, 18, 23, 41:
+            _, history = random_history(number)
+            with open(self.path('history'), 'wb') as file:
+                file.write(bytes(history))
+            self.check_same(number)
+            packed += self.content() != bytes(history)
+        self.assertGreater(packed, 2)
+
+    def check_same(self, number):
+        outcomes = []
+        for pack_process in True, True, False:
+            with self.subTest(number, pack_process=pack_process):
+                shutil.copy(self.path('history'), self.path())
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(self.path('Data.fs.index'))
+                storage = FsyncStorage(
+                    self.path(), pack_process=pack_process)
+                outcome = None
+                try:
+                    storage.pack(time.time(), referencesf)
+                except Exception as error:
+                    outcome = type(error), str(error)
+                storage.close()
+                outcomes.append((outcome, self.content()))
+        self.assertEqual(*outcomes[:2])
+        self.assertEqual(*outcomes[1:])
+        self.assertTrue(self.started)
+
+    def test_what_is_freed(self):
+        storage = self.packable()
+        before = len(self.content())
+        self.assertEqual(len(self.blobs()), 20)
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertLess(len(self.content()), before / 2)
+        self.assertEqual(len(self.blobs()), 1)
+        self.check_nothing_is_left()
+        storage.close()
+        with ZODB.DB(self.open(blob_dir=self.path('blobs'))
+                     ).transaction() as connection:
+            self.assertEqual(connection.root()['text'], 'x' * 1900)
+            with connection.root()['blob'].open() as file:
+                self.assertEqual(file.read(), b'19')
+
+    def test_what_is_committed_meanwhile(self):
+        """In every phase; the process copies once more, then the storage."""
+        storage = self.packable()
+        committed = {}  # phase -> oid
+
+        def commit_one(phase):
+            if phase not in committed:
+                committed[phase] = 1000 + len(committed)
+                commit(storage, {committed[phase]: b'meanwhile'})
+
+        with mock.patch.object(packing, 'REST_OF_PROCESS', 1):
+            self.pack(storage, commit_one)
+        self.assertEqual(list(committed), PHASES)
+        for _ in range(2):
+            for number in committed.values():
+                self.assertEqual(storage.load(oid(number))[0], b'meanwhile')
+            storage.close()
+            storage = self.open(blob_dir=self.path('blobs'))
+
+    def test_the_loop_of_a_server_commits_until_the_swap(self):
+        """Then it leaves that to threads, because the append lock is taken."""
+        storage = self.packable()
+        hold_still = storage.hold_still
+        swapping = []
+
+        def told(phase):
+            swapping.append((phase == progress.SWAP, storage.is_swapping))
+
+        def hold():
+            swapping.append((True, storage.is_swapping))
+            hold_still()
+
+        storage.hold_still = hold
+        self.pack(storage, told)
+        self.assertIn((False, False), swapping)
+        self.assertNotIn((False, True), swapping)
+        self.assertEqual(swapping[-2:], 2 * [(True, True)])
+        self.assertFalse(storage.is_swapping)
+
+    def test_it_gives_way(self):
+        storage = self.packable()
+        found = set()
+
+        def told(phase):
+            if phase != progress.SWAP:
+                found.add((
+                    os.getpriority(os.PRIO_PROCESS, self.started[0])
+                    - os.getpriority(os.PRIO_PROCESS, 0),
+                    io_class(self.started[0])))
+
+        self.pack(storage, told)
+        [(nicer, of_disk)] = found
+        self.assertGreater(nicer, 0)
+        self.assertIn(of_disk, (IDLE, None))
+
+    @on_linux
+    def test_it_has_no_file_but_those_of_the_pack(self):
+        storage = self.packable()
+        found = set()
+
+        def told(phase):
+            if phase != progress.SWAP:
+                home = f'/proc/{self.started[0]}/fd'
+                found.update(
+                    os.readlink(os.path.join(home, number))
+                    for number in os.listdir(home))
+
+        self.pack(storage, told)
+        self.assertEqual(
+            {name for name in found if name.startswith(self.directory)},
+            {self.path(name) for name in (
+                'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
+                'blobs/.removed')})
+
+    def test_nothing_to_do(self):
+        storage = self.packable()
+        self.pack(storage)
+        before = self.content()
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        self.assertIn('nothing is packed', logs.output[-1])
+        self.assertEqual(self.content(), before)
+        self.check_nothing_is_left()
+
+    def test_what_the_log_says(self):
+        storage = self.packable()
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        said = '\n'.join(logs.output)
+        self.assertIn(f'in a process of its own ({self.started[0]})', said)
+        for phase in PHASES:
+            self.assertIn(f'the phase "{phase}" of the pack took', said)
+        self.assertRegex(logs.output[-1], 'packed from [0-9,]+ to [0-9,]+ b')
+
+    def test_a_record_that_takes_gigabytes_to_unpickle(self):
+        """ZODB's referencesf takes 4 GB for it, and 34 for the next one."""
+        storage = self.open()
+        tid = commit(storage, {0: state(random.Random(1), [])})
+        hostile = (b'\x80\x03cpersistent.mapping\nPersistentMapping\n.'
+                   b'\x80\x03Nr\xff\xff\xff\xff.')
+        commit(storage, {0: hostile}, {0: tid})
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertEqual(storage.load(oid(0))[0], hostile)
+
+
+class Failures(ProcessTestCase):
+
+    def check_failure(self, storage, error, told=lambda phase: None):
+        before = self.content()
+        with self.assertRaisesRegex(*error):
+            self.pack(storage, told)
+        self.check_nothing_happened(storage, before)
+
+    def at(self, phase, call):
+        """Call it when this phase is reported for the first time."""
+        calls = [call]
+
+        def told(found):
+            if found == phase and calls:
+                calls.pop()()
+
+        return told
+
+    def test_the_process_is_killed(self):
+        for phase in PHASES[:-1]:
+            with self.subTest(phase):
+                storage = self.packable()
+                self.check_failure(
+                    storage, (process.Gone, 'nothing was changed'),
+                    self.at(phase, lambda: os.kill(
+                        self.started[-1], signal.SIGKILL)))
+                storage.close()
+
+    def test_it_is_cancelled(self):
+        for phase in PHASES:
+            with self.subTest(phase):
+                storage = self.packable()
+                self.check_failure(
+                    storage, (progress.Cancelled, 'cancelled'),
+                    self.at(phase, lambda: storage.pack_watch.cancel()))
+                self.check_gone(self.started[0])
+                storage.close()
+
+    def check_gone(self, pid):
+        with self.assertRaises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    def test_the_storage_is_closed(self):
+        for phase in PHASES:
+            with self.subTest(phase):
+                storage = self.packable()
+                before = self.content()
+                with self.assertRaisesRegex(ValueError, 'closed'):
+                    self.pack(storage, self.at(phase, storage.close))
+                self.check_gone(self.started[-1])
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
+
+    @on_linux
+    def test_the_disk_is_full(self):
+        for full in 'Data.fs.pack', 'Data.fs.pack.index':
+            with self.subTest(full):
+                storage = self.packable()
+                self.check_full(storage, self.path(full))
+                storage.close()
+
+    def check_full(self, storage, full):
+        before = self.content()
+        open_new = datafile.open_new
+
+        def open_full(path):
+            file = open_new(path)
+            if path == full:
+                number = os.open('/dev/full', os.O_RDWR)
+                os.dup2(number, file.fileno(), inheritable=False)
+                os.close(number)
+            return file
+
+        with mock.patch.object(datafile, 'open_new', open_full):
+            with self.assertRaises(OSError) as caught:
+                self.pack(storage)
+        self.assertEqual(caught.exception.errno, errno.ENOSPC)
+        self.assertIn('a pack needs room', str(caught.exception))
+        datafile.remove_if_there(full)  # its file is another one by now
+        self.check_nothing_happened(storage, before)
+
+    def test_another_file_has_the_name(self):
+        storage = self.packable()
+        before = self.content()
+        os.rename(self.path(), self.path('moved'))
+        shutil.copy(self.path('moved'), self.path())
+        with self.assertRaisesRegex(FileStorageError, 'is another file'):
+            self.pack(storage)
+        self.check_nothing_is_left()
+        os.rename(self.path('moved'), self.path())
+        self.check_nothing_happened(storage, before)
+
+    def test_damage(self):
+        storage = self.packable()
+        before = self.content()
+        at = before.index(b'x' * 1000)
+        with open(self.path(), 'r+b') as file:
+            file.seek(at)
+            file.write(b'y')
+        texts = []
+        for storage.pack_process in True, False:
+            with self.assertRaises(CorruptedError) as caught:
+                self.pack(storage)
+            texts.append(str(caught.exception))
+        self.assertIn('nothing was changed', texts[0])
+        self.assertEqual(*texts)
+        self.check_nothing_is_left()
+
+    def test_a_reference_that_leads_nowhere(self):
+        storage = self.open()
+        commit(storage, {0: state(random.Random(1), [NOWHERE])})
+        for storage.pack_process in True, False:
+            with self.assertRaises(POSKeyError) as caught:
+                self.pack(storage)
+            self.assertEqual(caught.exception.args, (oid(NOWHERE),))
+
+    def test_a_record_that_is_no_pickle(self):
+        storage = self.open()
+        commit(storage, {0: b'no pickle'})
+        with self.assertRaisesRegex(ValueError, '0000000000000000.*be read'):
+            self.pack(storage)
+        self.check_nothing_is_left()
+
+    @on_linux
+    def test_the_storage_is_killed(self):
+        """The process ends, and the next opening removes its files."""
+        for phase in PHASES:
+            with self.subTest(phase):
+                self.packable().close()
+                before = self.content()
+                pid = self.kill_a_storage(phase)
+                self.wait_for_the_end_of(pid)
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
+
+    def kill_a_storage(self, phase):
+        """Return the process that packs."""
+        told, tell = os.pipe()
+        pid = os.fork()
+        if not pid:
+            def die():
+                os.write(tell, b'%d' % self.started[-1])
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                self.started.clear()
+                self.pack(FsyncStorage(
+                    self.path(), blob_dir=self.path('blobs')),
+                    self.at(phase, die))
+            finally:
+                os._exit(1)
+        os.close(tell)
+        with open(told, 'rb') as file:
+            packing_pid = int(file.read())
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]),
+                         -signal.SIGKILL)
+        return packing_pid
+
+    def wait_for_the_end_of(self, pid):
+        try:
+            number = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        with open(number):
+            ended, _, _ = select.select([number], [], [], PATIENCE)
+        self.assertTrue(ended)
+
+
+class Within(ProcessTestCase):
+    """Where there is no process, all is done by the storage's own."""
+
+    def check_within(self, storage):
+        before = len(self.content())
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        self.assertIn('packing within this process', '\n'.join(logs.output))
+        self.assertLess(len(self.content()), before)
+        self.assertEqual(len(self.blobs()), 1)
+        self.check_nothing_is_left()
+        return logs.records
+
+    def test_where_the_operator_wants_that(self):
+        self.check_within(self.packable(pack_process=False))
+        self.assertEqual(self.started, [])
+
+    def test_where_a_wrapper_reads_records(self):
+        storage = self.packable()
+        storage.pack(time.time() + 1, lambda data: referencesf(data))
+        self.assertEqual(self.started, [])
+        self.assertEqual(len(self.blobs()), 1)
+
+    def test_where_python_is_a_part_of_another_program(self):
+        storage = self.packable()
+        for executable in '/usr/bin/uwsgi', '', None:
+            with self.subTest(executable), mock.patch.object(
+                    sys, 'executable', executable):
+                self.fill(storage)
+                self.check_within(storage)
+        self.assertEqual(self.started, [])
+
+    def test_where_the_process_does_not_start(self):
+        storage = self.packable()
+        path = self.path('python')
+        with open(path, 'w') as file:
+            file.write('#!/bin/sh\nexit 3\n')
+        for mode, why in (0, 'Permission'), (stat.S_IRWXU, 'exit code 3'):
+            os.chmod(path, mode)
+            with self.subTest(why), mock.patch.object(
+                    sys, 'executable', path):
+                self.fill(storage)
+                records = self.check_within(storage)
+                [warning] = [record for record in records
+                             if record.levelname == 'WARNING']
+                self.assertIn(why, warning.getMessage())
+
+    def test_it_runs_nothing_of_the_environment(self):
+        evil = self.path('evil')
+        os.mkdir(evil)
+        for name in 'sitecustomize.py', 'usercustomize.py', 'json.py':
+            with open(os.path.join(evil, name), 'w') as file:
+                file.write(f'open({self.path("was-run")!r}, "w")\n')
+        storage = self.packable()
+        home = os.getcwd()
+        os.chdir(evil)
+        self.addCleanup(os.chdir, home)
+        with mock.patch.dict(os.environ, {'PYTHONPATH': evil}):
+            self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertFalse(os.path.exists(self.path('was-run')))
+
+
+# Of ioprio_get(2).
+IDLE = 3
+_IOPRIO_GET = {'x86_64': 252, 'aarch64': 31}
+
+
+def io_class(pid):
+    """None: not known on this system."""
+    number = _IOPRIO_GET.get(platform.machine())
+    if sys.platform != 'linux' or number is None:
+        return None
+    return ctypes.CDLL(None).syscall(number, 1, pid) >> 13
+
+
+def test_suite():
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    return unittest.TestSuite(map(load, (Bytes, Failures, Within)))
