@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import platform
 import random
@@ -11,7 +12,9 @@ import shutil
 import signal
 import stat
 import sys
+import threading
 import time
+import tracemalloc
 import unittest
 from unittest import mock
 
@@ -24,18 +27,22 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
+from fsyncstorage.format import index
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
+from fsyncstorage.pack import work
 
 from ..support import PATIENCE
 from ..support import TestCase
+from ..support import Thread
 from ..support import commit
 from ..support import oid
 from .histories import NOWHERE
 from .histories import random_history
 from .histories import state
 
+READY = json.dumps({'ready': process.VERSION})
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
 
@@ -103,6 +110,25 @@ class ProcessTestCase(TestCase):
     def check_nothing_is_left(self):
         for name in 'Data.fs.pack', 'Data.fs.pack.index', 'blobs/.removed':
             self.assertFalse(os.path.exists(self.path(name)), name)
+
+    @staticmethod
+    def end(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def check_gone(self, pid):
+        with self.assertRaises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    @contextlib.contextmanager
+    def python_that_says(self, script):
+        """While this lasts, a shell script stands for Python."""
+        path = self.path('python')
+        with open(path, 'w') as file:
+            file.write(f'#!/bin/sh\n{script}\n')
+        os.chmod(path, stat.S_IRWXU)
+        with mock.patch.object(sys, 'executable', path):
+            yield
 
     def blobs(self):
         return [name for _, _, names in os.walk(self.path('blobs'))
@@ -206,12 +232,14 @@ class Bytes(ProcessTestCase):
                 found.add((
                     os.getpriority(os.PRIO_PROCESS, self.started[0])
                     - os.getpriority(os.PRIO_PROCESS, 0),
-                    io_class(self.started[0])))
+                    at_the_disk(self.started[0]),
+                    without_memory(self.started[0])))
 
         self.pack(storage, told)
-        [(nicer, of_disk)] = found
+        [(nicer, of_disk, of_memory)] = found
         self.assertGreater(nicer, 0)
-        self.assertIn(of_disk, (IDLE, None))
+        self.assertIn(of_disk, (LOWEST, None))
+        self.assertIn(of_memory, ('1000', None))
 
     @on_linux
     def test_it_has_no_file_but_those_of_the_pack(self):
@@ -252,6 +280,43 @@ class Bytes(ProcessTestCase):
             self.assertIn(f'the phase "{phase}" of the pack took', said)
         self.assertRegex(logs.output[-1], 'packed from [0-9,]+ to [0-9,]+ b')
 
+    def test_where_modules_are_may_be_told_in_bytes(self):
+        storage = self.packable()
+        with mock.patch.object(
+                sys, 'path', [*sys.path, b'/nowhere\xff', None]):
+            self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.check_nothing_is_left()
+
+    def test_what_the_index_of_the_process_does_not_know(self):
+        """It is written before the last copies."""
+        storage = self.packable()
+        ends = []
+
+        def commit_one(copied_to):
+            ends.append(copied_to)
+            number = len(ends)
+            if number < 6:
+                commit(storage, {1000 + number: b'meanwhile'})
+            # The index is written after the fourth time.
+            return None if number in (4, 8) else storage.getSize()
+
+        with mock.patch.object(
+                packing._Packing, '_next_end', lambda packing: commit_one), \
+                mock.patch.object(
+                    packing._Packing, '_write_index', self.fail):
+            self.pack(storage)
+        self.assertEqual(len(ends), 8)
+        self.assertLess(
+            index.load(self.path('Data.fs.index')).position,
+            storage.getSize())
+        for _ in range(2):
+            for number in range(1, 6):
+                self.assertEqual(
+                    storage.load(oid(1000 + number))[0], b'meanwhile')
+            storage.close()
+            storage = self.open(blob_dir=self.path('blobs'))
+
     def test_a_record_that_takes_gigabytes_to_unpickle(self):
         """ZODB's referencesf takes 4 GB for it, and 34 for the next one."""
         storage = self.open()
@@ -264,13 +329,32 @@ class Bytes(ProcessTestCase):
         self.assertEqual(storage.load(oid(0))[0], hostile)
 
 
+    def test_a_record_that_takes_much_to_unpickle_here(self):
+        """ZODB's referencesf takes 256 MB for it."""
+        storage = self.open(pack_process=False)
+        tid = commit(storage, {0: state(random.Random(1), [])})
+        commit(storage, {0: (
+            b'\x80\x03cpersistent.mapping\nPersistentMapping\n.'
+            b'\x80\x03Nr\xff\xff\xff\x00.')}, {0: tid})
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.pack(storage)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 32 << 20)
+
+
 class Failures(ProcessTestCase):
 
     def check_failure(self, storage, error, told=lambda phase: None):
         before = self.content()
+        self.check_failure_once(storage, error, told)
+        self.check_nothing_happened(storage, before)
+
+    def check_failure_once(self, storage, error, told=lambda phase: None):
+        before = self.content()
         with self.assertRaisesRegex(*error):
             self.pack(storage, told)
-        self.check_nothing_happened(storage, before)
+        self.assertEqual(self.content(), before)
+        self.check_nothing_is_left()
 
     def at(self, phase, call):
         """Call it when this phase is reported for the first time."""
@@ -302,9 +386,94 @@ class Failures(ProcessTestCase):
                 self.check_gone(self.started[0])
                 storage.close()
 
-    def check_gone(self, pid):
-        with self.assertRaises(ProcessLookupError):
-            os.kill(pid, 0)
+    def test_it_hangs(self):
+        """A cancel ends it, and so does a close."""
+        for end, error in (
+                (lambda storage: storage.pack_watch.cancel(),
+                 progress.Cancelled),
+                (FsyncStorage.close, ValueError)):
+            with self.subTest(error=error):
+                storage = self.packable()
+                before = self.content()
+                hangs = threading.Event()
+
+                def stop(hangs=hangs):
+                    os.kill(self.started[-1], signal.SIGSTOP)
+                    self.addCleanup(self.end, self.started[-1])
+                    hangs.set()
+
+                # (There, it has nothing more to tell.)
+                packing = Thread(
+                    self.pack, storage, self.at(progress.COPY, stop))
+                hangs.wait(PATIENCE)
+                end(storage)
+                with self.assertRaises(error):
+                    packing.result()
+                self.check_gone(self.started[-1])
+                storage.close()
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
+
+    def test_a_process_that_does_not_end(self):
+        """The pack does not wait for it; and says that there is one."""
+        storage = self.packable()
+        Popen = process.subprocess.Popen
+        left = []
+
+        def wait(popen, timeout):
+            left.append(popen)
+            raise process.subprocess.TimeoutExpired('python', timeout)
+
+        with mock.patch.object(Popen, 'wait', wait):
+            with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+                self.pack(storage)
+        left[0].wait()
+        self.assertIn(f'{self.started[0]} that packed', logs.output[0])
+        self.check_nothing_is_left()
+
+    def test_what_it_reports_is_checked(self):
+        storage = self.packable()
+        done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
+            'pack_end': 4, 'moved': [], 'since': [], 'distance': []}}
+        for report in (
+                'no JSON', '[]', '7', '{}', '{"tell": [1, 2, 3]}',
+                '{"copied_to": "4"}', '{"missing": "00"}',
+                '{"os": ["28", "full"]}', '{"done": {}}',
+                json.dumps({'done': done}),  # the index is empty
+                json.dumps({'done': {**done, 'places': {}}}),
+                json.dumps({'done': {**done, 'places': {
+                    **done['places'], 'since': [-1]}}})):
+            with self.subTest(report), self.python_that_says(
+                    f'read line; read line; cat <<END\n{READY}\n{report}\n'
+                    'END\nread line'):
+                self.check_failure_once(
+                    storage, (process.Gone, 'Nothing was changed'))
+
+    def test_an_interrupt_just_after_the_begin(self):
+        """Nobody packs then."""
+        storage = self.packable()
+
+        def interrupt(storage):
+            raise KeyboardInterrupt
+
+        with mock.patch.object(
+                FsyncStorage, 'packer', property(interrupt)):
+            with self.assertRaises(KeyboardInterrupt):
+                self.pack(storage)
+        self.check_nothing_happened(storage, self.content())
+
+    def test_a_second_pack_leaves_the_first_one_alone(self):
+        storage = self.packable()
+
+        def pack_again(phase):
+            with self.assertRaisesRegex(FileStorageError, 'Already packing'):
+                storage.pack(time.time(), referencesf)
+            self.assertTrue(storage.is_packing)
+            self.assertIsNotNone(storage.pack_watch)
+
+        self.pack(storage, pack_again)
+        self.assertFalse(storage.is_packing)
 
     def test_the_storage_is_closed(self):
         for phase in PHASES:
@@ -458,12 +627,49 @@ class Within(ProcessTestCase):
 
     def test_where_python_is_a_part_of_another_program(self):
         storage = self.packable()
-        for executable in '/usr/bin/uwsgi', '', None:
+        for executable in ('/usr/bin/uwsgi', '/usr/bin/uwsgi_python3',
+                           '/usr/bin/python3-server', '', None):
             with self.subTest(executable), mock.patch.object(
                     sys, 'executable', executable):
                 self.fill(storage)
                 self.check_within(storage)
+        with mock.patch.object(sys, 'frozen', True, create=True):
+            self.fill(storage)
+            self.check_within(storage)
         self.assertEqual(self.started, [])
+
+    def check_warning(self, storage, why):
+        self.fill(storage)
+        [warning] = [record for record in self.check_within(storage)
+                     if record.levelname == 'WARNING']
+        self.assertIn(why, warning.getMessage())
+
+    def test_where_the_process_says_something_else_first(self):
+        storage = self.packable()
+        for said in 'hello', '{}', '[1', r'\377':
+            with self.subTest(said), self.python_that_says(
+                    f"printf '{said}\\n'; exec {sys.executable} \"$@\""):
+                self.check_warning(storage, 'it said')
+
+    def test_where_it_is_not_ready_in_time(self):
+        storage = self.packable()
+        with self.python_that_says('exec sleep 1000'), \
+                mock.patch.object(process, 'READY_WITHIN', .1):
+            self.check_warning(storage, 'it said')
+        self.check_gone(self.started[0])
+
+    def test_where_other_code_is_on_the_disk(self):
+        storage = self.packable()
+        with mock.patch.object(process, 'VERSION', 'an old one'):
+            self.check_warning(storage, 'restart it')
+        self.assertEqual(len(self.started), 1)
+
+    def test_where_a_standard_stream_is_closed(self):
+        """Then a file may have its number."""
+        files = [mock.Mock(**{'fileno.return_value': number})
+                 for number in (2, 3, 4)]
+        with self.assertRaisesRegex(process.NotStarted, 'standard stream'):
+            process.Process(work.Job(b'', 0, True), *files, None, None)
 
     def test_where_the_process_does_not_start(self):
         storage = self.packable()
@@ -496,17 +702,26 @@ class Within(ProcessTestCase):
         self.assertFalse(os.path.exists(self.path('was-run')))
 
 
-# Of ioprio_get(2).
-IDLE = 3
+# Of ioprio_get(2): the lowest priority of those that get their turn.
+LOWEST = 2 << 13 | 7
 _IOPRIO_GET = {'x86_64': 252, 'aarch64': 31}
 
 
-def io_class(pid):
+def at_the_disk(pid):
     """None: not known on this system."""
     number = _IOPRIO_GET.get(platform.machine())
     if sys.platform != 'linux' or number is None:
         return None
-    return ctypes.CDLL(None).syscall(number, 1, pid) >> 13
+    return ctypes.CDLL(None).syscall(number, 1, pid)
+
+
+def without_memory(pid):
+    """How soon the system ends it then; None: not known on this system."""
+    try:
+        with open(f'/proc/{pid}/oom_score_adj') as file:
+            return file.read().strip()
+    except OSError:
+        return None
 
 
 def test_suite():

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
+import ZODB.serialize
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.format import CorruptedError
@@ -33,6 +34,8 @@ from ZODB.utils import z64
 from .. import datafile
 from ..format import index
 from ..format import scan
+from ..format.references import references
+from ..format.scan import FIRST
 from ..format.window import Pread
 from ..format.window import Window
 from . import packedblobs
@@ -69,16 +72,16 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         raise FileStorageError('Invalid pack time')
     if not storage._index:
         return  # nothing to do in an empty storage
-    with storage._lock:
-        if storage.is_packing:
-            raise FileStorageError('Already packing')
-        storage.is_packing = True
-        watch = storage.pack_watch = Watch(
-            storage._file_name, storage._refuse_when_stopped)
-    # Another packer may take the locks whenever it likes.
-    storage.is_swapping = storage.packer is not copy_what_is_needed
+    watch = Watch(storage._file_name, storage._refuse_when_stopped)
     before = storage.getSize()
     try:
+        with storage._lock:
+            if storage.is_packing:
+                raise FileStorageError('Already packing')
+            storage.pack_watch = watch
+            storage.is_packing = True
+        # Another packer may take the locks whenever it likes.
+        storage.is_swapping = storage.packer is not copy_what_is_needed
         swap.refuse_what_is_in_the_way(storage)
         _let_undos_end(storage)
         # After a pack all is durable, under every policy, and also if there
@@ -93,15 +96,17 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             finally:
                 storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
-        watch.end(before, packed[0])
+        watch.over(before, packed[0])
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
             with blobs:
                 packedblobs.take_away(storage, blobs)
     finally:
-        storage.pack_watch = None
-        storage.is_packing = storage.is_swapping = False
+        with storage._lock:
+            if storage.pack_watch is watch:  # else another pack is under way
+                storage.pack_watch = None
+                storage.is_packing = storage.is_swapping = False
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
@@ -231,6 +236,12 @@ class _Files:
             file.close()
 
 
+def _references(referencesf: References) -> References:
+    """ZODB's own takes gigabytes for a hostile record of a few bytes."""
+    return (references if referencesf is ZODB.serialize.referencesf
+            else referencesf)
+
+
 class _Packing:
 
     def __init__(self, storage: Any, files: _Files) -> None:
@@ -238,13 +249,14 @@ class _Packing:
         self._files = files
         self._watch: Watch = storage.pack_watch
         self._pacer = Pacer(files.new)
+        #: An index up to here is written and durable.
+        self._index_to = 0
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         job = Job(stop, self._storage.getSize(), gc)
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
-        self._index_to = copier.written_to
         self._copy_while_others_commit(copier)
         # An event loop that commits by itself would wait from now on.
         self._storage.is_swapping = True
@@ -263,11 +275,16 @@ class _Packing:
         files = self._files
         copier = work.copied(
             job, self._pread(), files.new, self._pacer, files.removed,
-            referencesf, self._watch.tell)
+            _references(referencesf), self._watch.tell)
         copier.flush()
-        index.write_unchanging(
-            files.index, copier.written_to, copier.index, files.new)
+        self._write_index(files.index, copier)
         return copier
+
+    def _write_index(self, file: datafile.DataFile, copier: Copier) -> None:
+        index.write_unchanging(
+            file, copier.written_to, copier.index, self._files.new,
+            Pacer(file).written)
+        self._index_to = copier.written_to
 
     def _by_process(self, job: Job, referencesf: References) -> Copier | None:
         """None: there is no such process."""
@@ -277,7 +294,7 @@ class _Packing:
         try:
             with contextlib.closing(Process(
                     job, files.old(), files.new, files.index, files.removed,
-                    self._watch.tell)) as child:
+                    self._watch)) as child:
                 logger.info('%s: packing in a process of its own (%s)',
                             storage._file_name, child.pid)
                 done = child.copied(self._next_end())
@@ -286,11 +303,29 @@ class _Packing:
                 '%s: no process could be started for the pack, which goes on'
                 ' within this one (%s)', storage._file_name, reason)
             return None
-        loaded = index.load(str(files.index.name))
+        return self._copier(done)
+
+    def _copier(self, done: process.Done) -> Copier:
+        """Goes on where the process has stopped, if that can be."""
+        new, of_index = self._files.new, self._files.index
+        try:
+            loaded = index.load_open(of_index.fileno(), str(of_index.name))
+            if not (loaded.position <= done.written_to == new.size()
+                    and FIRST < done.copied_to <= self._storage.getSize()):
+                raise ValueError('its files do not fit what it reports')
+            # What was copied after the index was written.
+            for found in scan.transactions(
+                    Window.of_file(new.fileno()), loaded.position):
+                for record in found.records:
+                    loaded.index[record.oid] = record.position
+        except (index.Damaged, scan.Damage, ValueError) as wrong:
+            raise process.Gone(
+                f'the process that packs has not done its work: {wrong}.'
+                ' Nothing was changed') from None
+        self._index_to = loaded.position
         return Copier(
-            Output(files.new, done['written_to'], self._pacer.written),
-            copied_to=done['copied_to'], index=loaded.index,
-            places=done['places'])
+            Output(new, done.written_to, self._pacer.written),
+            copied_to=done.copied_to, index=loaded.index, places=done.places)
 
     def _next_end(self) -> Callable[[int], int | None]:
         """How far the process copies next; None: the rest is small."""
@@ -319,10 +354,7 @@ class _Packing:
             storage._sequencer.sync_to(copier.copied_to)
             if (copier.written_to - self._index_to
                     > storage._checkpoints.step // 2):
-                self._index_to = copier.written_to
-                index.write_unchanging(
-                    self._files.another_index(), self._index_to, copier.index,
-                    self._files.new)
+                self._write_index(self._files.another_index(), copier)
             elif storage.getSize() - copier.copied_to < SMALL_REST:
                 break
 

@@ -90,13 +90,14 @@ def _what_to_do(path: str) -> str:
 def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
     """Refuse a data file that ends before the position of its own index.
 
-    All before that position was durable when the index was written.
+    All before that position was durable when the index was written.  A pack
+    may have said that more was: the whole file.
     """
-    size = file.size()
-    if loaded.position > size and _fits(loaded.index, file, size):
+    size, durable = file.size(), max(loaded.position, loaded.whole or 0)
+    if durable > size and _fits(loaded.index, file, size):
         raise DamagedFile(
             f'{file.name} ends at {size}, but {file.name}.index has'
-            f' {len(loaded.index)} objects in {loaded.position} bytes, and all'
+            f' {len(loaded.index)} objects in {durable} bytes, and all'
             ' of them were on disk when it was written: the file was cut off.'
             ' Nothing was changed. Restore a backup; if an older one was put'
             ' here on purpose, remove the index')
