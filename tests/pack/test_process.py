@@ -28,6 +28,7 @@ from ZODB.serialize import referencesf
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import index
+from fsyncstorage.pack import child
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
@@ -569,6 +570,27 @@ class Failures(ProcessTestCase):
                 storage = self.open(blob_dir=self.path('blobs'))
                 self.check_nothing_happened(storage, before)
                 storage.close()
+
+    @on_linux
+    def test_it_waits_for_a_command_and_its_parent_is_gone(self):
+        """Another process has the other end of the pipe."""
+        commands, other_end = os.pipe()
+        self.addCleanup(os.close, commands)
+        self.addCleanup(os.close, other_end)
+        pid = os.fork()
+        if not pid:
+            try:
+                os.dup2(commands, 0)
+                sys.stdin = open(0)
+                parent = child._Parent()
+                parent.pid = os.getpid()  # any that is not its parent
+                parent.command()
+            finally:
+                os._exit(3)
+        self.addCleanup(self.end, pid)
+        self.wait_for_the_end_of(pid)
+        self.assertEqual(
+            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
 
     def kill_a_storage(self, phase):
         """Return the process that packs."""
