@@ -20,6 +20,7 @@ from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
 from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
+from ZEO.ClientStorage import TransactionIterator
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
@@ -156,6 +157,10 @@ class ClientHooks(unittest.TestCase):
                         <= names(ClientStorage.tpc_begin))
         self.assertIn('_commit_lock', names(ClientStorage.tpc_end))
         self.assertIn('_update_blob_cache', names(ClientStorage.tpc_finish))
+        self.assertIn('_iterator_gc', names(ClientStorage.tpc_finish))
+        self.assertIn('_iterator_ids', names(ClientStorage._iterator_gc))
+        self.assertIn('_setup_iterator', names(ClientStorage.iterator))
+        self.assertIn('_forget_iterator', names(TransactionIterator.__next__))
         self.assertTrue({'server_resolve', 'resolve', 'exception'}
                         <= names(ClientStorage.tpc_vote))
 
