@@ -5,8 +5,10 @@ no name is used here.  Commands come on the standard input, reports go to what
 was the standard output, each a line of JSON (their list is in
 docs/internals/pack.rst).
 
+It says that it is ready before it has its job, and touches no file until then.
+
 It ends when its parent does: then the commands end, or it has another parent.
-(Another child of the parent may hold the other end of the pipe.)
+(Another child of the parent may hold the other end of the socket.)
 """
 
 import contextlib
@@ -43,15 +45,14 @@ Message = dict[str, Any]
 _LOOK_AFTER = 1.0
 
 
-def main() -> None:
+def main(pid: int) -> None:
     """Called with the commands on the standard input, behind the first line
-    (`process`)."""
+    (`process`), and with the number of the parent."""
     priority.give_way()
-    parent = _Parent()
+    parent = _Parent(pid)
     try:
-        job = parent.command()
-        parent.pid = job['parent']
         parent.report({'ready': VERSION})
+        job = parent.command()
         removed = None if job['removed'] is None else _file(job['removed'])
         do(Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
            Reader(job['old']), _file(job['new']), _file(job['index']), removed,
@@ -124,9 +125,8 @@ class Parent(typing.Protocol):
 
 class _Parent:
 
-    pid: int | None = None
-
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
         self._reports = os.fdopen(os.dup(1), 'w')
         os.dup2(2, 1)  # what else is printed is no report
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -146,7 +146,7 @@ class _Parent:
                 return self._commands.get(timeout=_LOOK_AFTER)
 
     def _end_with_the_parent(self) -> None:
-        if self.pid not in (None, os.getppid()):
+        if os.getppid() != self._pid:
             os._exit(1)
 
     def report(self, message: Message) -> None:

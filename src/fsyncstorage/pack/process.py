@@ -5,8 +5,13 @@ and the sockets of its parent, and the lock of the file.  It finds modules
 where its parent does (a script of a buildout sets `sys.path` itself), and runs
 nothing of the user's environment.
 
-Whatever it waits for, it can be ended: by a cancel, by a close of the storage,
-and when it is not ready in time.  What it reports is checked.
+It gets its job when it has said that it is ready, and runs the same code.
+Before that it has written nothing, so that the parent can do the job itself.
+
+Whatever the parent waits for, a cancel, a close of the storage, or the time in
+which the process must be ready ends that: it kills the process, and shuts
+down their connection, because not every process that is killed ends at once.
+What the process reports is checked.
 
 Left to others: what it does (work), and how (child).
 """
@@ -16,6 +21,7 @@ import json
 import logging
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +29,7 @@ import typing
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
+from typing import TextIO
 
 import ZODB.serialize
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -38,9 +45,10 @@ from .work import NothingToDo
 
 logger = logging.getLogger(__name__)
 
-# The first line tells where modules are.
+# The first line tells where modules are, the argument who the parent is.
 _PROGRAM = ('import json, sys; sys.path[:] = json.loads(sys.stdin.readline());'
-            ' from fsyncstorage.pack import child; child.main()')
+            ' from fsyncstorage.pack import child;'
+            ' child.main(int(sys.argv[1]))')
 # `sys.executable` may be the program that Python is a part of.
 _PYTHON = re.compile(r'(python|pypy)[0-9.]*[a-z]*')
 # Seconds until it must have begun; and until it must have ended when it is
@@ -95,30 +103,36 @@ class Process:
                 'a standard stream of this process is closed, and a file of'
                 ' the pack has its number')
         self._job = {
-            **numbers, 'parent': os.getpid(), 'stop': job.stop.hex(),
-            'end': job.end, 'gc': job.gc}
+            **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc}
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, '-I', '-c', _PROGRAM],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                encoding='utf-8', errors='replace', pass_fds=to_pass,
-                # Ctrl-C is for the parent, which ends this one.
-                start_new_session=True)
+            self._connection, its_end = socket.socketpair()
         except OSError as error:
             raise NotStarted(str(error)) from None
+        # Whatever socket.setdefaulttimeout was told, neither has a timeout.
+        self._connection.settimeout(None)
+        os.set_blocking(its_end.fileno(), True)
+        with its_end:
+            try:
+                self._process = _started(its_end, to_pass)
+            except OSError as error:
+                self._connection.close()
+                raise NotStarted(str(error)) from None
         self.pid = self._process.pid
+
+    def _end(self) -> None:
+        """Called in any thread: nobody waits for it any more."""
+        self._process.kill()
+        with contextlib.suppress(OSError):  # as when it has ended by itself
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End it, whatever it does."""
-        self._process.kill()
+        self._end()
         if self._exit_code() is None:
             logger.warning(
                 'The process %s that packed was killed, and has not ended: it'
                 ' may wait for a disk that does not answer', self.pid)
-        for file in self._process.stdin, self._process.stdout:
-            assert file is not None
-            with contextlib.suppress(OSError):
-                file.close()
+        self._connection.close()
 
     def _exit_code(self) -> int | None:
         """None: it does not end."""
@@ -131,10 +145,12 @@ class Process:
 
         `next_end(copied to)` says up to where it copies then, or None.
         """
-        # When it is killed, its reports end.
-        with self._watch.ended_by(self._process.kill):
-            reports = self._reports()
+        with self._watch.ended_by(self._end), \
+                self._connection.makefile(
+                    encoding='utf-8', errors='replace') as received:
+            reports = _whole_lines(received)
             self._wait_until_ready(reports)
+            self._send(self._job)
             for line in reports:
                 report = _parsed(line)
                 match report:
@@ -155,14 +171,13 @@ class Process:
 
     def _wait_until_ready(self, reports: Iterator[str]) -> None:
         """NotStarted if it is not; it may not even read what is sent."""
-        timer = threading.Timer(READY_WITHIN, self._process.kill)
+        timer = threading.Timer(READY_WITHIN, self._watch.wake)
         timer.daemon = True
         timer.start()
         try:
             self._send([
                 os.path.abspath(os.fsdecode(path)) for path in sys.path
                 if isinstance(path, (str, bytes))])
-            self._send(self._job)
             line = next(reports, '')
         finally:
             timer.cancel()
@@ -176,24 +191,37 @@ class Process:
         if isinstance(ready, dict) and 'ready' in ready:
             raise NotStarted('the program on the disk is another one than'
                              ' this process runs: restart it')
-        self._process.kill()
+        self._end()
         raise NotStarted(
             f'in {READY_WITHIN:.0f} s it said {line[:80]!r}, and exit code'
             f' {self._exit_code()}; its standard error is that of this'
             ' process')
 
-    def _reports(self) -> Iterator[str]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def _send(self, message: Any) -> None:
+        # If it has ended, the end of its reports says so.
+        with contextlib.suppress(ConnectionError):
+            self._connection.sendall(json.dumps(message).encode() + b'\n')
+
+
+def _started(end: socket.socket,
+             to_pass: list[int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, '-I', '-c', _PROGRAM, str(os.getpid())],
+        stdin=end.fileno(), stdout=end.fileno(),
+        # If this process began without a standard error, its number may be
+        # that of any file by now: also that of the data file.
+        stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
+        pass_fds=to_pass,
+        # Ctrl-C is for the parent, which ends this one.
+        start_new_session=True)
+
+
+def _whole_lines(received: TextIO) -> Iterator[str]:
+    # An error: it has ended, and has not read all that was sent.
+    with contextlib.suppress(ConnectionError):
+        for line in received:
             if line.endswith('\n'):  # else it was killed in it
                 yield line
-
-    def _send(self, message: Any) -> None:
-        assert self._process.stdin is not None
-        # If it has ended, the end of its reports says so.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(message) + '\n')
-            self._process.stdin.flush()
 
 
 def _parsed(line: str) -> Any:
