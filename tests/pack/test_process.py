@@ -182,6 +182,43 @@ class Bytes(ProcessTestCase):
             self.assertEqual(
                 storage.load(oid(number))[0], bytes(packing.SMALL_REST))
 
+    def test_a_process_that_is_slower_than_committers(self):
+        """It leaves the rest to its parent, which does not give way."""
+        mb = 1 << 20
+        packing_it = mock.Mock()
+        next_end = packing._Packing._next_end(packing_it)
+        ends = []
+        for copied_to, end in (
+                (10, 50), (50, 80), (80, 110), (110, 150),  # not smaller
+                (150, 160), (160, 161), (161, 200)):        # then small
+            packing_it._storage.getSize.return_value = end * mb
+            ends.append(next_end(copied_to * mb))
+        self.assertEqual(
+            ends,
+            [50 * mb, 80 * mb, None, None, 160 * mb, None, 200 * mb])
+
+    def test_a_rest_that_does_not_become_smaller(self):
+        """To go on would make it larger and larger."""
+        storage = self.packable()
+        copy = packing._Packing._copy_while_others_commit
+        committed = []
+
+        def copy_and_commit(packing_it, copier):
+            copy(packing_it, copier)
+            committed.append(1000 + len(committed))
+            commit(storage, {
+                committed[-1]: bytes((2 + len(committed)) << 20)})
+
+        with mock.patch.object(packing, 'REST_OF_PROCESS', 4 << 20), \
+                mock.patch.object(
+                    packing._Packing, '_copy_while_others_commit',
+                    copy_and_commit):
+            self.pack(storage)
+        self.assertEqual(committed, [1000, 1001])
+        for number in committed:
+            self.assertGreaterEqual(
+                len(storage.load(oid(number))[0]), packing.SMALL_REST)
+
     def test_committers_that_are_faster_have_to_wait(self):
         storage = self.packable()
         hold_still, numbers = storage.hold_still, iter(range(1000, 2000))
