@@ -20,6 +20,7 @@ from ZODB.serialize import referencesf
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.pack import child
+from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
 
@@ -233,6 +234,26 @@ class Failures(ProcessTestCase):
                 storage = self.open(blob_dir=self.path('blobs'))
                 self.check_nothing_happened(storage, before)
                 storage.close()
+
+    def test_the_storage_is_closed_while_the_rest_is_copied(self):
+        """Under the append lock."""
+        storage = self.packable()
+        before = self.content()
+        copy_rest = packing._Packing._copy_rest
+
+        def copy_and_close(packing_it, copier):
+            copy_rest(packing_it, copier)
+            if storage._commit_lock.locked():
+                storage.close()
+
+        with mock.patch.object(
+                packing._Packing, '_copy_rest', copy_and_close):
+            with self.assertRaisesRegex(ValueError, 'closed'):
+                self.pack(storage)
+        self.assertFalse(storage._commit_lock.locked())
+        self.check_nothing_is_left()
+        storage = self.open(blob_dir=self.path('blobs'))
+        self.check_nothing_happened(storage, before)
 
     @on_linux
     def test_the_disk_is_full(self):

@@ -263,6 +263,7 @@ class _Packing:
         self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
+            self._watch.go_on()  # the swap would not know what to remove
         except BaseException:
             self._storage._commit_lock.release()
             raise
