@@ -28,7 +28,6 @@ from ZODB.ConflictResolution import tryToResolveConflict
 from ZODB.Connection import Connection
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
-from ZODB.FileStorage import fspack
 from ZODB.FileStorage.FileStorage import TransactionRecord
 from ZODB.FileStorage.format import FileStorageFormatter
 from ZODB.FileStorage.format import TxnHeader
@@ -117,16 +116,6 @@ class Hooks(unittest.TestCase):
             os.close(copy)
             lock._fp = None
             lock.close()
-
-    def test_the_packer(self):
-        packer = fspack.FileStoragePacker
-        self.assertTrue({'_storage', '_file', '_path', '_commit_lock',
-                         'blob_removed'} <= names(packer.__init__))
-        self.assertIn('.removed', packer.__init__.__code__.co_consts)
-        self.assertTrue({'_copier', '_tfile', '_commit_lock', 'index'}
-                        <= names(packer.copyOne))
-        self.assertTrue({'gc', '_tfile', 'copyDataRecords'}
-                        <= names(packer.copyToPacktime))
 
 
 class ClientHooks(unittest.TestCase):
