@@ -38,14 +38,16 @@ class Sections(TestCase):
         self.assertEqual(storage.durability.policy.name, 'group-commit')
         self.assertEqual(storage.durability.sync_interval, 1.0)
         self.assertIsNone(storage.durability.group_commit_delay)
+        self.assertTrue(storage.pack_process)
 
     def test_own_keys(self):
         storage = self.from_keys(
             'durability interval', 'sync-interval 200ms',
-            'group-commit-delay 2ms')
+            'group-commit-delay 2ms', 'pack-process off')
         self.assertEqual(storage.durability.policy.name, 'interval')
         self.assertEqual(storage.durability.sync_interval, 0.2)
         self.assertEqual(storage.durability.group_commit_delay, 0.002)
+        self.assertFalse(storage.pack_process)
 
     def test_the_keys_of_filestorage(self):
         storage = self.from_keys(

@@ -12,6 +12,7 @@ import time
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
+from ZODB.serialize import referencesf
 from ZODB.utils import p64
 from ZODB.utils import z64
 
@@ -50,7 +51,7 @@ class Load:
         while True:
             self.pack_is_due.wait()
             self.pack_is_due.clear()
-            self.storage.pack(time.time(), lambda data: [], gc=False)
+            self.storage.pack(time.time(), referencesf, gc=False)
 
     def commit(self, thread):
         for count in itertools.count():

@@ -1,5 +1,5 @@
-"""Power cuts in packs: without hard links, after another crash, and where a
-rename can be left half done.
+"""Power cuts in packs: by a process of their own, without hard links, after
+another crash, and where a rename can be left half done.
 
 What is not here is in test_crash_images, which judges packs as well.
 """
@@ -12,6 +12,7 @@ import unittest
 
 from .harness import campaign
 from .harness import events
+from .harness import packs
 from .harness import workloads
 from .harness.judge import REFUSED
 from .harness.judge import Judge
@@ -72,6 +73,15 @@ class CrashPacks(unittest.TestCase):
         def check(policy, workload):
             recording = campaign.record(
                 workload, ours(policy), disk=WithoutLinks)
+            self.judge(policy, recording, IMAGES)
+
+        self.each(check)
+
+    def test_by_a_process(self):
+        """The other tests pack within the process of the storage."""
+        def check(policy, workload):
+            with packs.recorded():
+                recording = campaign.record(workload, ours(policy))
             self.judge(policy, recording, IMAGES)
 
         self.each(check)

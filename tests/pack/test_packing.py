@@ -21,6 +21,7 @@ from fsyncstorage.commit import policies
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
 from fsyncstorage.pack import packing
+from fsyncstorage.pack.copying import Copier
 
 from ..support import TestCase
 from ..support import Thread
@@ -255,7 +256,7 @@ class Packing(TestCase):
                 db.close()
 
     def test_a_full_disk(self):
-        storage = self.open()
+        storage = self.open(pack_process=False)
         db = ZODB.DB(storage)
         self.addCleanup(db.close)
         fill(db)
@@ -266,9 +267,9 @@ class Packing(TestCase):
             raise ENOSPC
 
         places = [
-            (fspack.FileStoragePacker, 'copyToPacktime'),
-            (fspack.FileStoragePacker, 'copyOne'),
-            (packing._Packer, '_copy_up_to'),
+            (Copier, 'copy_to_pack_end'),
+            (Copier, 'copy_later'),
+            (packing._Packing, '_copy_rest'),
             (packing.datafile.disk, 'link'),
             (packing.datafile.disk, 'replace'),
         ]

@@ -19,8 +19,10 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.format import index
 from fsyncstorage.pack import packedblobs
-from fsyncstorage.pack import packing
+from fsyncstorage.pack import work
+from fsyncstorage.pack.copying import Copier
 from fsyncstorage.storage import leftovers
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -139,6 +141,37 @@ class WhatAPackKeeps(SwapTestCase):
         self.assertEqual(len(self.blobs_below('blobs.old')), 3)
         self.assertEqual(len(self.blobs_below('blobs')), 1)
         self.check(storage)
+
+    def test_the_last_one_is_freed_when_commits_go_on(self):
+        """Of a large file that takes seconds (I2)."""
+        storage = self.packable()
+        self.pack(storage)
+        self.revise(storage)
+        last = self.path('Data.fs.old')
+        done = []
+        real = os.open, datafile.disk.remove, os.close
+
+        def open_it(path, *args, **options):
+            number = real[0](path, *args, **options)
+            if path == last:
+                done.append(number)
+            return number
+
+        def remove(path):
+            if path == last:
+                done.append('removed')
+            real[1](path)
+
+        def close(number):
+            if done[:1] == [number]:
+                done.append(storage._commit_lock.locked())
+            real[2](number)
+
+        with mock.patch.object(os, 'open', open_it), \
+                mock.patch.object(datafile.disk, 'remove', remove), \
+                mock.patch.object(os, 'close', close):
+            self.pack(storage)
+        self.assertEqual(done[1:3], ['removed', False])
 
     def test_not_to_keep_them_removes_those_that_are_there(self):
         storage = self.packable()
@@ -492,16 +525,14 @@ class Leftovers(SwapTestCase):
         storage = self.packable()
         before = self.content()
         copied, closed = threading.Event(), threading.Event()
-        copy = packing._Packer._copy_to_pack_time
+        copy = Copier.copy_to_pack_end
 
-        def copy_and_wait(packer):
-            result = copy(packer)
+        def copy_and_wait(*args):
+            copy(*args)
             copied.set()
             closed.wait(PATIENCE)
-            return result
 
-        with mock.patch.object(
-                packing._Packer, '_copy_to_pack_time', copy_and_wait):
+        with mock.patch.object(Copier, 'copy_to_pack_end', copy_and_wait):
             thread = Thread(self.pack, storage)
             self.assertTrue(copied.wait(PATIENCE))
             storage.close()
@@ -542,13 +573,14 @@ class ClosedInAPack(SwapTestCase):
         """Else that one would put a part of a file in the place of Data.fs."""
         first = self.packable()
         begun, go_on = threading.Event(), threading.Event()
-        check = packing._Packer._check_up_to
+        survey = work.survey
 
-        def check_and_wait(packer, end):
-            check(packer, end)
-            if packer._storage is first:
+        def survey_and_wait(*args):
+            found = survey(*args)
+            if not begun.is_set():
                 begun.set()
                 go_on.wait(PATIENCE)
+            return found
 
         real = datafile.disk.replace
         thread = None
@@ -560,8 +592,7 @@ class ClosedInAPack(SwapTestCase):
                     thread.result()
             real(source, target)
 
-        with mock.patch.object(
-                packing._Packer, '_check_up_to', check_and_wait):
+        with mock.patch.object(work, 'survey', survey_and_wait):
             thread = Thread(self.pack, first)
             self.assertTrue(begun.wait(PATIENCE))
             first.close()
@@ -761,12 +792,46 @@ class NoHardLinks(SwapTestCase):
             self.check(self.open(blob_dir=self.path('blobs')))
 
     def test_killed_in_the_moment_without_a_file(self):
+        self.kill_in_the_moment_without_a_file()
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            storage = self.open(blob_dir=self.path('blobs'))
+        self.check(storage)
+
+    def test_the_same_with_a_commit_that_the_index_does_not_know(self):
+        def commit_late(storage):
+            hold_still = storage.hold_still
+
+            def commit_first():
+                commit(storage, {5: b'late'})
+                hold_still()
+
+            storage.hold_still = commit_first
+
+        self.kill_in_the_moment_without_a_file(commit_late)
+        loaded = index.load(self.path('Data.fs.index'))
+        whole = self.content('Data.fs.pack')
+        self.assertLess(loaded.position, len(whole))
+        self.assertEqual(loaded.whole, len(whole))
+        # A file that fits the index, and is shorter, proves nothing.
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(whole[:loaded.position])
+        with self.assertRaises(DamagedFile):
+            self.open(blob_dir=self.path('blobs'))
+        with open(self.path('Data.fs.pack'), 'wb') as file:
+            file.write(whole)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            storage = self.open(blob_dir=self.path('blobs'))
+        self.assertEqual(storage.load(oid(5))[0], b'late')
+        self.check(storage)
+
+    def kill_in_the_moment_without_a_file(self, prepare=lambda storage: None):
         pid = os.fork()
         if not pid:
             try:
                 storage = FsyncStorage(
                     self.path(), blob_dir=self.path('blobs'))
                 self.revise(storage)
+                prepare(storage)
                 real = datafile.disk.replace
 
                 def replace(source, target):
@@ -781,9 +846,6 @@ class NoHardLinks(SwapTestCase):
                 os._exit(1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 17)
         self.assertNotIn('Data.fs', self.names())
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage = self.open(blob_dir=self.path('blobs'))
-        self.check(storage)
 
     def test_blobs_of_a_file_system_of_their_own(self):
         """blobs.old is on another one: they are copied there."""

@@ -613,10 +613,18 @@ class InTheLoop(ByHand):
         with mock.patch.object(ballots, 'IN_MEMORY_OF_ALL', 0):
             self.check_vote_in_a_thread({1: b'x'})
 
-    def test_during_a_pack(self):
+    def test_at_the_end_of_a_pack(self):
         """Which may be at work on the disk under a lock of the storage."""
-        self.storage.is_packing = True
+        self.storage.is_swapping = True
         self.check_vote_in_a_thread({1: b'x'})
+        self.storage.is_swapping = False
+
+    def test_not_while_a_pack_copies(self):
+        self.storage.is_packing = True
+        ballot = self.vote('a', {1: b'x'})
+        self.assertEqual(ballot.state, VOTED)
+        self.assertFalse(self.world.voters.jobs)
+        ballot.abort()
         self.storage.is_packing = False
 
     def test_a_finish_while_the_append_lock_is_taken(self):

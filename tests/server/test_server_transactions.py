@@ -26,7 +26,7 @@ SERVER_LOG = 'fsyncstorage.server'
 class SlowVote(FsyncStorage):
     """A storage whose votes can be held up, in a thread."""
 
-    is_packing = True  # so the loop votes nothing itself
+    is_swapping = True  # so the loop votes nothing itself
 
     def __init__(self, *args, **options):
         self.entered = threading.Semaphore(0)

@@ -54,6 +54,8 @@ class Snapshots(TestCase):
             loaded = index.load(self.path('index'))
             self.assertEqual(entries(loaded.index), before)
             self.assertEqual((loaded.position, loaded.fingerprint), (1000, 7))
+            self.assertIsNone(loaded.whole)
+            index.say_whole(self.path('index'), 2000)
             # Stock reads it too.
             stock = fsIndex.load(self.path('index'))
             self.assertEqual(stock['pos'], 1000)
@@ -66,6 +68,8 @@ class Snapshots(TestCase):
         snapshot = index.Snapshot(tree, 100)
         index.save(self.path('index'), 100,
                    list(snapshot.pieces(threading.Lock())), 7)
+        index.say_whole(self.path('index'), 300)  # as a pack does
+        self.assertEqual(index.load(self.path('index')).whole, 300)
         with open(self.path('index'), 'rb') as file:
             content = file.read()
         for at in range(len(content)):
@@ -199,6 +203,57 @@ class IndexFile(TestCase):
                         '.*remove the index'):
                     self.open(read_only=read_only)
             self.assertEqual(self.snapshot_of_directory(), before)
+
+    def test_a_packed_file_that_was_cut_off_behind_its_index(self):
+        """The index knows a part of the file, and how long all of it is."""
+        storage = self.open()
+        self.fill(storage)
+        storage._checkpoints.write()
+        content = sealing.read(self.path('Data.fs.index'))
+        middle = storage.getSize()
+        commit(storage, {50: b'x'})
+        end = storage.getSize()
+        storage.close()
+        with open(self.path('Data.fs.index'), 'wb') as file:
+            file.write(content)
+        index.say_whole(self.path('Data.fs.index'), end)
+        self.open().close()
+        with open(self.path('Data.fs.index'), 'wb') as file:
+            file.write(content)
+        index.say_whole(self.path('Data.fs.index'), end)
+        os.truncate(self.path(), middle)
+        with self.assertRaisesRegex(DamagedFile, f'objects in {end} bytes'):
+            self.open()
+
+    def test_damage_in_a_packed_file_behind_its_index(self):
+        """Nothing is behind it; but the index says that it was durable."""
+        storage = self.open()
+        self.fill(storage)
+        storage._checkpoints.write()
+        index_file = sealing.read(self.path('Data.fs.index'))
+        commit(storage, {50: b'x'})
+        end = storage.getSize()
+        commit(storage, {51: b'y' * 100})
+        storage.close()
+        whole = sealing.read(self.path())
+        for at, is_cut_off in (end - 9, False), (len(whole) - 9, True):
+            with open(self.path(), 'wb') as file:
+                file.write(whole if is_cut_off else whole[:end])
+            with open(self.path(), 'r+b') as file:
+                file.seek(at)
+                file.write(b'!')
+            with open(self.path('Data.fs.index'), 'wb') as file:
+                file.write(index_file)
+            index.say_whole(self.path('Data.fs.index'), end)
+            if is_cut_off:
+                with self.assertLogs('fsyncstorage', 'WARNING'):
+                    self.assertEqual(self.open().getSize(), end)
+            else:
+                before = self.snapshot_of_directory()
+                for read_only in False, True:
+                    with self.assertRaisesRegex(DamagedFile, 'its index'):
+                        self.open(read_only=read_only)
+                self.assertEqual(self.snapshot_of_directory(), before)
 
     def snapshot_of_directory(self):
         return {

@@ -32,8 +32,10 @@ POKES_WHAT_IS_GONE = {
     # Replaces _finish_finish to break a commit in the middle.  Failing writes
     # and syncs are tested in test_failures.py.
     'deal_with_finish_failures',
-    # Replaces copyRest of stock's packer, which ours does not call.  A full
-    # disk during a pack is tested in test_packing.py.
+    # Replace what stock's packer calls, and ours does not.  A full disk
+    # during a pack is tested in test_packing.py, test_swap.py and
+    # test_process.py.
+    'pack_disk_full_copyToPacktime',
     'pack_disk_full_copyRest',
 }
 FAILS_EVERY_RENAME = {

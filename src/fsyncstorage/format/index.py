@@ -29,6 +29,7 @@ import struct
 import sys
 import typing
 import zlib
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 
@@ -49,6 +50,14 @@ MAGIC = b'\xf5FSYNCIX'
 _TRAILER = struct.Struct('>8sQI')
 _CRC = struct.Struct('>I')
 TRAILER_SIZE = _TRAILER.size + _CRC.size
+
+# Behind it, if a pack wrote the index: magic, the length of the data file, and
+# the crc of these two.
+MAGIC_OF_WHOLE = b'\xf5FSYNCIW'
+_WHOLE = struct.Struct('>8sQ')
+
+# Bytes that are written at a time, at least.
+_AT_ONCE = 1 << 18
 
 # The pickles of an index: a position; then a prefix and a bucket each; None.
 # Stock writes no memo opcodes, `dumps` does.
@@ -77,31 +86,73 @@ class Loaded(typing.NamedTuple):
     position: int
     #: None: written by stock, without a checksum.
     fingerprint: int | None
+    #: How long the data file was when a pack gave it its name.
+    whole: int | None
+
+    @property
+    def durable(self) -> int:
+        """All of the data file before this position was on disk when the index
+        got its name."""
+        return max(self.position, self.whole or 0)
 
 
 def save(path: str, position: int, pieces: Iterable[_Piece],
          fingerprint: int) -> None:
-    """Write an index, and sync it.  `pieces` are (prefix, bucket bytes)."""
+    """A new index file.  `pieces` are (prefix, bucket bytes)."""
     file = datafile.open_new(path)
     try:
-        with io.BufferedWriter(file, 1 << 18) as writer:
-            crc = 0
-            for data in _contents(position, pieces, fingerprint):
-                crc = zlib.crc32(data, crc)
-                writer.write(data)
-            writer.write(_CRC.pack(crc))
-            writer.flush()
-            file.sync()
+        with file:
+            write(file, position, pieces, fingerprint)
     except BaseException:
         datafile.remove_if_there(path)
         raise
 
 
-def save_unchanging(path: str, position: int, index: fsIndex,
-                    file: datafile.DataFile) -> None:
-    """Write an index that does not change meanwhile."""
+def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
+          fingerprint: int,
+          noted: Callable[[int], object] = lambda written: None) -> None:
+    """Write an index to an empty file, and sync it.
+
+    `noted(written)` is called now and then: it may sync what is written.
+    """
+    written = crc = 0
+    buffer = bytearray()
+    for data in _contents(position, pieces, fingerprint):
+        crc = zlib.crc32(data, crc)
+        buffer += data
+        if len(buffer) >= _AT_ONCE:
+            file.write_at(buffer, written)
+            written += len(buffer)
+            buffer = bytearray()
+            noted(written)
+    file.write_at(buffer + _CRC.pack(crc), written)
+    file.sync()
+
+
+def write_unchanging(file: datafile.DataFile, position: int, index: fsIndex,
+                     data_file: datafile.DataFile,
+                     noted: Callable[[int], object] = lambda written: None
+                     ) -> None:
+    """Write an index that does not change meanwhile, and sync it."""
     pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
-    save(path, position, pieces, fingerprint(file, position))
+    write(file, position, pieces, fingerprint(data_file, position), noted)
+
+
+def save_unchanging(path: str, position: int, index: fsIndex,
+                    data_file: datafile.DataFile) -> None:
+    with datafile.open_new(path) as file:
+        write_unchanging(file, position, index, data_file)
+
+
+def say_whole(path: str, size: int) -> None:
+    """Note, in an index without that note, how long the data file is.
+
+    The data file is durable up to there, and all of it is needed.
+    """
+    note = _WHOLE.pack(MAGIC_OF_WHOLE, size)
+    with datafile.open_existing(path) as file:
+        file.write_at(note + _CRC.pack(zlib.crc32(note)), file.size())
+        file.sync()
 
 
 def _contents(position: int, pieces: Iterable[_Piece],
@@ -121,10 +172,15 @@ def load(path: str) -> Loaded:
         os.close(number)
         raise Damaged(f'{path} is no regular file')
     with open(number, 'rb', buffering=0):
-        try:
-            return _parse(_Content(Window.of_file(number)))
-        except Damaged as reason:
-            raise Damaged(f'{path} {reason}') from None
+        return load_open(number, path)
+
+
+def load_open(number: int, path: str) -> Loaded:
+    """As `load`, of an open file."""
+    try:
+        return _parse(_Content(Window.of_file(number)))
+    except Damaged as reason:
+        raise Damaged(f'{path} {reason}') from None
 
 
 def _parse(content: '_Content') -> Loaded:
@@ -146,7 +202,8 @@ def _parse(content: '_Content') -> Loaded:
         index._data[prefix] = _bucket(content, _number(found))
     if not content.match(_END):
         raise Damaged('cannot be read: it has other pickles than an index')
-    return Loaded(index, position, _read_trailer(content, position))
+    return Loaded(index, position, _read_trailer(content, position),
+                  _read_whole(content))
 
 
 def _number(found: re.Match[bytes]) -> int:
@@ -174,13 +231,27 @@ def _read_trailer(content: '_Content', position: int) -> int | None:
     if content.is_at_end():
         return None
     trailer = content.take(_TRAILER.size)
-    if content.crc() != content.take(_CRC.size) or not content.is_at_end():
+    if content.crc() != content.take(_CRC.size):
         raise Damaged('has a wrong checksum')
     fingerprint: int
     magic, stated, fingerprint = _TRAILER.unpack(trailer)
     if magic != MAGIC or stated != position:
         raise Damaged('contradicts itself')
     return fingerprint
+
+
+def _read_whole(content: '_Content') -> int | None:
+    if content.is_at_end():
+        return None
+    note = content.take(_WHOLE.size)
+    if (content.take(_CRC.size) != _CRC.pack(zlib.crc32(note))
+            or not content.is_at_end()):
+        raise Damaged('has a wrong checksum')
+    whole: int
+    magic, whole = _WHOLE.unpack(note)
+    if magic != MAGIC_OF_WHOLE:
+        raise Damaged('contradicts itself')
+    return whole
 
 
 class _Content:

@@ -1,6 +1,19 @@
 """A pack that survives a power cut at any moment.
 
-- packing       copies what is needed, while others commit
+- packing       what the storage does: files, the rest, the append lock
 - swap          replaces the old file by the new one
 - packedblobs   removes blobs that are not needed any more
+- process       the process that packs, as its parent sees it
+- child         the same, as it sees itself
+- work          check, mark, copy: there, or here
+- survey        what one read of the file tells
+- marking       which records are kept
+- copying       copies them, and seals what it copies
+- places        where old records are in the new file
+- chains        where the data are that a record points back to
+- progress      how far it is, and how it is cancelled
+- version       which code a process runs
+- pacing        syncs that are short
+- reading       reads that leave the page cache alone
+- priority      gives way to others
 """

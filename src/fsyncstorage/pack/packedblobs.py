@@ -1,8 +1,9 @@
 """The blob files that a pack leaves out: removed, or moved to `blobs.old`.
 
-Stock's packer lists them in `.removed` in the blob directory, a line for each,
-in hexadecimal: an oid if nothing is left of the object, else an oid and a tid.
-They are taken away when the packed data file has its name durably.
+The packer lists them in `.removed` in the blob directory, a line for each, in
+hexadecimal: an oid and a tid.  (Stock's packer also lists an oid alone, if
+nothing before the pack time is left of the object.)  They are taken away when
+the packed data file has its name durably.
 
 With `pack_keep_old`, `blobs.old` has the blobs of `Data.fs.old`: those that
 were taken away, and hard links to those that stay.  Without hard links it has

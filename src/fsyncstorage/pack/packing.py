@@ -1,10 +1,10 @@
 """A pack that survives a power cut at any moment.
 
-Stock's packer decides what is kept and how records are copied.  We add:
+Most of it is done by another process (work, process, child), or by this one
+where that is not possible.  Here is what the storage has to do with it:
 
-- each transaction's seal is checked before it is copied, and made anew;
-- everything is synced while others commit, until a small rest is left; the
-  append lock is taken once, for that rest (I2);
+- everything is copied and synced while others commit, until a small rest is
+  left; the append lock is taken once, for that rest (I2);
 - the new file takes the name of the old one (swap), and until then nothing is
   changed: what the last pack kept stays, too;
 - old data and blobs are removed only when that is durable (packedblobs);
@@ -14,39 +14,52 @@ Stock's packer decides what is kept and how records are copied.  We add:
 
 import contextlib
 import errno
-import io
 import logging
+import math
 import os
 import time
-import types
+import typing
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
+import ZODB.serialize
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.format import CorruptedError
-from ZODB.FileStorage.fspack import FileStoragePacker
-from ZODB.FileStorage.fspack import PackCopier
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import ReadOnlyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
 
 from .. import datafile
+from ..format import index
 from ..format import scan
-from ..format import seal
+from ..format.references import references
 from ..format.scan import FIRST
 from ..format.window import Pread
 from ..format.window import Window
 from . import packedblobs
+from . import process
 from . import swap
+from . import work
+from .copying import Copier
+from .copying import Output
+from .pacing import Pacer
+from .process import Process
+from .progress import SWAP
+from .progress import Watch
+from .work import Job
+from .work import NothingToDo
 
 logger = logging.getLogger(__name__)
 
 # Bytes that may be left to copy and sync under the append lock.
 SMALL_REST = 1 << 20
-# Rounds of copying; then committers that are faster have to wait.
+# Bytes that the other process may leave to this one.
+REST_OF_PROCESS = 1 << 22
+# Rounds of copying.  After these, or when one has not made the rest smaller,
+# committers have to wait: they are faster.
 MOST_ROUNDS = 20
 
 References = Callable[..., Any]
@@ -61,11 +74,16 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         raise FileStorageError('Invalid pack time')
     if not storage._index:
         return  # nothing to do in an empty storage
-    with storage._lock:
-        if storage.is_packing:
-            raise FileStorageError('Already packing')
-        storage.is_packing = True
+    watch = Watch(storage._file_name, storage._refuse_when_stopped)
+    before = storage.getSize()
     try:
+        with storage._lock:
+            if storage.is_packing:
+                raise FileStorageError('Already packing')
+            storage.pack_watch = watch
+            storage.is_packing = True
+        # Another packer may take the locks whenever it likes.
+        storage.is_swapping = storage.packer is not copy_what_is_needed
         swap.refuse_what_is_in_the_way(storage)
         _let_undos_end(storage)
         # After a pack all is durable, under every policy, and also if there
@@ -75,28 +93,34 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             packed = _packed(storage, referencesf, stop, gc)
             if packed is None:
                 return  # nothing can be freed
-            try:
-                blobs = swap.swap(storage, *packed)
-            finally:
-                storage._commit_lock.release()
+            with swap.freed_later(storage._file_name + '.old'):
+                try:
+                    blobs = swap.swap(storage, *packed)
+                finally:
+                    storage._commit_lock.release()
+        storage._checkpoints.wake()  # if much was committed meanwhile
+        watch.over(before, packed[0])
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
             with blobs:
                 packedblobs.take_away(storage, blobs)
     finally:
-        storage.is_packing = False
+        with storage._lock:
+            if storage.pack_watch is watch:  # else another pack is under way
+                storage.pack_watch = None
+                storage.is_packing = storage.is_swapping = False
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
-            gc: bool) -> tuple[int, fsIndex] | None:
+            gc: bool) -> 'tuple[int, fsIndex] | Packed | None':
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
     try:
         return storage.packer(storage, referencesf, stop, gc)
-    except RedundantPackWarning as reason:
-        logger.info('%s', reason)
+    except (NothingToDo, RedundantPackWarning) as reason:
+        logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None
 
 
@@ -123,147 +147,256 @@ def _let_undos_end(storage: Any) -> None:
     storage._sequencer.drain()
 
 
+class Packed(typing.NamedTuple):
+    """What a packer of ours returns.  (Others: the first two.)"""
+
+    end: int
+    index: fsIndex
+    #: An index up to here is written and durable.
+    index_to: int
+
+
 def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
-                        gc: bool) -> tuple[int, fsIndex] | None:
-    """The packer of FsyncStorage: (end, index), or None if nothing is freed.
+                        gc: bool) -> Packed:
+    """The packer of FsyncStorage.
 
-    With a result, Data.fs.pack is complete and the append lock is held.
+    Then Data.fs.pack is complete, and the append lock is held.
     """
-    with swap.nobody_else_has_the_file(storage):
-        packer = _Packer(storage, referencesf, stop, gc)
-    with contextlib.closing(packer):
-        end = None
+    files = _Files(storage)
+    with contextlib.closing(files):
         try:
-            end = packer.pack()
-        finally:
-            if end is None:
-                packer.leave_nothing()
-        return None if end is None else (end, packer.index)
-
-
-# Stock frees and takes the commit lock for each transaction that it copies.
-_NO_LOCK = types.SimpleNamespace(
-    acquire=lambda: None, release=lambda: None)
-
-
-class _Packer(FileStoragePacker):
-    """Uses the internals of stock's packer, as they are in ZODB 6.4."""
-
-    _file: io.BufferedReader
-    _tfile: Any  # None, or a BufferedRandom of a DataFile
-
-    def __init__(self, storage: Any, referencesf: References, stop: bytes,
-                 gc: bool) -> None:
-        self._blob_list: str | None = None
-        if storage.blob_dir:
-            self._blob_list = os.path.join(storage.blob_dir, packedblobs.LIST)
-            datafile.remove_if_there(self._blob_list)  # stock truncates it
-        super().__init__(storage, referencesf, stop, gc)
-        self._commit_lock = _NO_LOCK
-        self._checked_to = FIRST    # in the old file
-        self._copied_to = FIRST     # in the old file
-        self._sealed_to = FIRST     # in the new file
-        self._synced_to = 0         # in the new file
-
-    def pack(self) -> int | None:
-        self._check_up_to(self.file_end)
-        self.gc.findReachable()
-        with swap.nobody_else_has_the_file(self._storage):
-            self._tfile = io.BufferedRandom(
-                datafile.open_new(self._path + '.pack'))
-        if not self._copy_to_pack_time():
-            return None
-        self._copy_while_others_commit()
-        self._storage.hold_still()
-        try:
-            self._copy_up_to(self._storage.getSize())
-            if self.blob_removed is not None:
-                self.blob_removed.flush()  # a full disk must fail here
+            return _Packing(storage, files).pack(referencesf, stop, gc)
+        except (scan.Damage, process.Damaged) as damage:
+            files.leave_nothing()
+            raise CorruptedError(
+                f'{storage._file_name}: {damage}. The pack was given up, and'
+                ' nothing was changed; fsync-check shows what is damaged'
+            ) from None
         except BaseException:
-            self._storage._commit_lock.release()
+            files.leave_nothing()
             raise
-        return self._sealed_to
+
+
+class _Files:
+    """The files that a pack makes.
+
+    They are made while nobody else has the data file open, and nobody else is
+    packing: only then may files of these names be removed.
+    """
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self._open: list[datafile.DataFile] = []
+        self._made: list[datafile.DataFile] = []
+        self.removed: datafile.DataFile | None = None
+        with swap.nobody_else_has_the_file(storage):
+            try:
+                self.new = self._make(storage._file_name + '.pack')
+                self.index = self._make(storage._checkpoints.path_of_packed)
+                if storage.blob_dir:
+                    self.removed = self._make(
+                        os.path.join(storage.blob_dir, packedblobs.LIST))
+            except BaseException:
+                self.leave_nothing()
+                raise
+
+    def old(self) -> datafile.DataFile:
+        """The old file, open once more, for a reader that changes how it is
+        read."""
+        storage = self._storage
+        with swap.nobody_else_has_the_file(storage):
+            old = datafile.open_existing(storage._file_name, read_only=True)
+            self._open.append(old)
+            if not os.path.samestat(os.fstat(old.fileno()),
+                                    os.fstat(storage._file.fileno())):
+                raise FileStorageError(
+                    f'{storage._file_name} is another file than the one that'
+                    ' this storage has open; nothing was changed')
+            return old
+
+    def another_index(self) -> datafile.DataFile:
+        with swap.nobody_else_has_the_file(self._storage):
+            self.index = self._make(self._storage._checkpoints.path_of_packed)
+            return self.index
+
+    def _make(self, path: str) -> datafile.DataFile:
+        file = datafile.open_new(path)
+        self._open.append(file)
+        self._made.append(file)
+        return file
 
     def leave_nothing(self) -> None:
-        """Remove what was written.
+        """Remove what was made.
 
         If the storage is closed, another process may be packing: then the
         names may be those of its files.
         """
-        if self._tfile is not None:
-            datafile.remove_if_it_is(self._path + '.pack', self._tfile)
-        if self._blob_list is not None and self.blob_removed is not None:
-            datafile.remove_if_it_is(self._blob_list, self.blob_removed)
+        for file in self._made:
+            datafile.remove_if_it_is(str(file.name), file)
 
     def close(self) -> None:
-        for file in self._file, self._tfile, self.blob_removed:
-            if file is not None:
-                # All that is needed was flushed before.
-                with contextlib.suppress(OSError):
-                    file.close()
+        for file in self._open:
+            file.close()
 
-    def _copy_to_pack_time(self) -> bool:
-        """Return False if nothing was left out: then nothing will be."""
-        self._file.seek(0)
-        self._tfile.write(self._file.read(self._metadata_size))
-        self._copier = PackCopier(self._tfile, self.index, self.tindex)
-        self._copied_to, size = self.copyToPacktime()
-        return self._copied_to != size
 
-    def _copy_while_others_commit(self) -> None:
-        """Copy and sync until only a small rest is left."""
-        for _ in range(MOST_ROUNDS):
-            self._copy_up_to(self._storage.getSize())
-            self._tfile.raw.sync()
-            self._synced_to = self._sealed_to
-            # The old file, too: else, under `none`, the swap would sync it.
-            self._storage._sequencer.sync_to(self._copied_to)
-            if self._storage.getSize() - self._copied_to < SMALL_REST:
-                break
+def _references(referencesf: References) -> References:
+    """ZODB's own takes gigabytes for a hostile record of a few bytes."""
+    return (references if referencesf is ZODB.serialize.referencesf
+            else referencesf)
 
-    def _copy_up_to(self, end: int) -> None:
-        self._storage._refuse_when_stopped()  # or closed
-        self._check_up_to(end)
-        # With a new buffer: the old one may hold uncommitted bytes.
-        self._file.close()
-        self._file = self._storage._file.reader()
-        while self._copied_to < end:
-            self._copied_to = self.copyOne(self._copied_to)
-        self._tfile.flush()
-        self._seal()
 
-    def _check_up_to(self, end: int) -> None:
-        """Never copy damage: the copy would hide it."""
-        window = Window(self._pread(self._storage._file), end)
+class _Packing:
+
+    def __init__(self, storage: Any, files: _Files) -> None:
+        self._storage = storage
+        self._files = files
+        self._watch: Watch = storage.pack_watch
+        self._pacer = Pacer(files.new)
+        #: An index up to here is written and durable.
+        self._index_to = 0
+
+    def pack(self, referencesf: References, stop: bytes,
+             gc: bool) -> Packed:
+        job = Job(stop, self._storage.getSize(), gc)
+        copier = (self._by_process(job, referencesf)
+                  or self._within(job, referencesf))
+        self._hold_still_for_a_small_rest(copier)
         try:
-            while self._checked_to < end:
-                self._checked_to = scan.read_transaction(
-                    window, self._checked_to).end
-        except scan.Damage as damage:
-            raise CorruptedError(
-                f'{self._path}: {damage}. The pack was given up, and nothing'
-                ' was changed; fsync-check shows what is damaged') from None
+            self._copy_rest(copier)
+            self._watch.go_on()  # the swap would not know what to remove
+        except BaseException:
+            self._storage._commit_lock.release()
+            raise
+        return Packed(copier.written_to, copier.index, self._index_to)
 
-    def _seal(self) -> None:
-        """Make the seals anew: they were copied from other positions."""
-        file = self._tfile.raw
-        end = file.size()
-        window = Window(self._pread(file), end)
-        while self._sealed_to < end:
-            position = self._sealed_to
-            found = scan.read_transaction(window, position)
-            if seal.find(found.field):
-                size = scan.HEADER + len(found.user) + len(found.description)
-                front = window.read(position, size)
-                behind = position + size
-                crc = window.crc(behind + len(found.field), found.end, 0)
-                file.write_at(seal.make(
-                    front, found.extension, found.status, position,
-                    found.end - position - 8, self._synced_to, crc), behind)
-            self._sealed_to = found.end
+    def _within(self, job: Job, referencesf: References) -> Copier:
+        """As the process does it."""
+        logger.info('%s: packing within this process',
+                    self._storage._file_name)
+        files = self._files
+        copier = work.copied(
+            job, self._pread(), files.new, self._pacer, files.removed,
+            _references(referencesf), self._watch.tell)
+        copier.flush()
+        self._write_index(files.index, copier)
+        return copier
 
-    @staticmethod
-    def _pread(file: datafile.DataFile) -> Pread:
-        descriptor = file.descriptor  # kept open by the function below
+    def _write_index(self, file: datafile.DataFile, copier: Copier) -> None:
+        index.write_unchanging(
+            file, copier.written_to, copier.index, self._files.new,
+            Pacer(file).written)
+        self._index_to = copier.written_to
+
+    def _by_process(self, job: Job, referencesf: References) -> Copier | None:
+        """None: there is no such process."""
+        storage, files = self._storage, self._files
+        if not (storage.pack_process and process.is_possible(referencesf)):
+            return None
+        try:
+            with contextlib.closing(Process(
+                    job, files.old(), files.new, files.index, files.removed,
+                    self._watch)) as child:
+                logger.info('%s: packing in a process of its own (%s)',
+                            storage._file_name, child.pid)
+                done = child.copied(self._next_end())
+        except process.NotStarted as reason:
+            logger.warning(
+                '%s: no process could be started for the pack, which goes on'
+                ' within this one (%s)', storage._file_name, reason)
+            return None
+        return self._copier(done)
+
+    def _copier(self, done: process.Done) -> Copier:
+        """Goes on where the process has stopped, if that can be."""
+        new, of_index = self._files.new, self._files.index
+        try:
+            loaded = index.load_open(of_index.fileno(), str(of_index.name))
+            if not (loaded.position <= done.written_to == new.size()
+                    and FIRST < done.copied_to <= self._storage.getSize()):
+                raise ValueError('its files do not fit what it reports')
+            # What was copied after the index was written.
+            for found in scan.transactions(
+                    Window.of_file(new.fileno()), loaded.position):
+                for record in found.records:
+                    loaded.index[record.oid] = record.position
+        except (index.Damaged, scan.Damage, ValueError) as wrong:
+            raise process.Gone(
+                f'the process that packs has not done its work: {wrong}.'
+                ' Nothing was changed') from None
+        self._index_to = loaded.position
+        return Copier(
+            Output(new, done.written_to, self._pacer.written),
+            copied_to=done.copied_to, index=loaded.index, places=done.places)
+
+    def _next_end(self) -> Callable[[int], int | None]:
+        """How far the process copies next; None: the rest is small, or this
+        process has to do it, because the other one is too slow."""
+        rounds = iter(range(MOST_ROUNDS))
+        rest: float = math.inf
+
+        def next_end(copied_to: int) -> int | None:
+            nonlocal rest
+            end: int = self._storage.getSize()
+            before, rest = rest, end - copied_to
+            if rest < REST_OF_PROCESS:
+                rest = math.inf  # it asks anew when its index is written
+                return None
+            if rest >= before or next(rounds, None) is None:
+                return None
+            return end
+
+        return next_end
+
+    def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
+        """Copy and sync while others commit, until only a small rest is left;
+        then take the append lock.
+
+        A large transaction may have had it until then: what that one has
+        written is copied without it.
+        """
+        rest = max(self._rest(copier), REST_OF_PROCESS)
+        for _ in range(MOST_ROUNDS):
+            self._copy_while_others_commit(copier)
+            before, rest = rest, self._rest(copier)
+            if rest < SMALL_REST:
+                self._hold_still()
+                rest = self._rest(copier)
+                if rest < SMALL_REST:
+                    return
+                self._storage._commit_lock.release()
+                self._storage.is_swapping = False
+            elif rest >= before:
+                break
+        self._hold_still()
+
+    def _hold_still(self) -> None:
+        # An event loop that commits by itself would wait from now on.
+        self._storage.is_swapping = True
+        self._storage.hold_still()
+
+    def _rest(self, copier: Copier) -> int:
+        size: int = self._storage.getSize()
+        return size - copier.copied_to
+
+    def _copy_while_others_commit(self, copier: Copier) -> None:
+        """A restart scans what the index does not know: if much was committed
+        since it was written, it is written anew."""
+        storage = self._storage
+        self._copy_rest(copier)
+        self._pacer.sync(copier.written_to)
+        # The old file, too: else, under `none`, the swap would sync it.
+        storage._sequencer.sync_to(copier.copied_to)
+        if (copier.written_to - self._index_to
+                > storage._checkpoints.step // 2):
+            self._write_index(self._files.another_index(), copier)
+
+    def _copy_rest(self, copier: Copier) -> None:
+        end = self._storage.getSize()
+        self._watch.tell(SWAP, copier.copied_to, end)
+        copier.copy_later(Window(self._pread(), end))
+        copier.flush()  # a full disk must fail here
+
+    def _pread(self) -> Pread:
+        descriptor = self._storage._file.descriptor
         return lambda length, position: os.pread(
             descriptor.number, length, position)

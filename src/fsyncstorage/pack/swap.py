@@ -2,7 +2,8 @@
 
 The order, under the append lock, with everything drained:
 
-1. the new file is durable, and so is its index, as `.pack.index`;
+1. the new file is durable, and so is its index, as `.pack.index`, which says
+   how long the file is;
 2. the old file gets a second name, `.old`;
 3. the index of the new file gets its name, durably.  From here on it proves
    that the new file is whole;
@@ -61,9 +62,26 @@ def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
         yield
 
 
-def swap(storage: Any, end: int,
-         new_index: fsIndex) -> io.BufferedReader | None:
+@contextlib.contextmanager
+def freed_later(path: str) -> Iterator[None]:
+    """A context in which a file that is removed keeps its blocks.
+
+    To free those of a large file takes the system seconds, and commits wait
+    for the swap.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there is none, or no descriptor
+            # (No other file behind a link, and no waiting for a pipe.)
+            stack.callback(os.close, os.open(
+                path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+        yield
+
+
+def swap(storage: Any, end: int, new_index: fsIndex,
+         index_to: int | None = None) -> io.BufferedReader | None:
     """Replace the old file by the packed file.
+
+    An index up to `index_to` is written and durable; None: there is none yet.
 
     The append lock is held, and everything is drained.  Return the open list
     of the blobs that can be taken away, or None: later, its name may be that
@@ -76,8 +94,11 @@ def swap(storage: Any, end: int,
             file = datafile.open_existing(path + '.pack')
             file.sync()
             storage._reserve.prepare(file, end)
-            index.save_unchanging(
-                storage._checkpoints.path_of_packed, end, new_index, file)
+            path_of_index = storage._checkpoints.path_of_packed
+            if index_to is None:
+                index_to = end
+                index.save_unchanging(path_of_index, end, new_index, file)
+            index.say_whole(path_of_index, end)
             to_rename = not _link_old(path) and storage.pack_keep_old
             if to_rename:
                 logger.warning(
@@ -85,7 +106,7 @@ def swap(storage: Any, end: int,
                     ' little less safe: in its last step there is no file of'
                     ' this name for a moment; after a crash in it, the next'
                     ' start finishes the swap', path)
-            with storage._checkpoints.replacing(end):
+            with storage._checkpoints.replacing(index_to):
                 _replace(storage, file, new_index, end, to_rename)
         except BaseException:
             if storage._file is not file:
@@ -187,7 +208,8 @@ def finish_interrupted(path: str) -> None:
 def packed_is_whole(path: str) -> bool:
     """Does the index belong to all of the new file?
 
-    The index gets its name when the new file is durable.
+    The index gets its name when the new file is durable.  It may know only the
+    first part of the file, but it says how long all of it is.
     """
     try:
         loaded = index.load(path + '.index')
@@ -195,6 +217,6 @@ def packed_is_whole(path: str) -> bool:
     except (FileNotFoundError, index.Damaged):
         return False
     with file:
-        return (loaded.position == file.size()
+        return (loaded.whole == file.size()
                 and loaded.fingerprint == index.fingerprint(
                     file, loaded.position))

@@ -368,7 +368,7 @@ class Committer:
 
     def _may_do_it_here(self):
         return (self._side_by_side and time.monotonic() >= self._not_before
-                and not self._storage.is_packing)
+                and not self._storage.is_swapping)
 
     def _watched(self, step, *arguments, **options):
         begun = time.monotonic()

@@ -64,8 +64,12 @@ class Checkpoints:
         written.
         """
         self._position = position
-        self.due = position + max(
-            self._every // 2, TIMES_ITS_SIZE * self._size)
+        self.due = position + self.step
+
+    @property
+    def step(self) -> int:
+        """After so many bytes an index is due."""
+        return max(self._every // 2, TIMES_ITS_SIZE * self._size)
 
     # Writing
 
@@ -110,12 +114,12 @@ class Checkpoints:
     # Packs
 
     @contextlib.contextmanager
-    def replacing(self, end: int) -> Iterator[None]:
+    def replacing(self, position: int) -> Iterator[None]:
         """A context in which the data file is replaced, after its index.
 
         The index is durable first: the old index beside a shorter new file
         would look like lost data.  The new index beside the old file is seen
-        not to belong to it.
+        not to belong to it.  It is good up to the position.
         """
         with self._naming:
             self._written_to(0)
@@ -124,7 +128,7 @@ class Checkpoints:
                 yield
             finally:
                 self.snapshot = None  # its index gets no name any more
-            self._written_to(end)
+            self._written_to(position)
 
     def _write_if_due(self) -> None:
         if self._storage._pos >= self.due:  # else it was written already

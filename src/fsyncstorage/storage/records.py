@@ -83,8 +83,10 @@ class Records(ConflictResolvingStorage):
     _sequencer: Sequencer
     _view: View
 
-    #: Is a pack under way, which may hold the locks for some time?
+    #: Is a pack under way?  Then nothing is undone.
     is_packing = False
+    #: Is it so far that it may hold the locks for some time?
+    is_swapping = False
     _distrusts_records = False
     #: Refuse oids that were not given, and leave too few behind them.
     _refuses_last_oids = True

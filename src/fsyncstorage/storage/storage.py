@@ -52,6 +52,7 @@ from ..format.view import Revision
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..pack import packing
+from ..pack.progress import Watch
 from . import leftovers
 from . import opening
 from .checkpoints import Checkpoints
@@ -91,6 +92,8 @@ class FsyncStorage(
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
+    #: Of the pack that is under way: how far it is, and how to cancel it.
+    pack_watch: Watch | None = None
 
     def __init__(
         self,
@@ -109,6 +112,7 @@ class FsyncStorage(
         checksums: bool = True,
         index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
+        pack_process: bool = True,
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
@@ -134,6 +138,7 @@ class FsyncStorage(
         self._quota = quota
         self._pack_gc = pack_gc
         self.pack_keep_old = pack_keep_old
+        self.pack_process = bool(pack_process)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
         #: The transactions that were begun, by the id of the caller's object.
@@ -239,6 +244,9 @@ class FsyncStorage(
             if self._closed:
                 return
             self._closed = True
+            watch = self.pack_watch
+        if watch is not None:
+            watch.wake()
         self._turns.end()
         with self._writing:
             pass  # no commit is being written; a later one finds it closed

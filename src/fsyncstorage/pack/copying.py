@@ -1,0 +1,276 @@
+"""Copies transactions into the new file, and seals them as it writes them.
+
+Up to the pack end only the records that are kept are copied, with their data
+in full, and a transaction of which none is kept goes.  From there on all are
+copied: pointers lead to the new places, and where the record that one led to
+is not kept, the data are copied in its place.
+
+The new file depends on nothing but the old one up to the same end, the pack
+time and whether garbage goes (I15).  So the *durable* position in a seal is
+the transaction's own: that is true before the file gets its name, and it tells
+nothing of who synced when.
+
+Each transaction is checked once more as it is copied.
+"""
+
+import binascii
+import struct
+import typing
+import zlib
+from collections.abc import Callable
+from collections.abc import Iterable
+
+from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.fsIndex import fsIndex
+
+from .. import datafile
+from ..format import scan
+from ..format import seal
+from ..format.blobrecord import FRONT
+from ..format.blobrecord import is_of_blob
+from ..format.index import Positions
+from ..format.scan import FIRST
+from ..format.scan import HEADER
+from ..format.scan import RECORD_HEADER
+from ..format.window import Window
+from .chains import Chains
+from .marking import Kept
+from .places import Places
+from .progress import COPY
+from .progress import STEP
+from .progress import Tell
+
+_header = struct.Struct('>8sQcHHH')
+_record_header = struct.Struct('>8s8sQQHQ')
+_number = struct.Struct('>Q')
+_STATUS = slice(16, 17)     # in the header
+
+# A record up to this length is copied at once, a longer one in pieces.
+_AT_ONCE = 1 << 16
+
+
+class Output:
+    """Appends to a file, through a buffer."""
+
+    BUFFER = 1 << 18
+
+    def __init__(self, file: datafile.DataFile, end: int = 0,
+                 written: Callable[[int], object] = lambda end: None) -> None:
+        self._file = file
+        self._begin = end           # of the buffer, in the file
+        self._buffer = bytearray()
+        self._written = written     # called with the position written up to
+
+    @property
+    def end(self) -> int:
+        return self._begin + len(self._buffer)
+
+    def append(self, data: bytes | memoryview) -> None:
+        self._buffer += data
+        if len(self._buffer) >= self.BUFFER:
+            self.flush()
+
+    def fill_in(self, data: bytes, position: int) -> None:
+        """Replace bytes that were appended in one call."""
+        at = position - self._begin
+        if at >= 0:
+            self._buffer[at:at + len(data)] = data
+        else:
+            self._file.write_at(data, position)
+
+    def flush(self) -> None:
+        if self._buffer:
+            self._file.write_at(self._buffer, self._begin)
+            self._begin = self.end
+            self._buffer = bytearray()
+            self._written(self._begin)
+
+
+class _New(typing.NamedTuple):
+    """What becomes of a record in the new file."""
+
+    record: scan.Record
+    data: scan.Record   # the one that has the data
+    previous: int = 0
+    back: int = 0       # if there are no data
+
+    @property
+    def length(self) -> int:
+        return RECORD_HEADER + (self.data.length or 8)
+
+
+class Copier:
+    """Writes to `out`; to `removed`, if there are blobs, it writes which of
+    them are not kept.
+
+    With an index and places, it goes on where another one has stopped.
+    """
+
+    def __init__(self, out: Output, removed: Output | None = None,
+                 copied_to: int = FIRST, index: fsIndex | None = None,
+                 places: Places | None = None) -> None:
+        self._out = out
+        self._removed = removed
+        self.copied_to = copied_to      # in the old file
+        self.index = Positions(fsIndex() if index is None else index)
+        self.places = places or Places()
+
+    @property
+    def written_to(self) -> int:
+        """In the new file."""
+        return self._out.end
+
+    def flush(self) -> None:
+        self._out.flush()
+        if self._removed is not None:
+            self._removed.flush()
+
+    # Up to the pack end
+
+    def copy_to_pack_end(self, window: Window, pack_end: int, kept: Kept,
+                         targets: Iterable[int], tell: Tell) -> None:
+        """`targets` are the records that later ones point back to."""
+        self._read_from(window)
+        self._out.append(FILESTORAGE_MAGIC)
+        self.places = Places(pack_end)
+        to_note = frozenset(targets)
+        due = 0
+        while self.copied_to < pack_end:
+            if self.copied_to >= due:
+                tell(COPY, self.copied_to, window.end)
+                due = self.copied_to + STEP
+            found = scan.read_transaction(window, self.copied_to)
+            records = [record for record in found.records if record in kept]
+            if self._removed is not None and len(records) < len(found.records):
+                self._list_blobs(found.records, records)
+            if records:
+                for record, place in zip(records, self._write(found, b'p', [
+                        _New(record, self._chains.source(record))
+                        for record in records])):
+                    self.index[record.oid] = place
+                    if record.position in to_note:
+                        self.places.note(record.position, place)
+            self.copied_to = found.end
+        self.places.note_later(pack_end, self._out.end)
+
+    def _list_blobs(self, records: list[scan.Record],
+                    kept: list[scan.Record]) -> None:
+        """List the blobs of the records that are not kept.
+
+        A transaction can have several records of one blob, and one file.
+        """
+        assert self._removed is not None
+        done = {record.oid for record in kept}
+        for record in records:
+            if record.oid not in done and self._is_of_blob(record):
+                done.add(record.oid)
+                self._removed.append(
+                    binascii.hexlify(record.oid + record.tid) + b'\n')
+
+    def _is_of_blob(self, record: scan.Record) -> bool:
+        data = self._chains.source(record)
+        return bool(data.length) and is_of_blob(self._window.read(
+            data.position + RECORD_HEADER, min(data.length, FRONT)))
+
+    # Behind it
+
+    def copy_later(self, window: Window,
+                   tell: Tell = lambda *progress: None) -> None:
+        """Copy what there is up to the end of the window."""
+        self._read_from(window)
+        due = 0
+        while self.copied_to < window.end:
+            if self.copied_to >= due:
+                tell(COPY, self.copied_to, window.end)
+                due = self.copied_to + STEP
+            found = scan.read_transaction(window, self.copied_to)
+            new = [self._later(record) for record in found.records]
+            for each, place in zip(new, self._write(found, found.status, new)):
+                self.index[each.record.oid] = place
+                self.places.note_later(each.record.end, place + each.length)
+            self.places.note_later(found.end, self._out.end)
+            self.copied_to = found.end
+
+    def _later(self, record: scan.Record) -> _New:
+        previous = self.index.get(record.oid, 0)
+        if record.back:
+            self._check_pointer(record)
+            back = self.places.new(record.back)
+            if back and not self._is_undone(record.back):
+                return _New(record, record, previous, back)
+        return _New(record, self._chains.source(record), previous)
+
+    def _check_pointer(self, record: scan.Record) -> None:
+        if scan.earlier_record(self._window, record, record.back) is None:
+            raise scan.Damage(
+                record.position, record.tid, scan.DAMAGED,
+                f'the record at {record.position} points back to'
+                f' {record.back}, where no record of its object is')
+
+    def _is_undone(self, position: int) -> bool:
+        """Is this record in a transaction that an old release has undone?
+
+        Of such a transaction no record is copied.
+        """
+        record = self._window.read(position, RECORD_HEADER)
+        begin = scan.unpack_record(record)[3]
+        return self._window.read(begin, HEADER)[_STATUS] == b'u'
+
+    # One transaction
+
+    def _read_from(self, window: Window) -> None:
+        self._window, self._chains = window, Chains(window)
+
+    def _write(self, found: scan.Transaction, status: bytes,
+               records: list[_New]) -> list[int]:
+        """Return the places of the records."""
+        out = self._out
+        begin = out.end
+        out.append(bytes(len(found.front) + len(found.field)))
+        start, crc, places = out.end, 0, []
+        for new in records:
+            places.append(out.end)
+            crc = self._write_record(new, begin, crc)
+        length = out.end - begin
+        end = _number.pack(length)
+        out.append(end)
+        front = self._front(found, status, begin, length, zlib.crc32(end, crc))
+        if begin + len(front) != start:
+            raise scan.Damage(
+                found.position, found.tid, scan.DAMAGED,
+                'its seal is no seal of ours: it has another length')
+        out.fill_in(front, begin)
+        return places
+
+    @staticmethod
+    def _front(found: scan.Transaction, status: bytes, begin: int,
+               length: int, crc: int) -> bytes:
+        """The header with user, description and extension, sealed if the
+        transaction was."""
+        sizes = scan.unpack_header(found.front)[3:]
+        front = _header.pack(
+            found.tid, length, status, *sizes) + found.front[HEADER:]
+        if seal.find(found.field) is None:
+            return front + found.field
+        return front + seal.make(
+            front, found.extension, status, begin, length, begin, crc)
+
+    def _write_record(self, new: _New, begin: int, crc: int) -> int:
+        record, length = new.record, new.data.length
+        front = _record_header.pack(
+            record.oid, record.tid, new.previous, begin, 0, length)
+        start = new.data.position + RECORD_HEADER
+        if not length:
+            front += _number.pack(new.back)
+        elif length <= _AT_ONCE:
+            front += self._window.read(start, length)
+        self._out.append(front)
+        crc = zlib.crc32(front, crc)
+        if length > _AT_ONCE:
+            # What is elsewhere does not move the window.
+            window = (self._window if new.data is record
+                      else self._window.scout())
+            for piece in window.pieces(start, start + length):
+                self._out.append(piece)
+                crc = zlib.crc32(piece, crc)
+        return crc

@@ -1,0 +1,53 @@
+"""Where the records of the old file are in the new one.
+
+Back pointers ask for it.  Up to the *pack end* only records are known that
+later ones point back to, and of these those that are kept.  Behind it a record
+moves by as much as the one before it, unless that one became longer, because
+it pointed back to a record that is not kept and has its data in full now: so
+it is enough to know where the distance changes.
+"""
+
+import array
+import bisect
+import typing
+
+
+class Places:
+
+    def __init__(self, pack_end: int = 0) -> None:
+        self.pack_end = pack_end
+        self._moved: dict[int, int] = {}
+        self._since = array.array('Q')
+        self._distance = array.array('q')
+
+    def note(self, old: int, new: int) -> None:
+        """A record before the pack end is kept, and is there now."""
+        self._moved[old] = new
+
+    def note_later(self, old: int, new: int) -> None:
+        """What stands behind the pack end, from this position on."""
+        distance = old - new
+        if not self._distance or self._distance[-1] != distance:
+            self._since.append(old)
+            self._distance.append(distance)
+
+    def new(self, old: int) -> int:
+        """0: the record is not kept."""
+        if old < self.pack_end:
+            return self._moved.get(old, 0)
+        return old - self._distance[bisect.bisect(self._since, old) - 1]
+
+    # From process to process, as JSON.
+
+    def as_json(self) -> dict[str, typing.Any]:
+        return {'pack_end': self.pack_end,
+                'moved': list(self._moved.items()),
+                'since': list(self._since), 'distance': list(self._distance)}
+
+    @classmethod
+    def from_json(cls, found: dict[str, typing.Any]) -> 'Places':
+        places = cls(found['pack_end'])
+        places._moved = dict(found['moved'])
+        places._since = array.array('Q', found['since'])
+        places._distance = array.array('q', found['distance'])
+        return places

@@ -1,0 +1,348 @@
+"""A pack in a process of its own: what it does, and the same bytes."""
+
+import contextlib
+import ctypes
+import os
+import platform
+import random
+import shutil
+import socket
+import sys
+import time
+import tracemalloc
+from unittest import mock
+
+import ZODB
+from ZODB.serialize import referencesf
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.format import index
+from fsyncstorage.pack import packing
+from fsyncstorage.pack import progress
+
+from ..support import commit
+from ..support import oid
+from .histories import random_history
+from .histories import state
+from .processes import PHASES
+from .processes import ProcessTestCase
+from .processes import on_linux
+
+
+class Bytes(ProcessTestCase):
+
+    def test_the_same_as_within(self):
+        """I15, for whoever packs."""
+        packed = 0
+        for number in 3, 4, 17, 18, 23, 41:
+            _, history = random_history(number)
+            with open(self.path('history'), 'wb') as file:
+                file.write(bytes(history))
+            self.check_same(number)
+            packed += self.content() != bytes(history)
+        self.assertGreater(packed, 2)
+
+    def check_same(self, number):
+        outcomes = []
+        for pack_process in True, True, False:
+            with self.subTest(number, pack_process=pack_process):
+                shutil.copy(self.path('history'), self.path())
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(self.path('Data.fs.index'))
+                storage = FsyncStorage(
+                    self.path(), pack_process=pack_process)
+                outcome = None
+                try:
+                    storage.pack(time.time(), referencesf)
+                except Exception as error:
+                    outcome = type(error), str(error)
+                storage.close()
+                outcomes.append((outcome, self.content()))
+        self.assertEqual(*outcomes[:2])
+        self.assertEqual(*outcomes[1:])
+        self.assertTrue(self.started)
+
+    def test_what_is_freed(self):
+        storage = self.packable()
+        before = len(self.content())
+        self.assertEqual(len(self.blobs()), 20)
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertLess(len(self.content()), before / 2)
+        self.assertEqual(len(self.blobs()), 1)
+        self.check_nothing_is_left()
+        storage.close()
+        with ZODB.DB(self.open(blob_dir=self.path('blobs'))
+                     ).transaction() as connection:
+            self.assertEqual(connection.root()['text'], 'x' * 1900)
+            with connection.root()['blob'].open() as file:
+                self.assertEqual(file.read(), b'19')
+
+    def test_what_is_committed_meanwhile(self):
+        """In every phase; the process copies once more, then the storage."""
+        storage = self.packable()
+        committed = {}  # phase -> oid
+
+        def commit_one(phase):
+            if phase not in committed:
+                committed[phase] = 1000 + len(committed)
+                commit(storage, {committed[phase]: b'meanwhile'})
+
+        with mock.patch.object(packing, 'REST_OF_PROCESS', 1):
+            self.pack(storage, commit_one)
+        self.assertEqual(list(committed), PHASES)
+        for _ in range(2):
+            for number in committed.values():
+                self.assertEqual(storage.load(oid(number))[0], b'meanwhile')
+            storage.close()
+            storage = self.open(blob_dir=self.path('blobs'))
+
+    def test_the_loop_of_a_server_commits_until_the_swap(self):
+        """Then it leaves that to threads, because the append lock is taken."""
+        storage = self.packable()
+        hold_still = storage.hold_still
+        swapping = []
+
+        def told(phase):
+            swapping.append((phase == progress.SWAP, storage.is_swapping))
+
+        def hold():
+            swapping.append((True, storage.is_swapping))
+            hold_still()
+
+        storage.hold_still = hold
+        self.pack(storage, told)
+        self.assertIn((False, False), swapping)
+        self.assertNotIn((False, True), swapping)
+        self.assertEqual(swapping[-2:], 2 * [(True, True)])
+        self.assertFalse(storage.is_swapping)
+
+    def test_it_gives_way(self):
+        storage = self.packable()
+        found = set()
+
+        def told(phase):
+            if phase != progress.SWAP:
+                found.add((
+                    os.getpriority(os.PRIO_PROCESS, self.started[0])
+                    - os.getpriority(os.PRIO_PROCESS, 0),
+                    at_the_disk(self.started[0]),
+                    said_in('autogroup', self.started[0]),
+                    said_in('oom_score_adj', self.started[0])))
+
+        self.pack(storage, told)
+        [(nicer, of_disk, of_session, of_memory)] = found
+        self.assertGreater(nicer, 0)
+        self.assertIn(of_disk, (LOWEST, None))
+        if of_session is not None:
+            self.assertRegex(of_session, ' nice 10$')
+        self.assertIn(of_memory, ('1000', None))
+
+    @on_linux
+    def test_it_has_no_file_but_those_of_the_pack(self):
+        storage = self.packable()
+        found = set()
+
+        def told(phase):
+            if phase != progress.SWAP:
+                home = f'/proc/{self.started[0]}/fd'
+                found.update(
+                    os.readlink(os.path.join(home, number))
+                    for number in os.listdir(home))
+
+        self.pack(storage, told)
+        self.assertEqual(
+            {name for name in found if name.startswith(self.directory)},
+            {self.path(name) for name in (
+                'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
+                'blobs/.removed')})
+
+    def test_a_large_transaction_had_the_append_lock(self):
+        """What it wrote is copied without it (I2)."""
+        storage = self.packable()
+        hold_still, copy_rest = storage.hold_still, packing._Packing._copy_rest
+        large = [1001, 1002]
+        rests = []
+
+        def hold():
+            if large:
+                commit(storage, {large.pop(): bytes(packing.SMALL_REST)})
+            hold_still()
+
+        def copy(packing, copier):
+            if storage._commit_lock.locked():
+                rests.append(storage.getSize() - copier.copied_to)
+            copy_rest(packing, copier)
+
+        storage.hold_still = hold
+        with mock.patch.object(packing._Packing, '_copy_rest', copy):
+            self.pack(storage)
+        self.assertEqual(rests, [0])
+        for number in 1001, 1002:
+            self.assertEqual(
+                storage.load(oid(number))[0], bytes(packing.SMALL_REST))
+
+    def test_a_process_that_is_slower_than_committers(self):
+        """It leaves the rest to its parent, which does not give way."""
+        mb = 1 << 20
+        packing_it = mock.Mock()
+        next_end = packing._Packing._next_end(packing_it)
+        ends = []
+        for copied_to, end in (
+                (10, 50), (50, 80), (80, 110), (110, 150),  # not smaller
+                (150, 160), (160, 161), (161, 200)):        # then small
+            packing_it._storage.getSize.return_value = end * mb
+            ends.append(next_end(copied_to * mb))
+        self.assertEqual(
+            ends,
+            [50 * mb, 80 * mb, None, None, 160 * mb, None, 200 * mb])
+
+    def test_a_rest_that_does_not_become_smaller(self):
+        """To go on would make it larger and larger."""
+        storage = self.packable()
+        copy = packing._Packing._copy_while_others_commit
+        committed = []
+
+        def copy_and_commit(packing_it, copier):
+            copy(packing_it, copier)
+            committed.append(1000 + len(committed))
+            commit(storage, {
+                committed[-1]: bytes((2 + len(committed)) << 20)})
+
+        with mock.patch.object(packing, 'REST_OF_PROCESS', 4 << 20), \
+                mock.patch.object(
+                    packing._Packing, '_copy_while_others_commit',
+                    copy_and_commit):
+            self.pack(storage)
+        self.assertEqual(committed, [1000, 1001])
+        for number in committed:
+            self.assertGreaterEqual(
+                len(storage.load(oid(number))[0]), packing.SMALL_REST)
+
+    def test_committers_that_are_faster_have_to_wait(self):
+        storage = self.packable()
+        hold_still, numbers = storage.hold_still, iter(range(1000, 2000))
+        held = []
+
+        def hold():
+            commit(storage, {next(numbers): bytes(packing.SMALL_REST)})
+            hold_still()
+            held.append(storage._commit_lock.locked())
+
+        storage.hold_still = hold
+        with mock.patch.object(packing, 'MOST_ROUNDS', 2):
+            self.pack(storage)
+        self.assertEqual(held, 3 * [True])
+        self.assertFalse(storage._commit_lock.locked())
+        self.assertEqual(
+            storage.load(oid(1002))[0], bytes(packing.SMALL_REST))
+
+    def test_nothing_to_do(self):
+        storage = self.packable()
+        self.pack(storage)
+        before = self.content()
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        self.assertIn('nothing is packed', logs.output[-1])
+        self.assertEqual(self.content(), before)
+        self.check_nothing_is_left()
+
+    def test_what_the_log_says(self):
+        storage = self.packable()
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        said = '\n'.join(logs.output)
+        self.assertIn(f'in a process of its own ({self.started[0]})', said)
+        for phase in PHASES:
+            self.assertIn(f'the phase "{phase}" of the pack took', said)
+        self.assertRegex(logs.output[-1], 'packed from [0-9,]+ to [0-9,]+ b')
+
+    def test_where_modules_are_may_be_told_in_bytes(self):
+        storage = self.packable()
+        with mock.patch.object(
+                sys, 'path', [*sys.path, b'/nowhere\xff', None]):
+            self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.check_nothing_is_left()
+
+    def test_where_sockets_have_a_timeout(self):
+        self.addCleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
+        socket.setdefaulttimeout(.001)
+        storage = self.packable()
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertEqual(len(self.blobs()), 1)
+
+    def test_what_the_index_of_the_process_does_not_know(self):
+        """It is written before the last copies."""
+        storage = self.packable()
+        ends = []
+
+        def commit_one(copied_to):
+            ends.append(copied_to)
+            number = len(ends)
+            if number < 6:
+                commit(storage, {1000 + number: b'meanwhile'})
+            # The index is written after the fourth time.
+            return None if number in (4, 8) else storage.getSize()
+
+        with mock.patch.object(
+                packing._Packing, '_next_end', lambda packing: commit_one), \
+                mock.patch.object(
+                    packing._Packing, '_write_index', self.fail):
+            self.pack(storage)
+        self.assertEqual(len(ends), 8)
+        self.assertLess(
+            index.load(self.path('Data.fs.index')).position,
+            storage.getSize())
+        for _ in range(2):
+            for number in range(1, 6):
+                self.assertEqual(
+                    storage.load(oid(1000 + number))[0], b'meanwhile')
+            storage.close()
+            storage = self.open(blob_dir=self.path('blobs'))
+
+    def test_a_record_that_takes_gigabytes_to_unpickle(self):
+        """ZODB's referencesf takes 4 GB for it, and 34 for the next one."""
+        storage = self.open()
+        tid = commit(storage, {0: state(random.Random(1), [])})
+        hostile = (b'\x80\x03cpersistent.mapping\nPersistentMapping\n.'
+                   b'\x80\x03Nr\xff\xff\xff\xff.')
+        commit(storage, {0: hostile}, {0: tid})
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertEqual(storage.load(oid(0))[0], hostile)
+
+    def test_a_record_that_takes_much_to_unpickle_here(self):
+        """ZODB's referencesf takes 256 MB for it."""
+        storage = self.open(pack_process=False)
+        tid = commit(storage, {0: state(random.Random(1), [])})
+        commit(storage, {0: (
+            b'\x80\x03cpersistent.mapping\nPersistentMapping\n.'
+            b'\x80\x03Nr\xff\xff\xff\x00.')}, {0: tid})
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.pack(storage)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 32 << 20)
+
+
+# Of ioprio_get(2): the lowest priority of those that get their turn.
+LOWEST = 2 << 13 | 7
+_IOPRIO_GET = {'x86_64': 252, 'aarch64': 31}
+
+
+def at_the_disk(pid):
+    """None: not known on this system."""
+    number = _IOPRIO_GET.get(platform.machine())
+    if sys.platform != 'linux' or number is None:
+        return None
+    return ctypes.CDLL(None).syscall(number, 1, pid)
+
+
+def said_in(name, pid):
+    """What /proc has about a process; None: nothing on this system."""
+    try:
+        with open(f'/proc/{pid}/{name}') as file:
+            return file.read().strip()
+    except OSError:
+        return None
