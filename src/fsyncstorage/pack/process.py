@@ -78,7 +78,7 @@ class Process:
         `next_end(copied to)` says up to where it copies then, or None.
         """
         # When it is killed, its reports end.
-        with self._watch.ended_by(self._process.kill):
+        with self._watch.ended_by(self._process.end):
             self._begin()
             for line in iter(self._process.report, None):
                 report = _parsed(line)
