@@ -10,6 +10,7 @@ import random
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -236,12 +237,15 @@ class Bytes(ProcessTestCase):
                     os.getpriority(os.PRIO_PROCESS, self.started[0])
                     - os.getpriority(os.PRIO_PROCESS, 0),
                     at_the_disk(self.started[0]),
-                    without_memory(self.started[0])))
+                    said_in('autogroup', self.started[0]),
+                    said_in('oom_score_adj', self.started[0])))
 
         self.pack(storage, told)
-        [(nicer, of_disk, of_memory)] = found
+        [(nicer, of_disk, of_session, of_memory)] = found
         self.assertGreater(nicer, 0)
         self.assertIn(of_disk, (LOWEST, None))
+        if of_session is not None:
+            self.assertRegex(of_session, ' nice 10$')
         self.assertIn(of_memory, ('1000', None))
 
     @on_linux
@@ -262,6 +266,49 @@ class Bytes(ProcessTestCase):
             {self.path(name) for name in (
                 'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
                 'blobs/.removed')})
+
+    def test_a_large_transaction_had_the_append_lock(self):
+        """What it wrote is copied without it (I2)."""
+        storage = self.packable()
+        hold_still, copy_rest = storage.hold_still, packing._Packing._copy_rest
+        large = [1001, 1002]
+        rests = []
+
+        def hold():
+            if large:
+                commit(storage, {large.pop(): bytes(packing.SMALL_REST)})
+            hold_still()
+
+        def copy(packing, copier):
+            if storage._commit_lock.locked():
+                rests.append(storage.getSize() - copier.copied_to)
+            copy_rest(packing, copier)
+
+        storage.hold_still = hold
+        with mock.patch.object(packing._Packing, '_copy_rest', copy):
+            self.pack(storage)
+        self.assertEqual(rests, [0])
+        for number in 1001, 1002:
+            self.assertEqual(
+                storage.load(oid(number))[0], bytes(packing.SMALL_REST))
+
+    def test_committers_that_are_faster_have_to_wait(self):
+        storage = self.packable()
+        hold_still, numbers = storage.hold_still, iter(range(1000, 2000))
+        held = []
+
+        def hold():
+            commit(storage, {next(numbers): bytes(packing.SMALL_REST)})
+            hold_still()
+            held.append(storage._commit_lock.locked())
+
+        storage.hold_still = hold
+        with mock.patch.object(packing, 'MOST_ROUNDS', 2):
+            self.pack(storage)
+        self.assertEqual(held, 3 * [True])
+        self.assertFalse(storage._commit_lock.locked())
+        self.assertEqual(
+            storage.load(oid(1002))[0], bytes(packing.SMALL_REST))
 
     def test_nothing_to_do(self):
         storage = self.packable()
@@ -290,6 +337,14 @@ class Bytes(ProcessTestCase):
             self.pack(storage)
         self.assertEqual(len(self.started), 1)
         self.check_nothing_is_left()
+
+    def test_where_sockets_have_a_timeout(self):
+        self.addCleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
+        socket.setdefaulttimeout(.001)
+        storage = self.packable()
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertEqual(len(self.blobs()), 1)
 
     def test_what_the_index_of_the_process_does_not_know(self):
         """It is written before the last copies."""
@@ -330,7 +385,6 @@ class Bytes(ProcessTestCase):
         self.pack(storage)
         self.assertEqual(len(self.started), 1)
         self.assertEqual(storage.load(oid(0))[0], hostile)
-
 
     def test_a_record_that_takes_much_to_unpickle_here(self):
         """ZODB's referencesf takes 256 MB for it."""
@@ -418,6 +472,36 @@ class Failures(ProcessTestCase):
                 self.check_nothing_happened(storage, before)
                 storage.close()
 
+    @on_linux
+    def test_it_hangs_and_cannot_be_killed(self):
+        """As when a disk does not answer: the pack does not wait for it."""
+        storage = self.packable()
+        before = self.content()
+        hangs = threading.Event()
+        Popen, left = subprocess.Popen, []
+
+        def stop():
+            os.kill(self.started[0], signal.SIGSTOP)
+            self.addCleanup(self.end, self.started[0])
+            os.waitid(os.P_PID, self.started[0], os.WSTOPPED)
+            hangs.set()
+
+        def kill(popen):
+            left.append(popen)
+
+        with mock.patch.object(starting, 'END_WITHIN', .01), \
+                mock.patch.object(Popen, 'kill', kill), \
+                self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+            pack = Thread(self.pack, storage, self.at(progress.COPY, stop))
+            self.assertTrue(hangs.wait(PATIENCE))
+            storage.pack_watch.cancel()
+            with self.assertRaises(progress.Cancelled):
+                pack.result()
+        self.assertIn('has not ended', logs.output[0])
+        left[0].kill()
+        left[0].wait()
+        self.check_nothing_happened(storage, before)
+
     def test_a_process_that_does_not_end(self):
         """The pack does not wait for it; and says that there is one."""
         storage = self.packable()
@@ -448,10 +532,33 @@ class Failures(ProcessTestCase):
                 json.dumps({'done': {**done, 'places': {
                     **done['places'], 'since': [-1]}}})):
             with self.subTest(report), self.python_that_says(
-                    f'read line; read line; cat <<END\n{READY}\n{report}\n'
-                    'END\nread line'):
+                    says_when_asked(report)):
                 self.check_failure_once(
                     storage, (process.Gone, 'Nothing was changed'))
+
+    def test_half_a_report(self):
+        """It was killed in the middle of one."""
+        storage = self.packable()
+        for half in '{"copied_to": 4', '{"nothing": "is pa':
+            with self.subTest(half), self.python_that_says(
+                    says_when_asked(half, end='')):
+                self.check_failure_once(
+                    storage, (process.Gone, 'nothing was changed'))
+
+    def test_it_is_interrupted(self):
+        """Ctrl-C, in the thread that packs."""
+        for phase in PHASES:
+            with self.subTest(phase):
+                storage = self.packable()
+
+                def interrupt():
+                    raise KeyboardInterrupt
+
+                self.check_failure(storage, (KeyboardInterrupt, ''),
+                                   self.at(phase, interrupt))
+                self.check_gone(self.started[0])
+                self.started.clear()
+                storage.close()
 
     def test_an_interrupt_just_after_the_begin(self):
         """Nobody packs then."""
@@ -584,9 +691,8 @@ class Failures(ProcessTestCase):
             try:
                 os.dup2(commands, 0)
                 sys.stdin = open(0)
-                parent = child._Parent()
-                parent.pid = os.getpid()  # any that is not its parent
-                parent.command()
+                # (Any other process than its parent.)
+                child._Parent(os.getpid()).command()
             finally:
                 os._exit(3)
         self.addCleanup(self.end, pid)
@@ -688,6 +794,33 @@ class Within(ProcessTestCase):
             self.check_warning(storage, 'restart it')
         self.assertEqual(len(self.started), 1)
 
+    def test_one_that_is_not_ready_gets_no_job(self):
+        """It could do it in its own way, and beside its parent."""
+        storage = self.packable()
+        with self.python_that_says(
+                f'read modules; read job && echo >{self.path("job")}'), \
+                mock.patch.object(starting, 'READY_WITHIN', .1):
+            self.check_warning(storage, 'it said')
+        self.assertFalse(os.path.exists(self.path('job')))
+
+    def test_where_the_standard_error_is_closed(self):
+        """Another file may have its number: the data file, too."""
+        storage = self.packable()
+        other = self.path('other')
+        saved = os.dup(2)
+        self.addCleanup(os.close, saved)
+        with mock.patch.object(sys, '__stderr__', None), \
+                self.python_that_says(
+                    f'echo oops >&2; exec {sys.executable} "$@"'):
+            with open(other, 'wb') as file:
+                os.dup2(file.fileno(), 2)
+            try:
+                self.pack(storage)
+            finally:
+                os.dup2(saved, 2)
+        self.assertEqual(len(self.started), 1)
+        self.assertEqual(self.content('other'), b'')
+
     def test_where_a_standard_stream_is_closed(self):
         """Then a file may have its number."""
         files = [mock.Mock(**{'fileno.return_value': number})
@@ -739,10 +872,16 @@ def at_the_disk(pid):
     return ctypes.CDLL(None).syscall(number, 1, pid)
 
 
-def without_memory(pid):
-    """How soon the system ends it then; None: not known on this system."""
+def says_when_asked(report, end=r'\n'):
+    """A script that is ready, and reports this when it has its job."""
+    return (rf"read modules; printf '%s\n' '{READY}'; read job;"
+            f" printf '%s{end}' '{report}'")
+
+
+def said_in(name, pid):
+    """What /proc has about a process; None: nothing on this system."""
     try:
-        with open(f'/proc/{pid}/oom_score_adj') as file:
+        with open(f'/proc/{pid}/{name}') as file:
             return file.read().strip()
     except OSError:
         return None

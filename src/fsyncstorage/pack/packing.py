@@ -92,10 +92,11 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             packed = _packed(storage, referencesf, stop, gc)
             if packed is None:
                 return  # nothing can be freed
-            try:
-                blobs = swap.swap(storage, *packed)
-            finally:
-                storage._commit_lock.release()
+            with swap.freed_later(storage._file_name + '.old'):
+                try:
+                    blobs = swap.swap(storage, *packed)
+                finally:
+                    storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
         watch.over(before, packed[0])
         if not storage.pack_keep_old:
@@ -258,10 +259,7 @@ class _Packing:
         job = Job(stop, self._storage.getSize(), gc)
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
-        self._copy_while_others_commit(copier)
-        # An event loop that commits by itself would wait from now on.
-        self._storage.is_swapping = True
-        self._storage.hold_still()
+        self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
         except BaseException:
@@ -341,23 +339,43 @@ class _Packing:
 
         return next_end
 
-    def _copy_while_others_commit(self, copier: Copier) -> None:
-        """Copy and sync until only a small rest is left.
+    def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
+        """Copy and sync while others commit, until only a small rest is left;
+        then take the append lock.
 
-        A restart scans what the index does not know: if much was committed
-        since it was written, it is written anew.
+        A large transaction may have had it until then: what that one has
+        written is copied without it.
         """
-        storage = self._storage
         for _ in range(MOST_ROUNDS):
-            self._copy_rest(copier)
-            self._pacer.sync(copier.written_to)
-            # The old file, too: else, under `none`, the swap would sync it.
-            storage._sequencer.sync_to(copier.copied_to)
-            if (copier.written_to - self._index_to
-                    > storage._checkpoints.step // 2):
-                self._write_index(self._files.another_index(), copier)
-            elif storage.getSize() - copier.copied_to < SMALL_REST:
-                break
+            self._copy_while_others_commit(copier)
+            if self._is_small_rest(copier):
+                self._hold_still()
+                if self._is_small_rest(copier):
+                    return
+                self._storage._commit_lock.release()
+                self._storage.is_swapping = False
+        self._hold_still()
+
+    def _hold_still(self) -> None:
+        # An event loop that commits by itself would wait from now on.
+        self._storage.is_swapping = True
+        self._storage.hold_still()
+
+    def _is_small_rest(self, copier: Copier) -> bool:
+        size: int = self._storage.getSize()
+        return size - copier.copied_to < SMALL_REST
+
+    def _copy_while_others_commit(self, copier: Copier) -> None:
+        """A restart scans what the index does not know: if much was committed
+        since it was written, it is written anew."""
+        storage = self._storage
+        self._copy_rest(copier)
+        self._pacer.sync(copier.written_to)
+        # The old file, too: else, under `none`, the swap would sync it.
+        storage._sequencer.sync_to(copier.copied_to)
+        if (copier.written_to - self._index_to
+                > storage._checkpoints.step // 2):
+            self._write_index(self._files.another_index(), copier)
 
     def _copy_rest(self, copier: Copier) -> None:
         end = self._storage.getSize()

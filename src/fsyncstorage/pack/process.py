@@ -1,7 +1,7 @@
 """The process that packs, as its parent sees it.
 
-Whatever it waits for, it can be ended: by a cancel, by a close of the storage,
-and when it is not ready in time.  What it reports is checked.
+Whatever it waits for, a cancel or a close of the storage ends that.  What the
+process reports is checked.
 
 Left to others: how it is started and ended (processes.starting), what it does
 (work), and how (child).
