@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import random
-import select
 import shutil
 import signal
 import socket
@@ -37,8 +36,8 @@ from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 
+from ..processes.started import StartedTestCase
 from ..support import PATIENCE
-from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import oid
@@ -54,7 +53,7 @@ PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
 on_linux = unittest.skipUnless(sys.platform == 'linux', 'not on Linux')
 
 
-class ProcessTestCase(TestCase):
+class ProcessTestCase(StartedTestCase):
 
     def setUp(self):
         super().setUp()
@@ -114,25 +113,6 @@ class ProcessTestCase(TestCase):
     def check_nothing_is_left(self):
         for name in 'Data.fs.pack', 'Data.fs.pack.index', 'blobs/.removed':
             self.assertFalse(os.path.exists(self.path(name)), name)
-
-    @staticmethod
-    def end(pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-    def check_gone(self, pid):
-        with self.assertRaises(ProcessLookupError):
-            os.kill(pid, 0)
-
-    @contextlib.contextmanager
-    def python_that_says(self, script):
-        """While this lasts, a shell script stands for Python."""
-        path = self.path('python')
-        with open(path, 'w') as file:
-            file.write(f'#!/bin/sh\n{script}\n')
-        os.chmod(path, stat.S_IRWXU)
-        with mock.patch.object(sys, 'executable', path):
-            yield
 
     def blobs(self):
         return [name for _, _, names in os.walk(self.path('blobs'))
@@ -722,14 +702,7 @@ class Failures(ProcessTestCase):
                          -signal.SIGKILL)
         return packing_pid
 
-    def wait_for_the_end_of(self, pid):
-        try:
-            number = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        with open(number):
-            ended, _, _ = select.select([number], [], [], PATIENCE)
-        self.assertTrue(ended)
+
 
 
 class Within(ProcessTestCase):

@@ -167,7 +167,7 @@ def _started(module: str, end: socket.socket,
     return subprocess.Popen(
         [sys.executable, '-I', '-c',
          _PROGRAM.format(package=package, module=name), str(os.getpid())],
-        stdin=end, stdout=end,
+        stdin=end.fileno(), stdout=end.fileno(),
         # If this process began without a standard error, its number may be
         # that of any file by now: also that of the data file.
         stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
