@@ -196,23 +196,23 @@ class Damage(ScrubTestCase):
 
     def test_it_stays_known(self):
         """After a restart, also where the process was killed."""
-        ends = self.fill()
-        self.flip(ends[4] - 20)
-        self.scrubbed()
-        self.heard.wait(ENDED)
-        until(lambda: notes.load(self.path('Data.fs.scrub'))
-              .known_damage() == (1, ends[3]), 'it is noted')
-        os.mkdir(self.path('restarted'))
-        for name in 'Data.fs', 'Data.fs.scrub':
-            os.link(self.path(name), self.path(f'restarted/{name}'))
-        # (Without an index, the opening would find it.)
-        os.link(self.path('Data.fs.index'),
-                self.path('restarted/Data.fs.index'))
-        with self.python_that_says(says()):
+        self.fill()
+        found = Pass(1700000000, damaged=1, first_damaged=300,
+                     last_damaged=300)
+        with self.python_that_says(says(read(Pass(1700000000)),
+                                        read(found, 'words'))):
+            self.scrubbed()
+            self.heard.wait(DAMAGE)
+            # It does not wait for the next time at which it saves.
+            until(lambda: notes.load(self.path('Data.fs.scrub'))
+                  .known_damage() == (1, 300), 'it is saved')
+            os.mkdir(self.path('restarted'))
+            for name in 'Data.fs', 'Data.fs.scrub':
+                os.link(self.path(name), self.path(f'restarted/{name}'))
             restarted = self.open('restarted/Data.fs', scrub_rate='1GB')
             figures = restarted.stats()['scrub']
         self.assertEqual((figures['damaged'], figures['first_damaged']),
-                         (1, ends[3]))
+                         (1, 300))
 
 
 class Passes(ScrubTestCase):
@@ -233,7 +233,9 @@ class Passes(ScrubTestCase):
         self.assertEqual(figures, {
             'rate': 1 << 30, 'position': 4, 'end': ends[-1], 'passes': 1,
             'damaged': 0, 'first_damaged': None})
-        # The next one is not due.
+        # The next one is not due yet.
+        self.assertGreater(storage._scrub._due,
+                           time.monotonic() + scrubbing.PASS_AT_LEAST / 2)
         self.assertEqual(len(self.started), 1)
 
     def test_without_seals(self):
@@ -282,34 +284,50 @@ class Passes(ScrubTestCase):
         self.scrubbed()
         self.assertIn('10 sound transactions', self.heard.wait(ENDED))
 
-    def test_after_a_pack_it_begins_anew(self):
+    def packable(self):
         storage = self.open()
         serial = commit(storage, {0: state(random.Random(1), [])})
         for _ in range(10):
             serial = commit(
                 storage, {0: state(random.Random(1), [])}, {0: serial})
         storage.close()
-        found = Pass(1700000000, 500, 7, damaged=1, first_damaged=300,
-                     last_damaged=300)
-        with self.python_that_says(says(read(found, 'words'))):
-            storage = self.scrubbed()
-            self.heard.wait(DAMAGE)
-        self.assertEqual(storage.stats()['scrub']['first_damaged'], 300)
+
+    def pack(self, storage):
         before = storage.getSize()
         storage.pack(time.time() + 1, referencesf)
         self.assertLess(storage.getSize(), before)
-        self.check_gone_soon(self.started[0])
-        self.assertIn(f'has read {storage.getSize():,} bytes',
-                      self.heard.wait(ENDED))
-        self.assertEqual(storage.stats()['scrub']['damaged'], 0)
+
+    def test_after_a_pack_it_begins_anew(self):
+        """At once, though the next pass is not due."""
+        self.packable()
+        storage = self.scrubbed()
+        self.heard.wait(ENDED)
+        self.pack(storage)
+        self.heard.wait(f'has read {storage.getSize():,} bytes')
+        self.assertEqual(self.heard.those(INTERRUPTED), [])
+
+    def test_what_was_damaged_before_a_pack_is_forgotten(self):
+        """And so is where the pass was."""
+        self.packable()
+        found = Pass(1700000000, 500, 7, damaged=1, first_damaged=300,
+                     last_damaged=300)
+        with self.python_that_says(says(read(found, 'words'))):
+            storage = self.scrubbed(pack_process=False)
+            self.heard.wait(DAMAGE)
+            self.assertEqual(storage.stats()['scrub']['first_damaged'], 300)
+        with self.python_that_says(says()):
+            self.pack(storage)
+            figures = storage.stats()['scrub']
+            self.assertEqual((figures['position'], figures['damaged']),
+                             (4, 0))
+            until(lambda: len(self.started) == 2, 'it begins anew')
+            storage.close()
+        for pid in self.started:
+            self.check_gone(pid)
         self.assertEqual(self.heard.those(INTERRUPTED), [])
         # Nor does a restart remember it.
-        storage.close()
-        self.assertEqual(notes.load(self.path('Data.fs.scrub'))
-                         .known_damage(), (0, None))
-
-    def check_gone_soon(self, pid):
-        until(lambda: not os.path.exists(f'/proc/{pid}'), 'it is gone')
+        self.assertEqual(notes.load(self.path('Data.fs.scrub')),
+                         notes.Notes(Pass(0), Past()))
 
     def test_reports_of_a_file_that_was_replaced(self):
         """They came just before its process was ended, and do not count."""

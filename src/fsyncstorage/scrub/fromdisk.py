@@ -67,13 +67,14 @@ class FromDisk:
     def _piece(self, length: int, position: int) -> bytes:
         try:
             return self._pread(length, position)
-        except OSError as error:
-            if error.errno not in _BAD_PLACE:
-                raise
-        return b''.join(self._blocks(length, position))
+        except OSError:
+            return b''.join(self._blocks(length, position))
 
     def _blocks(self, length: int, position: int) -> Iterator[bytes]:
-        """The same, block by block, with zeros for what cannot be read."""
+        """The same, block by block, with zeros for what cannot be read.
+
+        OSError: it is not the place that is bad.
+        """
         end = position + length
         while position < end:
             size = min(end - position, BLOCK - position % BLOCK)

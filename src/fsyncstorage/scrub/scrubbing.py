@@ -186,7 +186,8 @@ class Scrub:
                 self._process = process
                 self._end_of_pass = self._storage._sequencer.durable.end
                 job = {
-                    'file': number, 'end': self._end_of_pass, 'rate': self._rate,
+                    'file': number, 'end': self._end_of_pass,
+                    'rate': self._rate,
                     'pass': dataclasses.asdict(self._notes.current)}
             process.begin(job)
             self._hear(process, endings)
