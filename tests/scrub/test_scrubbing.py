@@ -466,6 +466,7 @@ class Trouble(ScrubTestCase):
             self.heard.wait(f'the last process ({pid}) was killed')
         self.assertEqual(self.started, [pid])
         self.patch(scrubbing, SILENT_FOR=PATIENCE)
+        self.patch(starting, END_WITHIN=PATIENCE)
         self.end(pid)
         self.heard.wait(ENDED)
         self.assertEqual(len(self.started), 2)
@@ -491,6 +492,15 @@ class Ends(ScrubTestCase):
             storage.close()
         self.check_gone(self.started[0])
         self.assertEqual(self.heard.records, [])
+
+    def test_a_supervisor_stops_both(self):
+        """The storage has its time to end, and ends it then."""
+        self.fill(20, 50_000)
+        self.scrubbed('1MB')
+        until(lambda: os.path.exists(self.path('Data.fs.scrub')), 'it reads')
+        os.kill(self.started[0], signal.SIGTERM)
+        self.heard.wait(ENDED)
+        self.assertEqual(self.heard.those(INTERRUPTED), [])
 
     @unittest.skipUnless(sys.platform == 'linux', 'it waits for any process')
     def test_its_parent_is_killed(self):

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -29,6 +30,9 @@ class ParentProcess:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        # A supervisor that stops all of them sends it to the parent, too,
+        # which ends this process in its own way.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._reports = os.fdopen(os.dup(1), 'w')
         os.dup2(2, 1)  # what else is printed is no report
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
