@@ -15,6 +15,7 @@ where that is not possible.  Here is what the storage has to do with it:
 import contextlib
 import errno
 import logging
+import math
 import os
 import time
 import typing
@@ -58,7 +59,8 @@ logger = logging.getLogger(__name__)
 SMALL_REST = 1 << 20
 # Bytes that the other process may leave to this one.
 REST_OF_PROCESS = 1 << 22
-# Rounds of copying; then committers that are faster have to wait.
+# Rounds of copying.  After these, or when one has not made the rest smaller,
+# committers have to wait: they are faster.
 MOST_ROUNDS = 20
 
 References = Callable[..., Any]
@@ -254,6 +256,7 @@ class _Packing:
         self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
+            self._watch.go_on()  # the swap would not know what to remove
         except BaseException:
             self._storage._commit_lock.release()
             raise
@@ -319,13 +322,19 @@ class _Packing:
             copied_to=done.copied_to, index=loaded.index, places=done.places)
 
     def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next; None: the rest is small."""
+        """How far the process copies next; None: the rest is small, or this
+        process has to do it, because the other one is too slow."""
         rounds = iter(range(MOST_ROUNDS))
+        rest: float = math.inf
 
         def next_end(copied_to: int) -> int | None:
+            nonlocal rest
             end: int = self._storage.getSize()
-            if (end - copied_to < REST_OF_PROCESS
-                    or next(rounds, None) is None):
+            before, rest = rest, end - copied_to
+            if rest < REST_OF_PROCESS:
+                rest = math.inf  # it asks anew when its index is written
+                return None
+            if rest >= before or next(rounds, None) is None:
                 return None
             return end
 
@@ -338,14 +347,19 @@ class _Packing:
         A large transaction may have had it until then: what that one has
         written is copied without it.
         """
+        rest = max(self._rest(copier), REST_OF_PROCESS)
         for _ in range(MOST_ROUNDS):
             self._copy_while_others_commit(copier)
-            if self._is_small_rest(copier):
+            before, rest = rest, self._rest(copier)
+            if rest < SMALL_REST:
                 self._hold_still()
-                if self._is_small_rest(copier):
+                rest = self._rest(copier)
+                if rest < SMALL_REST:
                     return
                 self._storage._commit_lock.release()
                 self._storage.is_swapping = False
+            elif rest >= before:
+                break
         self._hold_still()
 
     def _hold_still(self) -> None:
@@ -353,9 +367,9 @@ class _Packing:
         self._storage.is_swapping = True
         self._storage.hold_still()
 
-    def _is_small_rest(self, copier: Copier) -> bool:
+    def _rest(self, copier: Copier) -> int:
         size: int = self._storage.getSize()
-        return size - copier.copied_to < SMALL_REST
+        return size - copier.copied_to
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
         """A restart scans what the index does not know: if much was committed

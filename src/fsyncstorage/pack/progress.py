@@ -3,8 +3,8 @@
 Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
 `Watch.progress`, or ask for an end of the pack with `cancel`: then the next
 call of `tell` raises, and the pack leaves all as it was.  It can be cancelled
-until it takes the append lock for the last time.  What waits for another
-process says how that one is ended, so that it does not wait for ever.
+until it replaces the file.  What waits for another process says how that one
+is ended, so that it does not wait for ever.
 """
 
 import contextlib
