@@ -397,7 +397,8 @@ class Trouble(ScrubTestCase):
                 {'failed': 7}, {'ready': starting.VERSION}):
             with self.subTest(report), self.python_that_says(says(report)):
                 storage = self.scrubbed()
-                self.heard.wait(INTERRUPTED)
+                self.assertRegex(self.heard.wait(INTERRUPTED),
+                                 'reported what cannot be')
                 self.assertEqual(storage.stats()['scrub']['position'], 4)
                 storage.close()
                 self.heard.records.clear()
@@ -450,6 +451,21 @@ class Trouble(ScrubTestCase):
         self.heard.wait('Data.fs.scrub could not be written')
         self.heard.wait(ENDED)
 
+    def test_notes_that_cannot_be_written_are_tried_later(self):
+        """A full disk is not told each second; a close tries once more."""
+        self.fill()
+        os.mkdir(self.path('Data.fs.scrub'))
+        done = Pass(1700000000)
+        with self.python_that_says(says(
+                *[read(done)] * 5, read(Pass(1700000000, 200, 1)))):
+            storage = self.scrubbed()
+            self.wait_until_read(storage, 200)
+            [_] = self.heard.those('could not be written')
+            os.rmdir(self.path('Data.fs.scrub'))
+            storage.close()
+        self.assertEqual(notes.load(self.path('Data.fs.scrub'))
+                         .current.position, 200)
+
     def test_a_process_that_cannot_be_killed(self):
         """As when a disk does not answer: nobody waits for it, and no other
         one is started before it has ended."""
@@ -459,7 +475,7 @@ class Trouble(ScrubTestCase):
         with mock.patch.object(subprocess.Popen, 'kill'):
             with self.python_that_says(
                     says().replace('read nothing', 'exec sleep 1000')):
-                self.scrubbed()
+                storage = self.scrubbed()
                 self.heard.wait('that scrubs was killed, and has not ended')
             pid = self.started[0]
             self.addCleanup(self.end, pid)
@@ -470,6 +486,7 @@ class Trouble(ScrubTestCase):
         self.end(pid)
         self.heard.wait(ENDED)
         self.assertEqual(len(self.started), 2)
+        storage.close()
 
 
 class Ends(ScrubTestCase):
