@@ -43,7 +43,6 @@ from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
-from ..format.index import Positions
 from ..format.scan import FIRST
 from ..format.view import CachedView
 from ..format.view import Entry
@@ -52,6 +51,7 @@ from ..format.view import Revision
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..pack import packing
+from ..positions import Positions
 from . import leftovers
 from . import opening
 from .checkpoints import Checkpoints
