@@ -28,7 +28,6 @@ Left to others: which records are allowed (records), its turn and its outcome
 """
 
 import contextlib
-import os
 import struct
 import tempfile
 import weakref
@@ -58,6 +57,8 @@ from ..format import seal
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
+# Bytes that are written to the spool, or read from it, at a time.
+SPOOLED_AT_ONCE = 1 << 16
 # A transaction with more bytes than this is too large to be written under the
 # append lock, and one of more objects, written or read, to be locked for each
 # of them: see `is_large`.
@@ -144,7 +145,7 @@ class Transaction:
                  'voted', 'failed', 'keeps_file', 'sealed', 'length', 'tid',
                  'start', 'commit', 'blob_keys', '_texts', '_extension',
                  '_lengths', '_header_length', '_kept', '_directory',
-                 '_spool')
+                 '_spool', '_spool_end', '_is_at_spool_end')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
                  sealed: bool, directory: str, file: DataFile, known_to: Point,
@@ -208,6 +209,9 @@ class Transaction:
         self._kept = 0   # bytes of data that are kept
         self._directory = directory
         self._spool: IO[bytes] | None = None
+        self._spool_end = 0
+        #: The spool is positioned there.
+        self._is_at_spool_end = True
 
     @staticmethod
     def _refuse_long_fields(user: bytes, description: bytes,
@@ -238,7 +242,8 @@ class Transaction:
     def _move_to_file(self, record: Record) -> None:
         """Move the data of this record, and of all before it, to the spool."""
         if self._spool is None:
-            self._spool = tempfile.TemporaryFile(dir=self._directory)
+            self._spool = tempfile.TemporaryFile(
+                buffering=SPOOLED_AT_ONCE, dir=self._directory)
             for each in self.records:
                 self._spool_data(each)
         self._spool_data(record)
@@ -253,10 +258,19 @@ class Transaction:
         if isinstance(data, tuple):  # it is there already
             return data
         assert self._spool is not None
-        place = self._spool.seek(0, os.SEEK_END)
+        place = self._spool_end
+        if not self._is_at_spool_end:  # else a seek would write the buffer
+            self._spool.seek(place)
+        self._is_at_spool_end = False  # if an interrupt comes
         self._spool.write(data)
-        self._spool.flush()  # so that a full disk is an error now
+        self._spool_end += len(data)
+        self._is_at_spool_end = True
         return place, len(data)
+
+    def flush(self) -> None:
+        """A full disk is an error now, and not when the data are read."""
+        if self._spool is not None:
+            self._spool.flush()
 
     def read_data(self, kept: Kept) -> bytes:
         """The bytes of `data` or `original` of a record."""
@@ -264,6 +278,7 @@ class Transaction:
             return kept
         assert self._spool is not None
         place, length = kept
+        self._is_at_spool_end = False
         self._spool.seek(place)
         data = self._spool.read(length)
         if len(data) != length:
