@@ -83,8 +83,9 @@ class Committing:
         """Stores that come one after the other share a frame."""
         stores, size = [], 0
         for method, args in messages:
-            is_store = method == 'storea' and all(
-                each.__class__ is bytes for each in args[:3])
+            is_store = method == 'storea' and (
+                args[0].__class__ is args[1].__class__ is args[2].__class__
+                is bytes)
             more = len(args[2]) + batch.OVERHEAD if is_store else 0
             if stores and (not is_store or size + more > MOST_TOGETHER):
                 yield self._stream.stores(self.number, stores)
