@@ -335,6 +335,9 @@ class Transaction:
         for record in self.records:
             record.place = at
             serial = file.serials[at] = record.serial or tid
+            # Hardly anybody asks for it again; it would take the place of one
+            # that is asked for by each commit of its object.
+            file.serials.pop(record.previous, None)
             at += record.size
             content: Any = (record.data if record.length
                             else _number.pack(record.back))
