@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 # In the file, an object is a header, its data, and its oid again.
 _header = struct.Struct('>cI8s8s8sHI')
-# Where the tid is in the header from which on the object is another one.
+# The first part of the header: status, oid, from which tid to which.
+_identity = struct.Struct('>c4x8s8s8s')
 _END = 21
 _free = struct.Struct('>cI')
 
@@ -160,13 +161,12 @@ class Cache(ClientCache):
         begin = found[0][0]
         descriptor = self._file.fileno()
         block = bytearray(os.pread(
-            descriptor, found[-1][0] - begin + _header.size, begin))
+            descriptor, found[-1][0] - begin + _identity.size, begin))
+        if len(block) < found[-1][0] - begin + _identity.size:
+            raise OSError('it is too short')
         for position, oid in found:
             at = position - begin
-            if len(block) < at + _header.size:
-                raise OSError('it is too short')
-            status, _, there, serial, end, _, _ = _header.unpack_from(
-                block, at)
+            status, there, serial, end = _identity.unpack_from(block, at)
             if status != b'a' or there != oid or end != z64:
                 raise OSError(f'it is damaged at {position}')
             if serial != tid:  # else it is known already
@@ -290,7 +290,9 @@ class Cache(ClientCache):
         if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
         self._write()
-        # ZEO reads the header of each object that has to go.
+        if size <= READ_AHEAD:  # few have to go
+            return super()._makeroom(size)
+        # ZEO reads the header of each.
         file = self._file
         self._file = io.BufferedReader(file, READ_AHEAD)
         try:
@@ -307,7 +309,7 @@ class Cache(ClientCache):
         """
         size = 1 + sum(
             allocated_record_overhead + len(data) for _, data in objects)
-        if objects and size <= self.maxsize // 4:
+        if len(objects) > 1 and size <= self.maxsize // 4:
             room = self._makeroom(size)
             self._free_from, self._free_bytes = self.currentofs, room
 
