@@ -403,28 +403,34 @@ class Ballot:
         self._conflicts[oid] = dict(oid=oid, serials=error.serials, data=data)
 
     def _store(self, storage, oid, serial, data):
-        self._try_to_store(oid, data, storage.store, oid, serial, data, '')
+        try:
+            storage.store(oid, serial, data, '', self.transaction)
+        except ConflictError as error:
+            self._not_stored(oid, data, error)
+        else:
+            self._stored(oid)
 
     def _store_blob(self, storage, oid, serial, data, file_name):
         given = file_name + '.given'
         try:
             datafile.link_or_copy(file_name, given)
-            self._try_to_store(oid, data, storage.storeBlob,
-                               oid, serial, data, given, '')
+            storage.storeBlob(oid, serial, data, given, '', self.transaction)
+        except ConflictError as error:
+            self._not_stored(oid, data, error)
+        else:
+            self._stored(oid)
         finally:
             remove_if_possible(given)  # the storage did not take it
 
-    def _try_to_store(self, oid, data, store, *arguments):
-        try:
-            store(*arguments, self.transaction)
-        except ConflictError as error:
-            if not (self._resolves_conflicts and error.serials):
-                raise
-            self._note_conflict(oid, error, data)
-        else:
-            # The client has resolved the conflict and stores again.
-            self._conflicts.pop(oid, None)
-            self.oids.append(oid)
+    def _stored(self, oid):
+        # The client may have resolved the conflict and stored again.
+        self._conflicts.pop(oid, None)
+        self.oids.append(oid)
+
+    def _not_stored(self, oid, data, error):
+        if not (self._resolves_conflicts and error.serials):
+            raise error
+        self._note_conflict(oid, error, data)
 
     def _delete(self, storage, oid, serial):
         storage.deleteObject(oid, serial, self.transaction)
