@@ -184,9 +184,7 @@ class Cache(ClientCache):
             self.invalidate_all([oid for oid, _, _ in updates], tid)
             kept = [(oid, data) for oid, data, resolved in updates
                     if data and not resolved]
-            self._make_room_for_all(kept)
-            for oid, data in kept:
-                self._add(oid, tid, data)
+            self._add_all(kept, tid)
             self.setLastTid(tid)
             f(tid)
 
@@ -301,8 +299,8 @@ class Cache(ClientCache):
             self._file.detach()
             self._file = file
 
-    def _make_room_for_all(self, objects):
-        """What has to go makes room for all of them at once.
+    def _add_all(self, objects, tid):
+        """`_add` of each.  What has to go makes room for all of them at once.
 
         They are stored at once, too: what has gone is in the file until it is
         written over.
@@ -312,6 +310,8 @@ class Cache(ClientCache):
         if len(objects) > 1 and size <= self.maxsize // 4:
             room = self._makeroom(size)
             self._free_from, self._free_bytes = self.currentofs, room
+        for oid, data in objects:
+            self._add(oid, tid, data)
 
     def _store(self, oid, start_tid, end_tid, data, size):
         if size > ONE_WRITE:
