@@ -2,8 +2,8 @@
 
 The file is ZEO's `.zec`, and a stock client takes it over as it is.  Added are
 the loads that wait for an answer on another connection than that of the
-invalidations (`pending`), under the lock of the cache: so an invalidation finds either the load or the answer that
-was kept.
+invalidations (`pending`), under the lock of the cache: so an invalidation
+finds either the load or the answer that was kept.
 """
 
 import io
