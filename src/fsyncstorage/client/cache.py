@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 _header = struct.Struct('>cI8s8s8sHI')
 # The first part of the header: status, oid, from which tid to which.
 _identity = struct.Struct('>c4x8s8s8s')
+# Where the last of these is.
 _END = 21
 _free = struct.Struct('>cI')
 
