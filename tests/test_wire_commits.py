@@ -164,7 +164,8 @@ class Requests(unittest.TestCase):
             return
         self.assertEqual(rubbish[0], b'BSMCVFAP'[
             (server.Begin, server.Store, server.Stores, server.Call,
-             server.Vote, server.Finish, server.Abort, server.Ping).index(type(request))])
+             server.Vote, server.Finish, server.Abort,
+             server.Ping).index(type(request))])
 
     def test_in_another_state(self):
         for state in STATES:
