@@ -7,6 +7,7 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies
 
+from fsyncstorage.wire import batch
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
@@ -20,6 +21,10 @@ from .test_wire import thorough
 
 TICKET = b'a ticket of 16 b'
 TID = b'tid56789'
+STORES = [(oid(1), TID, b'one'), (oid(2), bytes(8), b''),
+          (oid(3), TID, b'the third')]
+
+identifiers = strategies.binary(min_size=8, max_size=8)
 
 
 def received(client, *data):
@@ -112,6 +117,8 @@ class Requests(unittest.TestCase):
             (begin, server.Begin(number, b'a call')),
             (client.store(number, oid(1), TID, b'data'),
              server.Store(number, b'data', oid(1), TID)),
+            (client.stores(number, STORES),
+             server.Stores(number, batch.pack(STORES), 3)),
             (client.call(number, b'another'),
              server.Call(number, b'another')),
             (client.vote(number), server.Vote(number)),
@@ -133,16 +140,18 @@ class Requests(unittest.TestCase):
         client = opened()
         number, begin = client.begin(b'')
         store = client.store(number, oid(1), TID, b'')
+        stores = client.stores(number, STORES)
         vote = client.vote(number)
-        for frame in begin, store, vote:
+        for frame in begin, store, stores, vote:
             for length in range(4, len(frame)):
                 with self.assertRaises(framing.PeerError):
                     server.request(frame[4:length])
-        with self.assertRaises(framing.PeerError):
-            server.request(vote[4:] + b'x')
+        for frame in stores, vote:
+            with self.assertRaises(framing.PeerError):
+                server.request(frame[4:] + b'x')
 
     def test_without_a_number(self):
-        for kind in b'BCVFAP':
+        for kind in b'BMCVFAP':
             with self.assertRaises(framing.PeerError):
                 server.request(bytes([kind]) + bytes(4))
 
@@ -153,9 +162,10 @@ class Requests(unittest.TestCase):
             request = server.request(rubbish)
         except framing.PeerError:
             return
-        self.assertEqual(rubbish[0], b'BSCVFAP'[
-            (server.Begin, server.Store, server.Call, server.Vote,
-             server.Finish, server.Abort, server.Ping).index(type(request))])
+        self.assertEqual(rubbish[0], b'BSMCVFAP'[
+            (server.Begin, server.Store, server.Stores, server.Call,
+             server.Vote, server.Finish, server.Abort,
+             server.Ping).index(type(request))])
 
     def test_in_another_state(self):
         for state in STATES:
@@ -163,6 +173,7 @@ class Requests(unittest.TestCase):
             for wanted, call in (
                     (commits.BEGUN, lambda: client.store(
                         number, oid(1), TID, b'')),
+                    (commits.BEGUN, lambda: client.stores(number, STORES)),
                     (commits.BEGUN, lambda: client.call(number, b'')),
                     (commits.BEGUN, lambda: client.vote(number)),
                     (commits.IS_VOTED, lambda: client.finish(number))):
@@ -203,6 +214,9 @@ class Requests(unittest.TestCase):
         for call in (
                 lambda: client.store(number, b'short', TID, b''),
                 lambda: client.store(number, oid(1), '12345678', b''),
+                lambda: client.stores(
+                    number, [*STORES, (oid(1), b'short', b'')]),
+                lambda: client.stores(number, [(oid(1), '12345678', b'')]),
                 lambda: server.voted(1, [b'short']),
                 lambda: server.voted(1, [None]),
                 lambda: server.invalid(b'short', []),
@@ -212,6 +226,43 @@ class Requests(unittest.TestCase):
                 lambda: server.pong(1, b'')):
             with self.assertRaises(framing.CallerError):
                 call()
+
+
+class Batches(unittest.TestCase):
+
+    @given(strategies.lists(strategies.tuples(
+        identifiers, identifiers, strategies.binary(max_size=40)), min_size=1))
+    @thorough
+    def test_there_and_back(self, stores):
+        message = batch.pack(stores)
+        self.assertEqual(batch.size(message), len(stores))
+        self.assertEqual(list(batch.stores(message)), stores)
+        self.assertEqual(len(message), 4 + sum(
+            batch.OVERHEAD + len(data) for _, _, data in stores))
+
+    @given(strategies.binary(max_size=100))
+    @thorough
+    def test_rubbish(self, rubbish):
+        try:
+            size = batch.size(rubbish)
+        except framing.PeerError:
+            return
+        stores = list(batch.stores(rubbish))
+        self.assertEqual((len(stores), batch.pack(stores)), (size, rubbish))
+
+    def test_what_is_none(self):
+        message = batch.pack(STORES)
+        for wrong in (
+                bytes(4),  # no stores
+                b'\xff' * 4 + message[4:],  # four milliards
+                b'\0\0\0\4' + message[4:],
+                b'\0\0\0\2' + message[4:],
+                message[:4] + b'\0\0\0\1' + message[8:],
+                message[:4] + b'\xff' * 4 + message[8:],
+                batch.pack([(oid(1), TID, bytes(batch.LONGEST))])):
+            with self.assertRaises(framing.PeerError):
+                batch.size(wrong)
+        self.assertEqual(batch.size(message), 3)
 
 
 class Replies(unittest.TestCase):

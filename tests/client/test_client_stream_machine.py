@@ -134,9 +134,8 @@ class Machine(RuleBasedStateMachine):
 
     def complete(self, event):
         if event.__class__ is commits.Invalid:
-            for oid in event.oids:
-                self.cache.invalidate(oid, event.tid)
-                yield
+            self.cache.invalidate_all(event.oids, event.tid)
+            yield
             self.cache.setLastTid(event.tid)
         elif event.__class__ is commits.Done:
             self.cache.committed(
@@ -154,8 +153,7 @@ class Machine(RuleBasedStateMachine):
             self.client.moved()
         else:
             tid, oids = message
-            for oid in oids:
-                self.cache.invalidate(oid, p64(tid))
+            self.cache.invalidate_all(oids, p64(tid))
             self.cache.setLastTid(p64(tid))
 
     # Loads

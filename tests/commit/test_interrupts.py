@@ -502,6 +502,23 @@ class Misuse(TestCase):
         self.assertEqual(closed, [None])
         commit(storage, {1: b'y'})
 
+    def test_a_disk_that_is_full_at_the_vote(self):
+        """Of what is spooled: the finish can rely on it."""
+        storage = self.open()
+        transaction = begin(storage)
+        storage.store(oid(1), b'\0' * 8,
+                      bytes(SPOOL_IN_MEMORY + 1), '', transaction)
+        spool = under_way(storage)._spool
+        under_way(storage)._spool = mock.Mock(
+            flush=mock.Mock(side_effect=OSError(28, 'No space left')))
+        with self.assertRaisesRegex(OSError, 'No space'):
+            storage.tpc_vote(transaction)
+        under_way(storage)._spool = spool
+        self.assertFalse(spool.closed)
+        storage.tpc_abort(transaction)
+        self.assertTrue(spool.closed)
+        commit(storage, {1: b'y'})
+
     def test_a_conflict_with_an_unpublished_deletion(self):
         disk = self.controlled_disk()
         storage = self.open()

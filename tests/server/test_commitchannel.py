@@ -25,6 +25,7 @@ from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
 from fsyncstorage.server import liveness
+from fsyncstorage.server import operations
 from fsyncstorage.server import quiet
 from fsyncstorage.server import server
 from fsyncstorage.server import service
@@ -84,6 +85,11 @@ class Channel:
 
     def store(self, transaction, number, data, serial=z64):
         self.send(self.client.store(transaction, oid(number), serial, data))
+
+    def stores(self, transaction, records, serial=z64):
+        self.send(self.client.stores(transaction, [
+            (oid(number), serial, data)
+            for number, data in records.items()]))
 
     def call(self, transaction, name, *arguments):
         self.send(self.client.call(
@@ -171,6 +177,41 @@ class Transactions(ChannelTestCase):
         self.assertEqual(self.storage.load(oid(1)), (b'one', tid))
         self.assertEqual(self.server.stats['1'].commits, 1)
         self.check_nothing_is_left()
+
+    def test_many_stores_in_a_frame(self):
+        """In memory, and in a file; in the order in which they came."""
+        tids = []
+        for most in ballot.IN_MEMORY, 10_000, 10:
+            with self.subTest(most), \
+                    mock.patch.object(ballot, 'IN_MEMORY', most):
+                serial = tids[-1] if tids else z64
+                transaction = self.channel.begin()
+                self.channel.stores(transaction, dict.fromkeys(
+                    range(1, 50), b'too early %d' % most), serial)
+                self.channel.store(transaction, 50, b'%d' % most, serial)
+                for first in 1, 26:
+                    self.channel.stores(transaction, {
+                        number: b'%d of %d' % (number, most)
+                        for number in range(first, first + 25)}, serial)
+                self.channel.send(self.channel.client.vote(transaction))
+                self.assertIsInstance(self.channel.next(), commits.Voted)
+                tids.append(self.channel.finish(transaction))
+                for number in range(1, 51):
+                    self.assertEqual(
+                        self.storage.load(oid(number)),
+                        (b'%d of %d' % (number, most), tids[-1]))
+        self.assertEqual(self.server.stats['1'].stores, 300)
+
+    def test_one_of_many_cannot_be_stored(self):
+        transaction = self.channel.begin()
+        self.channel.stores(transaction, {2: b'two', 3: b'', 4: b'four'})
+        self.channel.send(self.channel.client.vote(transaction))
+        event = self.channel.next()
+        self.assertIsInstance(event, commits.Error)
+        self.assertEqual(self.channel.error(event)[0], 'StorageError')
+        self.check_nothing_is_left()
+        with self.assertRaises(POSKeyError):
+            self.storage.load(oid(2))
 
     def test_what_others_commit(self):
         other = self.connect(self.server)
@@ -455,7 +496,7 @@ class Trouble(TroubleTestCase):
         full = OSError(errno.ENOSPC, 'the disk is full')
         for place, name in (
                 (storing.tempfile, 'NamedTemporaryFile'),
-                (Storing, 'storeBlobChunk'), (ballot, 'CommitLog')):
+                (Storing, 'storeBlobChunk'), (operations, '_Log')):
             with self.subTest(name), self.beside_another():
                 transaction = self.channel.begin()
                 with self.fails_before_its_vote(), \

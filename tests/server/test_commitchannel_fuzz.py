@@ -20,6 +20,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import calls
 from fsyncstorage.server.commitchannel import CALLS
+from fsyncstorage.wire import batch
 
 from ..support import Thread
 from ..support import oid
@@ -82,7 +83,12 @@ class Conversation:
 
     def operation(self):
         number = oid(self.random.randrange(4))
-        if self.random.random() < 0.7:
+        if self.random.random() < 0.3:
+            return ord('M'), batch.pack([
+                (oid(self.random.randrange(4)), z64, self.random.choice(
+                    (record(), b'', b'x' * 20_000)))
+                for _ in range(self.random.randrange(1, 9))])
+        if self.random.random() < 0.6:
             return ord('S'), number + z64 + self.random.choice(
                 (record(), b'x' * 40_000))
         name, *arguments = self.random.choice((

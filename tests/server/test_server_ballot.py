@@ -195,10 +195,10 @@ class Ballots(TestCase):
         return ballot
 
     def test_a_large_one_goes_on_in_a_file(self):
-        self.assertIsNone(self.spilled(2)._log)
+        self.assertIsNone(self.spilled(2)._operations.log)
         ballot = self.spilled(50)
-        self.assertEqual(ballot._operations, [])
-        file = ballot._log.file
+        self.assertEqual(ballot._operations.in_memory, [])
+        file = ballot._operations.log.file
         self.vote_in_vain(ballot)
         tid = self.vote_and_finish(ballot)
         self.assertEqual(ballot.oids, [oid(n) for n in range(1, 51)])
@@ -213,7 +213,7 @@ class Ballots(TestCase):
         with mock.patch.object(module, 'IN_MEMORY', 20_000):
             for number in range(1000):
                 ballot.add('checkread', oid(number), z64)
-        self.assertLess(len(ballot._operations), 100)
+        self.assertLess(len(ballot._operations.in_memory), 100)
 
     # Failing
 

@@ -13,6 +13,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.format import index
 from fsyncstorage.format import scan
+from fsyncstorage.positions import Positions
 from fsyncstorage.storage import recovery
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -512,10 +513,10 @@ class WhileRunning(TestCase):
         in_between, go_on = threading.Event(), threading.Event()
         self.addCleanup(go_on.set)
 
-        class Slow(index.Positions):
+        class Slow(Positions):
 
-            def __setitem__(self, *args):
-                super().__setitem__(*args)
+            def put(self, *args):
+                super().put(*args)
                 in_between.set()
                 go_on.wait(30)
 

@@ -6,6 +6,7 @@ invalidations (`pending`), under the lock of the cache: so an invalidation
 finds either the load or the answer that was kept.
 """
 
+import io
 import logging
 import os
 import struct
@@ -17,6 +18,7 @@ from ZEO.cache import allocated_record_overhead
 from ZODB.utils import z64
 
 from .. import wire
+from ..positions import Positions
 from .pending import Pending
 from .process import Process
 
@@ -24,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 # In the file, an object is a header, its data, and its oid again.
 _header = struct.Struct('>cI8s8s8sHI')
+# The first part of the header: status, oid, from which tid to which.
+_identity = struct.Struct('>c4x8s8s8s')
+# Where the last of these is.
+_END = 21
 _free = struct.Struct('>cI')
 
 # Larger objects are written in ZEO's way, which is safe also where the system
@@ -33,6 +39,10 @@ ONE_WRITE = 1 << 12
 READ_AHEAD = 1 << 12
 # Small objects are written together, up to this many bytes.
 TOGETHER = 1 << 14
+# Headers are changed together if they lie within this many bytes, and none of
+# them is further than that from the one before.
+BLOCK = 1 << 16
+GAP = 1 << 12
 
 
 class Cache(ClientCache):
@@ -51,6 +61,10 @@ class Cache(ClientCache):
         super().__init__(path, size)
         # No buffer: objects are scattered, it would be read and dropped.
         self.f = self.f.detach()
+
+    def _initfile(self, fsize):
+        super()._initfile(fsize)
+        self.current = Positions(self.current)
 
     @property
     def f(self):
@@ -119,16 +133,59 @@ class Cache(ClientCache):
             self._write()  # before ZEO looks for the object in the file
             super().invalidate(oid, tid)
 
+    def invalidate_all(self, oids, tid):
+        """A transaction has changed these objects."""
+        with self._lock:
+            self.pending.overtake_all(oids)
+            if self._tracefile is not None:
+                for oid in oids:
+                    self.invalidate(oid, tid)
+            elif found := self.current.take_out(oids):
+                try:
+                    self._write()
+                    self._end_revisions(sorted(found), tid)
+                except OSError as error:
+                    self._give_up(error)
+
+    def _end_revisions(self, found, tid):
+        """Note in the file that these end at `tid`, many with one write."""
+        self._block = b''
+        first = 0
+        for number in range(1, len(found) + 1):
+            if (number == len(found)
+                    or found[number][0] - found[number - 1][0] > GAP
+                    or found[number][0] - found[first][0] > BLOCK):
+                self._end_neighbours(found[first:number], tid)
+                first = number
+
+    def _end_neighbours(self, found, tid):
+        begin = found[0][0]
+        descriptor = self._file.fileno()
+        block = bytearray(os.pread(
+            descriptor, found[-1][0] - begin + _identity.size, begin))
+        if len(block) < found[-1][0] - begin + _identity.size:
+            raise OSError('it is too short')
+        for position, oid in found:
+            at = position - begin
+            status, there, serial, end = _identity.unpack_from(block, at)
+            if status != b'a' or there != oid or end != z64:
+                raise OSError(f'it is damaged at {position}')
+            if serial != tid:  # else it is known already
+                block[at + _END:at + _END + len(tid)] = tid
+                self._set_noncurrent(oid, serial, position)
+        if os.pwrite(descriptor, block, begin) < len(block):
+            raise OSError('not all of it was written')
+
     def committed(self, tid, updates, f):
         """A commit of this client, as ZEO's client does it in its loop.
 
         Other threads see the new last tid when `f` was called.
         """
-        for oid, data, resolved in updates:
-            self.invalidate(oid, tid)
-            if data and not resolved:
-                self.store(oid, tid, None, data)
         with self._lock:
+            self.invalidate_all([oid for oid, _, _ in updates], tid)
+            kept = [(oid, data) for oid, data, resolved in updates
+                    if data and not resolved]
+            self._add_all(kept, tid)
             self.setLastTid(tid)
             f(tid)
 
@@ -232,7 +289,30 @@ class Cache(ClientCache):
         if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
         self._write()
-        return super()._makeroom(size)
+        if size <= READ_AHEAD:  # few have to go
+            return super()._makeroom(size)
+        # ZEO reads the header of each.
+        file = self._file
+        self._file = io.BufferedReader(file, READ_AHEAD)
+        try:
+            return super()._makeroom(size)
+        finally:
+            self._file.detach()
+            self._file = file
+
+    def _add_all(self, objects, tid):
+        """`_add` of each.  What has to go makes room for all of them at once.
+
+        They are stored at once, too: what has gone is in the file until it is
+        written over.
+        """
+        size = 1 + sum(
+            allocated_record_overhead + len(data) for _, data in objects)
+        if len(objects) > 1 and size <= self.maxsize // 4:
+            room = self._makeroom(size)
+            self._free_from, self._free_bytes = self.currentofs, room
+        for oid, data in objects:
+            self._add(oid, tid, data)
 
     def _store(self, oid, start_tid, end_tid, data, size):
         if size > ONE_WRITE:
@@ -271,10 +351,13 @@ class Cache(ClientCache):
             if os.pwrite(self._file.fileno(), pieces, begin) < len(pieces):
                 raise OSError('not all of it was written')
         except OSError as error:
-            # A cache must not make a load fail, nor an invalidation.
-            logger.warning('the cache is cleared, it could not be written: %s',
-                           error)
-            self.clear()
+            self._give_up(error)
+
+    def _give_up(self, error):
+        """A cache must not make a load fail, nor an invalidation."""
+        logger.warning('the cache is cleared, its file cannot be used: %s',
+                       error)
+        self.clear()
 
 
 def _free_block(size):

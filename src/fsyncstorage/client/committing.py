@@ -16,9 +16,14 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
 from ZODB.POSException import StorageTransactionError
 
+from ..wire import batch
 from ..wire import commits
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
+
+# Bytes of stores that share a frame: what a server processes before it looks
+# at the time.
+MOST_TOGETHER = 1 << 15
 
 
 class Committing:
@@ -40,8 +45,10 @@ class Committing:
 
     def add(self, method, args):
         self._messages.append((method, args))
-        self._size += OVERHEAD + sum(
-            len(each) for each in args if each.__class__ is bytes)
+        self._size += OVERHEAD
+        for each in args:
+            if each.__class__ is bytes:
+                self._size += len(each)
         if self._size >= GATHERED:
             self._stream.send(self._taken())
             self._is_whole = True
@@ -50,7 +57,7 @@ class Committing:
         """Send messages that are too large to be held in memory."""
         frames, size = [self._taken()], 0
         for method, args in messages:
-            frames.append(self._frame(method, args))
+            frames += self._frames([(method, args)])
             size += len(frames[-1])
             if size >= GATHERED:
                 self._stream.send(b''.join(frames))
@@ -70,15 +77,27 @@ class Committing:
             begin = self._stream.begin(
                 self, self._message('tpc_begin', self._description))
         messages, self._messages, self._size = self._messages, [], 0
-        return begin + b''.join(
-            self._frame(method, args) for method, args in messages)
+        return begin + b''.join(self._frames(messages))
 
-    def _frame(self, method, args):
-        if method == 'storea' and all(
-                each.__class__ is bytes for each in args[:3]):
-            oid, serial, data, _ = args
-            return self._stream.store(self.number, oid, serial, data)
-        return self._stream.call(self.number, self._message(method, args))
+    def _frames(self, messages):
+        """Stores that come one after the other share a frame."""
+        stores, size = [], 0
+        for method, args in messages:
+            is_store = method == 'storea' and (
+                args[0].__class__ is args[1].__class__ is args[2].__class__
+                is bytes)
+            more = len(args[2]) + batch.OVERHEAD if is_store else 0
+            if stores and (not is_store or size + more > MOST_TOGETHER):
+                yield self._stream.stores(self.number, stores)
+                stores, size = [], 0
+            if is_store:
+                stores.append(args[:3])
+                size += more
+            else:
+                yield self._stream.call(
+                    self.number, self._message(method, args))
+        if stores:
+            yield self._stream.stores(self.number, stores)
 
     def _message(self, method, args):
         return self._encode(0, True, method, args)

@@ -122,6 +122,12 @@ class _Connection(ClientIO):
         self.link.leave()
         return super().close()
 
+    def invalidateTransaction(self, tid, oids):
+        # As ZEO's, which gives the cache one object at a time.
+        self.cache.invalidate_all(oids, tid)
+        self.client.invalidateTransaction(tid, oids)
+        self.cache.setLastTid(tid)
+
 
 class Link(ClientThread):
 

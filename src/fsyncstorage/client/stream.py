@@ -166,9 +166,11 @@ class Stream:
         with self._states:
             return self._frames.open < commits.MOST_OPEN
 
-    def store(self, *args):
+    def stores(self, number, stores):
         with self._states:
-            return self._frames.store(*args)
+            if len(stores) == 1:
+                return self._frames.store(number, *stores[0])
+            return self._frames.stores(number, stores)
 
     def call(self, *args):
         with self._states:

@@ -28,11 +28,11 @@ from ..format import scan
 from ..format import seal
 from ..format.blobrecord import FRONT
 from ..format.blobrecord import is_of_blob
-from ..format.index import Positions
 from ..format.scan import FIRST
 from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
+from ..positions import Positions
 from .chains import Chains
 from .marking import Kept
 from .places import Places

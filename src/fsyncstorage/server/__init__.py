@@ -26,6 +26,7 @@ From the outside in:
 - storing       what a client stores in one transaction
 - blobsender    the blobs that it sends; blobstream those for stock clients
 - ballot        one client's transaction, and its states
+- operations    what is stored in it, in memory or in a file
 - service       one storage that is served: its clients, what is announced
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop

@@ -191,6 +191,12 @@ class CommitChannel:
             self._do(
                 transaction, transaction.storing.storea, oid, serial, data)
 
+    def _stores(self, number, message, size):
+        transaction = self._begun(number)
+        if transaction is not None:
+            self._do(
+                transaction, transaction.storing.batch, message, size)
+
     def _call(self, number, message):
         transaction = self._begun(number)
         name, arguments = self._decoded(message, CALLS)
@@ -365,6 +371,7 @@ def _checked(name, arguments, offered):
 _METHODS = {
     commitserver.Begin: CommitChannel._begin,
     commitserver.Store: CommitChannel._store,
+    commitserver.Stores: CommitChannel._stores,
     commitserver.Call: CommitChannel._call,
     commitserver.Vote: CommitChannel._vote,
     commitserver.Finish: CommitChannel._finish,

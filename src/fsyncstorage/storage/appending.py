@@ -101,8 +101,8 @@ class Appending(Records):
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.last)
-            for record in under_way.records:
-                self._positions[record.oid] = record.place
+            self._positions.put([
+                (record.oid, record.place) for record in under_way.records])
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
             self._has_tail = False

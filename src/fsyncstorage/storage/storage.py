@@ -45,7 +45,6 @@ from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
-from ..format.index import Positions
 from ..format.scan import FIRST
 from ..format.view import CachedView
 from ..format.view import Entry
@@ -56,6 +55,7 @@ from ..format.view import ViewIterator
 from ..pack import packing
 from ..pack import swap
 from ..pack.progress import Watch
+from ..positions import Positions
 from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import opening

@@ -31,7 +31,9 @@ import itertools
 import struct
 import typing
 from collections.abc import Callable
+from collections.abc import Sequence
 
+from . import batch
 from .framing import ANNOUNCEMENTS
 from .framing import HEAD
 from .framing import LENGTH
@@ -56,7 +58,7 @@ MOVED = 'fsyncstorage-moved'
 TICKET = 16
 
 # Kinds of frames, of the client and of the server.
-BEGIN, STORE, CALL, VOTE, FINISH, ABORT, PING = b'BSCVFAP'
+BEGIN, STORE, STORES, CALL, VOTE, FINISH, ABORT, PING = b'BSMCVFAP'
 VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG = b'vkedaip'
 
 #: Transactions that a client may have open at once.
@@ -210,6 +212,10 @@ class Client:
         check(oid, serial)
         self._needs(BEGUN, number)
         return make(STORE_SHAPE, STORE, number, oid, serial, rest=data)
+
+    def stores(self, number: int, stores: Sequence[batch.Store]) -> bytes:
+        self._needs(BEGUN, number)
+        return make(HEAD, STORES, number, rest=batch.pack(stores))
 
     def call(self, number: int, message: bytes) -> bytes:
         self._needs(BEGUN, number)

@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable
 from collections.abc import Iterable
 
+from . import batch
 from .commits import ABORT
 from .commits import ABORTED
 from .commits import BEGIN
@@ -23,6 +24,7 @@ from .commits import INVALID
 from .commits import PING
 from .commits import PONG
 from .commits import STORE
+from .commits import STORES
 from .commits import TID_SHAPE
 from .commits import VOTE
 from .commits import VOTED
@@ -47,6 +49,12 @@ class Store(typing.NamedTuple):
     serial: bytes
 
 
+class Stores(typing.NamedTuple):
+    number: int
+    message: bytes  # see `batch`
+    size: int
+
+
 class Call(typing.NamedTuple):
     number: int
     message: bytes
@@ -68,12 +76,17 @@ class Ping(typing.NamedTuple):
     number: int
 
 
-Request = Begin | Store | Call | Vote | Finish | Abort | Ping
+def _stores(number: int, message: bytes) -> Stores:
+    return Stores(number, message, batch.size(message))
+
+
+Request = Begin | Store | Stores | Call | Vote | Finish | Abort | Ping
 
 # Of each kind: its shape, whether bytes follow it, and what becomes of it.
 _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
     BEGIN: (_HEAD, True, Begin),
     STORE: (_STORE, True, Store),
+    STORES: (_HEAD, True, _stores),
     CALL: (_HEAD, True, Call),
     VOTE: (_HEAD, False, Vote),
     FINISH: (_HEAD, False, Finish),
