@@ -9,6 +9,7 @@ from fsyncstorage.check.info import graph
 from fsyncstorage.check.info import survey
 from fsyncstorage.check.info import tallies
 from fsyncstorage.check.magic import NoDataFile
+from fsyncstorage.format import classes
 from fsyncstorage.format import scan
 from fsyncstorage.format import wrapped
 
@@ -93,12 +94,12 @@ class NamesTests(InfoCase):
             b'\x80\3cm\n' + b'N' * (1 << 20) + b'\n.N.'))
         self.assertEqual(
             self.report()['classes']['listed'][0]['class'],
-            tallies.UNKNOWN_CLASS)
+            classes.UNKNOWN_CLASS)
 
     def test_many_names(self):
         write(self.path(), whole_file(
             *(record(f'Class{number}') for number in range(20))))
-        with mock.patch.object(tallies, 'MOST_NAMES', 10):
+        with mock.patch.object(classes, 'MOST_NAMES', 10):
             report = self.report('--top', '100')
         rows = report['classes']['listed']
         # Four of them are those that are always there.
@@ -149,8 +150,8 @@ class RecordTests(InfoCase):
         self.assertEqual(
             {row['class']: row['objects']
              for row in report['classes']['listed']},
-            {'module.Root': 1, 'm.N': 2, tallies.UNKNOWN_CLASS: 1,
-             tallies.WRAPPED: 1, 'os.system': 1})
+            {'module.Root': 1, 'm.N': 2, classes.UNKNOWN_CLASS: 1,
+             classes.WRAPPED: 1, 'os.system': 1})
         self.assertIn('Or fewer: 3 records', self.run_info()[1])
 
     def test_a_record_that_unpacks_to_much(self):

@@ -55,6 +55,7 @@ SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
 MOST_READER_THREADS = 64
 SMALLEST_CHECKPOINT = 16 << 10
+LOWEST_PACK_RATE = 1 << 20
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 _DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)?$')
@@ -108,17 +109,33 @@ def group_commit_delay(value: object) -> float | None:
 
 def index_checkpoint(value: object) -> int:
     """Bytes after which an index is written."""
-    match = _SIZE.match(str(value).strip().lower())
-    if match is None:
-        raise ValueError(
-            'index-checkpoint must be a number of bytes, or a number with KB,'
-            f' MB or GB, not {value!r}')
-    size = int(match[1]) * _BYTES[match[2] or '']
+    size = _size(value, 'index-checkpoint')
     if size < SMALLEST_CHECKPOINT:
         raise ValueError(
             f'index-checkpoint must be at least 16KB, not {value!r}: an index'
             ' would be written all the time')
     return size
+
+
+def pack_rate(value: object) -> int | None:
+    """Bytes a second that a pack may read, and write; None: all it can."""
+    if value is None or str(value).strip().lower() == 'none':
+        return None
+    rate = _size(value, 'pack-rate (or none)')
+    if rate < LOWEST_PACK_RATE:
+        raise ValueError(
+            f'pack-rate must be none, or at least 1MB, not {value!r}: a pack'
+            ' would never end')
+    return rate
+
+
+def _size(value: object, what: str) -> int:
+    match = _SIZE.match(str(value).strip().lower())
+    if match is None:
+        raise ValueError(
+            f'{what} must be a number of bytes, or a number with KB, MB or'
+            f' GB, not {value!r}')
+    return int(match[1]) * _BYTES[match[2] or '']
 
 
 def reader_threads(value: object) -> int:

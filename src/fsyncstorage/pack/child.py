@@ -1,4 +1,5 @@
-"""The process that packs: it does the work, and reports to its parent.
+"""The process that packs, or makes a forecast: it does the work, and reports
+to its parent.
 
 Its parent has opened all files, and passes the numbers of their descriptors:
 no name is used here.  Commands come on the standard input, reports go to what
@@ -29,12 +30,14 @@ from ..format.window import Pread
 from ..format.window import Window
 from . import priority
 from .copying import Copier
+from .forecast import foreseen
 from .marking import References
 from .pacing import Pacer
+from .plan import Job
+from .plan import NothingToDo
 from .reading import Reader
 from .version import VERSION
-from .work import Job
-from .work import NothingToDo
+from .work import NoRoom
 from .work import copied
 
 Message = dict[str, Any]
@@ -53,9 +56,15 @@ def main() -> None:
         parent.pid = job['parent']
         parent.report({'ready': VERSION})
         removed = None if job['removed'] is None else _file(job['removed'])
-        do(Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
-           Reader(job['old']), _file(job['new']), _file(job['index']), removed,
-           references, parent)
+        wanted = Job(
+            bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'])
+        if job['new'] is None:
+            parent.report({'forecast': foreseen(
+                wanted, Reader(job['old']), removed, references,
+                parent.tell)})
+        else:
+            do(wanted, Reader(job['old']), _file(job['new']),
+               _file(job['index']), removed, references, parent)
     except Exception as error:
         parent.report(_failure(error))
     # An ordinary end would wait for the thread that listens.
@@ -102,6 +111,8 @@ def _failure(error: Exception) -> Message:
     match error:
         case NothingToDo():
             return {'nothing': str(error)}
+        case NoRoom():
+            return {'room': [error.needed, error.free]}
         case scan.Damage():
             return {'damage': str(error)}
         case POSKeyError():

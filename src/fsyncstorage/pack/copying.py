@@ -99,6 +99,23 @@ class _New(typing.NamedTuple):
         return RECORD_HEADER + (self.data.length or 8)
 
 
+def list_blobs(out: Output, records: list[scan.Record],
+               kept: list[scan.Record], window: Window,
+               chains: Chains) -> None:
+    """List the blobs of the records of a transaction that are not kept.
+
+    It can have several records of one blob, and one file.
+    """
+    done = {record.oid for record in kept}
+    for record in records:
+        if record.oid not in done:
+            data = chains.source(record)
+            if data.length and is_of_blob(window.read(
+                    data.position + RECORD_HEADER, min(data.length, FRONT))):
+                done.add(record.oid)
+                out.append(binascii.hexlify(record.oid + record.tid) + b'\n')
+
+
 class Copier:
     """Writes to `out`; to `removed`, if there are blobs, it writes which of
     them are not kept.
@@ -142,7 +159,8 @@ class Copier:
             found = scan.read_transaction(window, self.copied_to)
             records = [record for record in found.records if record in kept]
             if self._removed is not None and len(records) < len(found.records):
-                self._list_blobs(found.records, records)
+                list_blobs(self._removed, found.records, records, window,
+                           self._chains)
             if records:
                 for record, place in zip(records, self._write(found, b'p', [
                         _New(record, self._chains.source(record))
@@ -152,25 +170,6 @@ class Copier:
                         self.places.note(record.position, place)
             self.copied_to = found.end
         self.places.note_later(pack_end, self._out.end)
-
-    def _list_blobs(self, records: list[scan.Record],
-                    kept: list[scan.Record]) -> None:
-        """List the blobs of the records that are not kept.
-
-        A transaction can have several records of one blob, and one file.
-        """
-        assert self._removed is not None
-        done = {record.oid for record in kept}
-        for record in records:
-            if record.oid not in done and self._is_of_blob(record):
-                done.add(record.oid)
-                self._removed.append(
-                    binascii.hexlify(record.oid + record.tid) + b'\n')
-
-    def _is_of_blob(self, record: scan.Record) -> bool:
-        data = self._chains.source(record)
-        return bool(data.length) and is_of_blob(self._window.read(
-            data.position + RECORD_HEADER, min(data.length, FRONT)))
 
     # Behind it
 

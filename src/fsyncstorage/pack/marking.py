@@ -64,6 +64,17 @@ class Kept:
                 and self._objects.positions[rank] == record.position
                 ) or record.position in self._targets
 
+    def is_current(self, record: scan.Record) -> bool:
+        """Is it that of its object at the pack time, kept or not?"""
+        rank = self._objects.rank(record.oid)
+        return (rank is not None
+                and self._objects.positions[rank] == record.position)
+
+    @property
+    def objects(self) -> int:
+        """There were so many at the pack time, or a little less."""
+        return len(self._objects)
+
 
 def all_current(found: Survey) -> Kept:
     """Without a garbage collection."""

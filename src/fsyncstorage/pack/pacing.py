@@ -1,13 +1,17 @@
-"""Syncs a file while it is written, so often that each sync is short.
+"""How a pack leaves room for others at the disk.
 
-A commit on the same disk stands behind the sync of a large file for as long
-as that takes.  So the number of bytes between two syncs is adapted to the
-disk.
+It syncs its file while it is written, so often that each sync is short: a
+commit on the same disk stands behind the sync of a large file for as long as
+that takes.  So the number of bytes between two syncs is adapted to the disk.
+
+And it reads and writes at most so many bytes a second, if that is wanted.
 """
 
 import time
+from collections.abc import Callable
 
 from .. import datafile
+from ..format.window import Pread
 
 # Seconds that a sync should take.
 AIM = 0.02
@@ -34,3 +38,40 @@ class Pacer:
     def sync(self, end: int) -> None:
         self._file.sync()
         self._synced_to = end
+
+
+class Rate:
+    """At most so many bytes a second; None: as many as there are."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._due = 0.0
+
+    def spend(self, count: int) -> None:
+        """Wait for as long as these bytes may take."""
+        if self._most is not None:
+            now = time.monotonic()
+            # What was not used in time is gone.
+            self._due = max(self._due, now) + count / self._most
+            time.sleep(self._due - now)
+
+    def of_reading(self, pread: Pread) -> Pread:
+        def read(length: int, position: int) -> bytes:
+            data = pread(length, position)
+            self.spend(len(data))
+            return data
+
+        return pread if self._most is None else read
+
+    def of_writing(self, written: Callable[[int], object]
+                   ) -> Callable[[int], object]:
+        """Of `written(end)`, which is called behind each write."""
+        begin = 0
+
+        def note(end: int) -> None:
+            nonlocal begin
+            self.spend(end - begin)
+            begin = end
+            written(end)
+
+        return written if self._most is None else note

@@ -45,11 +45,14 @@ from . import work
 from .copying import Copier
 from .copying import Output
 from .pacing import Pacer
+from .plan import Job
+from .plan import NothingToDo
 from .process import Process
+from .progress import NOTHING
 from .progress import SWAP
+from .progress import Cancelled
 from .progress import Watch
-from .work import Job
-from .work import NothingToDo
+from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,8 @@ logger = logging.getLogger(__name__)
 SMALL_REST = 1 << 20
 # Bytes that the other process may leave to this one.
 REST_OF_PROCESS = 1 << 22
+# Seconds that a pack time may be ahead of the clock, or of the last commit.
+FUTURE = 12 * 3600
 # Rounds of copying; then committers that are faster have to wait.
 MOST_ROUNDS = 20
 
@@ -67,19 +72,20 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     """`IStorage.pack` for a FsyncStorage."""
     if storage.isReadOnly():
         raise ReadOnlyError()
-    stop = TimeStamp(*time.gmtime(t)[:5] + (t % 60,)).raw()
-    if stop == z64:
-        raise FileStorageError('Invalid pack time')
+    stop = stop_of(storage, t)
     if not storage._index:
         return  # nothing to do in an empty storage
-    watch = Watch(storage._file_name, storage._refuse_when_stopped)
-    before = storage.getSize()
+    watch = Watch(storage._file_name, storage._refuse_when_stopped,
+                  storage.getSize())
     try:
         with storage._lock:
             if storage.is_packing:
                 raise FileStorageError('Already packing')
             storage.pack_watch = watch
             storage.is_packing = True
+        logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
+                    storage._file_name, TimeStamp(stop),
+                    f'{watch.before:,}')
         # Another packer may take the locks whenever it likes.
         storage.is_swapping = storage.packer is not copy_what_is_needed
         swap.refuse_what_is_in_the_way(storage)
@@ -90,21 +96,26 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         with _advice_on_room(storage._file_name):
             packed = _packed(storage, referencesf, stop, gc)
             if packed is None:
-                return  # nothing can be freed
+                watch.outcome = NOTHING
+                return
             try:
                 blobs = swap.swap(storage, *packed)
             finally:
                 storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
-        watch.over(before, packed[0])
+        watch.over(packed[0])
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
             with blobs:
                 packedblobs.take_away(storage, blobs)
+    except Cancelled:
+        logger.info('%s: the pack was cancelled', storage._file_name)
+        raise
     finally:
         with storage._lock:
             if storage.pack_watch is watch:  # else another pack is under way
+                storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
 
@@ -121,10 +132,46 @@ def _packed(storage: Any, referencesf: References, stop: bytes,
         return None
 
 
+def stop_of(storage: Any, t: float) -> bytes:
+    """The tid of the pack time.
+
+    A time that is far ahead is an error, as of days below 0, and would free
+    what was to be kept.
+    """
+    latest = max(time.time(), TimeStamp(storage.lastTransaction()).timeTime())
+    if t > latest + FUTURE:
+        raise FileStorageError(
+            f'the pack time is {(t - latest) / 3600:.0f} hours in the future')
+    stop = TimeStamp(*time.gmtime(t)[:5] + (t % 60,)).raw()
+    if stop == z64:
+        raise FileStorageError('Invalid pack time')
+    return stop
+
+
+def opened_again(storage: Any) -> tuple[datafile.DataFile, int]:
+    """The data file, open once more, for a reader that changes how it is
+    read; and where it ends."""
+    with swap.nobody_else_has_the_file(storage):
+        old = datafile.open_existing(storage._file_name, read_only=True)
+        if not os.path.samestat(os.fstat(old.fileno()),
+                                os.fstat(storage._file.fileno())):
+            old.close()
+            raise FileStorageError(
+                f'{storage._file_name} is another file than the one that'
+                ' this storage has open; nothing was changed')
+        return old, storage.getSize()
+
+
 @contextlib.contextmanager
 def _advice_on_room(path: str) -> Iterator[None]:
     try:
         yield
+    except NoRoom as refused:
+        raise OSError(
+            errno.ENOSPC, f'{path}: a pack needs {refused.needed:,} bytes for'
+            f' the new file and its index, and {refused.free:,} are free; the'
+            f' {path}.old of the last pack stays until the new file is'
+            ' complete. Nothing was changed') from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -198,18 +245,9 @@ class _Files:
                 raise
 
     def old(self) -> datafile.DataFile:
-        """The old file, open once more, for a reader that changes how it is
-        read."""
-        storage = self._storage
-        with swap.nobody_else_has_the_file(storage):
-            old = datafile.open_existing(storage._file_name, read_only=True)
-            self._open.append(old)
-            if not os.path.samestat(os.fstat(old.fileno()),
-                                    os.fstat(storage._file.fileno())):
-                raise FileStorageError(
-                    f'{storage._file_name} is another file than the one that'
-                    ' this storage has open; nothing was changed')
-            return old
+        old, _ = opened_again(self._storage)
+        self._open.append(old)
+        return old
 
     def another_index(self) -> datafile.DataFile:
         with swap.nobody_else_has_the_file(self._storage):
@@ -254,7 +292,7 @@ class _Packing:
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
-        job = Job(stop, self._storage.getSize(), gc)
+        job = Job(stop, self._storage.getSize(), gc, self._storage.pack_rate)
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
         self._copy_while_others_commit(copier)

@@ -29,12 +29,14 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import POSKeyError
 
 from .. import datafile
+from .forecast import Forecast
 from .marking import References
 from .places import Places
+from .plan import Job
+from .plan import NothingToDo
 from .progress import Watch
 from .version import VERSION
-from .work import Job
-from .work import NothingToDo
+from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ END_WITHIN = 5.0
 _FIRST_OF_OTHERS = 3
 
 Message = dict[str, Any]
+T = typing.TypeVar('T')
 
 
 class NotStarted(Exception):
@@ -80,15 +83,19 @@ def is_possible(references: References) -> bool:
 
 
 class Process:
-    """`old`, `new`, `index` and `removed` are open files."""
+    """`old`, `new`, `index` and `removed` are open files.
+
+    For a forecast there is no new file.
+    """
 
     def __init__(self, job: Job, old: datafile.DataFile,
-                 new: datafile.DataFile, index: datafile.DataFile,
+                 new: datafile.DataFile | None,
+                 index: datafile.DataFile | None,
                  removed: datafile.DataFile | None, watch: Watch) -> None:
         self._watch = watch
-        numbers = {
-            'old': old.fileno(), 'new': new.fileno(), 'index': index.fileno(),
-            'removed': None if removed is None else removed.fileno()}
+        files = {'old': old, 'new': new, 'index': index, 'removed': removed}
+        numbers = {name: None if file is None else file.fileno()
+                   for name, file in files.items()}
         to_pass = [number for number in numbers.values() if number is not None]
         if min(to_pass) < _FIRST_OF_OTHERS:
             raise NotStarted(
@@ -96,7 +103,7 @@ class Process:
                 ' the pack has its number')
         self._job = {
             **numbers, 'parent': os.getpid(), 'stop': job.stop.hex(),
-            'end': job.end, 'gc': job.gc}
+            'end': job.end, 'gc': job.gc, 'rate': job.rate}
         try:
             self._process = subprocess.Popen(
                 [sys.executable, '-I', '-c', _PROGRAM],
@@ -131,6 +138,31 @@ class Process:
 
         `next_end(copied to)` says up to where it copies then, or None.
         """
+        def answered(report: Any) -> Done | None:
+            match report:
+                case {'copied_to': int(copied_to)}:
+                    self._send({'copy_to': next_end(copied_to)})
+                    return None
+                case {'done': {
+                        'copied_to': int(copied_to),
+                        'written_to': int(written_to), 'places': places}}:
+                    return Done(copied_to, written_to, _places(places))
+            raise _error(report)
+
+        return self._outcome(answered)
+
+    def forecast(self) -> Forecast:
+        """Wait until it has made one."""
+        def answered(report: Any) -> Forecast:
+            match report:
+                case {'forecast': list(found)}:
+                    return _forecast(found)
+            raise _error(report)
+
+        return self._outcome(answered)
+
+    def _outcome(self, answered: Callable[[Any], T | None]) -> T:
+        """Wait until `answered(report)` returns it."""
         # When it is killed, its reports end.
         with self._watch.ended_by(self._process.kill):
             reports = self._reports()
@@ -140,14 +172,10 @@ class Process:
                 match report:
                     case {'tell': [str(phase), int(done), int(total)]}:
                         self._watch.tell(phase, done, total)
-                    case {'copied_to': int(copied_to)}:
-                        self._send({'copy_to': next_end(copied_to)})
-                    case {'done': {
-                            'copied_to': int(copied_to),
-                            'written_to': int(written_to), 'places': places}}:
-                        return Done(copied_to, written_to, _places(places))
                     case _:
-                        raise _error(report)
+                        outcome = answered(report)
+                        if outcome is not None:
+                            return outcome
             self._watch.go_on()
         raise Gone(
             'the process that packs ended before it was done (exit code'
@@ -210,6 +238,13 @@ def _places(found: Any) -> Places:
         raise _nonsense(found) from None
 
 
+def _forecast(found: list[Any]) -> Forecast:
+    try:
+        return Forecast.from_json(found)
+    except (TypeError, ValueError):
+        raise _nonsense(found) from None
+
+
 def _nonsense(report: Any) -> Gone:
     return Gone('the process that packs reported what cannot be:'
                 f' {str(report)[:80]!r}. Nothing was changed')
@@ -219,6 +254,8 @@ def _error(report: Any) -> Exception:
     match report:
         case {'nothing': str(why)}:
             return NothingToDo(why)
+        case {'room': [int(needed), int(free)]}:
+            return NoRoom(needed, free)
         case {'damage': str(what)}:
             return Damaged(what)
         case {'missing': str(oid)} if re.fullmatch('[0-9a-f]{16}', oid):

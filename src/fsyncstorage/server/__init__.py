@@ -27,6 +27,7 @@ From the outside in:
 - blobsender    the blobs that it sends; blobstream those for stock clients
 - ballot        one client's transaction, and its states
 - service       one storage that is served: its clients, what is announced
+- packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
 - entrance      which ballots are in a storage at the same time

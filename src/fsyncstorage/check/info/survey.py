@@ -25,6 +25,7 @@ from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
 from ...format import scan
+from ...format.classes import Classes
 from ...format.references import quick_references
 from ...format.wrapped import Budget
 from ...format.wrapped import TooMuch
@@ -52,7 +53,7 @@ class Survey:
         self.end = scan.FIRST       # of what was read
         self.damage = None          # the Damage at which it stopped
         self.objects = Objects()
-        self.classes = tallies.Classes()
+        self.classes = Classes()
         self.days = tallies.Tally()
         self.users = tallies.Tally()
         self.paths = tallies.Tally()
