@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -33,6 +34,7 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
+from fsyncstorage.processes import starting
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -43,7 +45,7 @@ from .histories import NOWHERE
 from .histories import random_history
 from .histories import state
 
-READY = json.dumps({'ready': process.VERSION})
+READY = json.dumps({'ready': starting.VERSION})
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
 
@@ -419,12 +421,12 @@ class Failures(ProcessTestCase):
     def test_a_process_that_does_not_end(self):
         """The pack does not wait for it; and says that there is one."""
         storage = self.packable()
-        Popen = process.subprocess.Popen
+        Popen = subprocess.Popen
         left = []
 
         def wait(popen, timeout):
             left.append(popen)
-            raise process.subprocess.TimeoutExpired('python', timeout)
+            raise subprocess.TimeoutExpired('python', timeout)
 
         with mock.patch.object(Popen, 'wait', wait):
             with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
@@ -676,13 +678,13 @@ class Within(ProcessTestCase):
     def test_where_it_is_not_ready_in_time(self):
         storage = self.packable()
         with self.python_that_says('exec sleep 1000'), \
-                mock.patch.object(process, 'READY_WITHIN', .1):
+                mock.patch.object(starting, 'READY_WITHIN', .1):
             self.check_warning(storage, 'it said')
         self.check_gone(self.started[0])
 
     def test_where_other_code_is_on_the_disk(self):
         storage = self.packable()
-        with mock.patch.object(process, 'VERSION', 'an old one'):
+        with mock.patch.object(starting, 'VERSION', 'an old one'):
             self.check_warning(storage, 'restart it')
         self.assertEqual(len(self.started), 1)
 
@@ -690,7 +692,7 @@ class Within(ProcessTestCase):
         """Then a file may have its number."""
         files = [mock.Mock(**{'fileno.return_value': number})
                  for number in (2, 3, 4)]
-        with self.assertRaisesRegex(process.NotStarted, 'standard stream'):
+        with self.assertRaisesRegex(starting.NotStarted, 'standard stream'):
             process.Process(work.Job(b'', 0, True), *files, None, None)
 
     def test_where_the_process_does_not_start(self):

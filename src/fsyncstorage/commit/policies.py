@@ -107,9 +107,19 @@ def group_commit_delay(value: object) -> float | None:
     return seconds
 
 
+def number_of_bytes(value: object, what: str) -> int:
+    """Of a number, or of text like 64MB."""
+    match = _SIZE.match(str(value).strip().lower())
+    if match is None:
+        raise ValueError(
+            f'{what} must be a number of bytes, or a number with KB, MB or'
+            f' GB, not {value!r}')
+    return int(match[1]) * _BYTES[match[2] or '']
+
+
 def index_checkpoint(value: object) -> int:
     """Bytes after which an index is written."""
-    size = _size(value, 'index-checkpoint')
+    size = number_of_bytes(value, 'index-checkpoint')
     if size < SMALLEST_CHECKPOINT:
         raise ValueError(
             f'index-checkpoint must be at least 16KB, not {value!r}: an index'
@@ -121,21 +131,12 @@ def pack_rate(value: object) -> int | None:
     """Bytes a second that a pack may read, and write; None: all it can."""
     if value is None or str(value).strip().lower() == 'none':
         return None
-    rate = _size(value, 'pack-rate (or none)')
+    rate = number_of_bytes(value, 'pack-rate (or none)')
     if rate < LOWEST_PACK_RATE:
         raise ValueError(
             f'pack-rate must be none, or at least 1MB, not {value!r}: a pack'
             ' would never end')
     return rate
-
-
-def _size(value: object, what: str) -> int:
-    match = _SIZE.match(str(value).strip().lower())
-    if match is None:
-        raise ValueError(
-            f'{what} must be a number of bytes, or a number with KB, MB or'
-            f' GB, not {value!r}')
-    return int(match[1]) * _BYTES[match[2] or '']
 
 
 def reader_threads(value: object) -> int:

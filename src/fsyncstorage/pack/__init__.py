@@ -16,8 +16,5 @@
 - places        where old records are in the new file
 - chains        where the data are that a record points back to
 - progress      how far it is, and how it is cancelled
-- version       which code a process runs
 - pacing        syncs that are short, and at most so many bytes a second
-- reading       reads that leave the page cache alone
-- priority      gives way to others
 """

@@ -38,6 +38,7 @@ from ..format.references import references
 from ..format.scan import FIRST
 from ..format.window import Pread
 from ..format.window import Window
+from ..processes.starting import NotStarted
 from . import packedblobs
 from . import process
 from . import swap
@@ -336,7 +337,7 @@ class _Packing:
                 logger.info('%s: packing in a process of its own (%s)',
                             storage._file_name, child.pid)
                 done = child.copied(self._next_end())
-        except process.NotStarted as reason:
+        except NotStarted as reason:
             logger.warning(
                 '%s: no process could be started for the pack, which goes on'
                 ' within this one (%s)', storage._file_name, reason)

@@ -19,6 +19,8 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from ..format import scan
 from ..format.references import references
+from ..processes.reading import Reader
+from ..processes.starting import NotStarted
 from . import packedblobs
 from . import packing
 from . import process
@@ -29,7 +31,6 @@ from .plan import Job
 from .process import Process
 from .progress import FORECAST
 from .progress import Watch
-from .reading import Reader
 
 
 class Packs:
@@ -136,7 +137,7 @@ class _Forecasting:
         if not (self._storage.pack_process
                 and process.is_possible(referencesf)):
             return None
-        with contextlib.suppress(process.NotStarted), contextlib.closing(
+        with contextlib.suppress(NotStarted), contextlib.closing(
                 Process(job, old, None, None, self._removed,
                         self._watch)) as child:
             return child.forecast()
