@@ -4,7 +4,7 @@ It is decided as in a pack (plan), and counted in place of copied (counting).
 Like the copy, it can be done by a process of its own, or within this one.
 
 The time of the pack is that of its first phases, which are the same here.  The
-copy is not made: it reads as much as counting does, and what it writes is
+copy is not made: it reads the file as the check does, and what it writes is
 taken to cost `_WRITTEN` times as much as what is read.
 """
 
@@ -15,17 +15,19 @@ from typing import Any
 from .. import datafile
 from ..format.window import Pread
 from ..format.window import Window
-from . import counting
-from .copying import Output
 from .counting import Row
+from .counting import Tally
+from .goneblobs import GoneBlobs
 from .marking import References
+from .output import Output
 from .pacing import Rate
 from .plan import Job
 from .plan import NothingToDo
 from .plan import planned
+from .progress import CHECK
 from .progress import Tell
 
-_WRITTEN = 3
+_WRITTEN = 2
 
 
 class Forecast(typing.NamedTuple):
@@ -71,19 +73,28 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
     scan.Damage, POSKeyError (a reference leads nowhere), OSError.
     """
     window = Window(Rate(job.rate).of_reading(pread), job.end)
-    out = None if removed is None else Output(removed)
+    tally = Tally(
+        window, None if removed is None else GoneBlobs(Output(removed)))
     begun = time.monotonic()
+    is_checked = 0.0
+
+    def tell_and_look(phase: str, done: int, total: int) -> None:
+        nonlocal is_checked
+        if phase != CHECK and not is_checked:
+            is_checked = time.monotonic()
+        tell(phase, done, total)
+
     try:
-        plan = planned(job, window, references, tell)
+        plan = planned(job, window, references, tell_and_look, tally)
     except NothingToDo:
         return Forecast(job.end, job.end, 0, time.monotonic() - begun, 0, [])
     is_planned = time.monotonic()
-    found = counting.counted(plan, window, out, tell)
-    if out is not None:
-        out.flush()
-    counted = time.monotonic()
-    to_copy = (counted - is_planned) * (
+    is_checked = is_checked or is_planned
+    if not job.gc:
+        tally.read(plan, tell)
+    found = tally.counted(plan)
+    copied = (is_checked - begun) * (
         1 + _WRITTEN * found.new_size / found.old_size)
     return Forecast(
         found.old_size, found.new_size, found.needed,
-        is_planned - begun + to_copy, found.transactions, found.rows)
+        is_planned - begun + copied, found.transactions, found.rows)

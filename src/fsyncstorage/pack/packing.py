@@ -44,7 +44,7 @@ from . import process
 from . import swap
 from . import work
 from .copying import Copier
-from .copying import Output
+from .output import Output
 from .pacing import Pacer
 from .plan import Job
 from .plan import NothingToDo

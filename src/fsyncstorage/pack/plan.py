@@ -7,6 +7,7 @@ from ..format.window import Window
 from . import marking
 from .marking import Kept
 from .marking import References
+from .marking import Witness
 from .progress import Tell
 from .survey import survey
 
@@ -30,15 +31,19 @@ class Plan(typing.NamedTuple):
     targets: Sequence[int]
 
 
-def planned(job: Job, window: Window, references: References,
-            tell: Tell) -> Plan:
-    """NothingToDo; scan.Damage; POSKeyError: a reference leads nowhere."""
+def planned(job: Job, window: Window, references: References, tell: Tell,
+            witness: Witness | None = None) -> Plan:
+    """NothingToDo; scan.Damage; POSKeyError: a reference leads nowhere.
+
+    Without garbage collection, no references are read, and the witness is told
+    of nothing.
+    """
     found = survey(window, job.stop, tell)
     if found.is_redundant:
         raise NothingToDo(
             'The database has already been packed to a later time or no'
             ' changes have been made since the last pack')
     pack_end, targets = found.pack_end, found.later_targets
-    kept = (marking.reachable(found, window, references, tell) if job.gc
-            else marking.all_current(found))
+    kept = (marking.reachable(found, window, references, tell, witness)
+            if job.gc else marking.all_current(found))
     return Plan(pack_end, kept, targets)

@@ -18,8 +18,9 @@ from ..format.window import Pread
 from ..format.window import Window
 from . import counting
 from .copying import Copier
-from .copying import Output
+from .goneblobs import GoneBlobs
 from .marking import References
+from .output import Output
 from .pacing import Pacer
 from .pacing import Rate
 from .plan import Job
@@ -50,7 +51,7 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, tell)
     copier = Copier(Output(new, 0, rate.of_writing(pacer.written)),
-                    None if removed is None else Output(removed))
+                    None if removed is None else GoneBlobs(Output(removed)))
     copier.copy_to_pack_end(
         window, plan.pack_end, plan.kept, plan.targets, tell)
     if copier.written_to == plan.pack_end:
@@ -65,7 +66,9 @@ def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
     free = free_bytes(new.fileno())
     if free is None or free >= window.end + counting.index_size(plan.kept):
         return
-    needed = counting.counted(plan, window, None, tell).needed
+    tally = counting.Tally(window)
+    tally.read(plan, tell)
+    needed = tally.counted(plan).needed
     if free < needed:
         raise NoRoom(needed, free)
 
