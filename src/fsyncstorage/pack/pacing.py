@@ -17,6 +17,8 @@ from ..format.window import Pread
 AIM = 0.02
 # Bytes between two syncs: at the beginning, at least, at most.
 FIRST, LEAST, MOST = 1 << 20, 1 << 16, 1 << 26
+# What was slower than a rate is caught up with for so many seconds.
+CATCH_UP = 1.0
 
 
 class Pacer:
@@ -41,18 +43,21 @@ class Pacer:
 
 
 class Rate:
-    """At most so many bytes a second; None: as many as there are."""
+    """At most so many bytes a second, on average; None: as many as can be."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._due = 0.0
+        #: When all that was read or written may have been.
+        self._due = time.monotonic()
 
     def spend(self, count: int) -> None:
-        """Wait for as long as these bytes may take."""
-        if self._most is not None:
-            now = time.monotonic()
-            # What was not used in time is gone.
-            self._due = max(self._due, now) + count / self._most
+        """So many bytes were read or written: wait until they may have
+        been."""
+        if self._most is None:
+            return
+        now = time.monotonic()
+        self._due = max(self._due, now - CATCH_UP) + count / self._most
+        if self._due > now:
             time.sleep(self._due - now)
 
     def of_reading(self, pread: Pread) -> Pread:
