@@ -12,6 +12,7 @@ import sys
 import time
 
 import zc.lockfile
+from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import POSError
 from ZODB.serialize import referencesf
 
@@ -122,7 +123,8 @@ def run(options):
                 found = forecast(storage, pack_time(options))
             else:
                 found = pack(storage, options)
-    except (POSError, ValueError, zc.lockfile.LockError) as error:
+    except (POSError, CorruptedError, ValueError,
+            zc.lockfile.LockError) as error:
         raise CannotRun(f'{options.path}: {words.of_error(error)}') from None
     show({'path': options.path, **found}, options)
     return 0
@@ -171,9 +173,10 @@ def pack(storage, options):
 
 def cancel_own(storage, work):
     """The pack of the file ends before the command does."""
-    with contextlib.suppress(POSError):  # it is over
-        storage.packs.cancel()
-    work.is_over.wait()
+    while not work.is_over.is_set():
+        with contextlib.suppress(POSError):  # it has not begun, or is over
+            storage.packs.cancel()
+        work.is_over.wait(EVERY)
 
 
 def cancel(storage):

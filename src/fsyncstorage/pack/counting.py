@@ -7,9 +7,9 @@ over objects and transactions.  Nothing is copied.
 
 Freed are the bytes of records with their headers, by the class that the object
 has at the pack time (if it is not there, each record by its own); and what is
-left of transactions: headers, users, descriptions, extensions.  Together they are what the file becomes shorter by.
-(Where a record is kept with its data in the place of a pointer, it becomes
-longer, and less is freed of its class.)
+left of transactions: headers, users, descriptions, extensions.  Together they
+are what the file becomes shorter by.  (Where a record is kept with its data in
+the place of a pointer, it becomes longer, and less is freed of its class.)
 
 Memory: 28 bytes an object, and 8 a transaction.
 """
