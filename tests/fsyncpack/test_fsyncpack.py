@@ -169,7 +169,7 @@ class OfAFile(PackCase):
         self.assertIn('19 blobs with 171 bytes', said)
         for row in found['rows']:
             self.assertRegex(
-                said, rf'{row["name"]} +{row["objects"]} +{row["records"]}'
+                said, rf'{row["class"]} +{row["objects"]} +{row["records"]}'
                 rf' +{row["bytes"]:,}')
 
     def test_a_dry_run_of_a_file_that_is_in_use(self):
@@ -596,7 +596,7 @@ class Words(PackCase):
                 'path': 'x\x1b', 'old_size': 100, 'new_size': 50, 'freed': 50,
                 'needed': 60, 'free': 70, 'seconds': 1, 'transactions': 0,
                 'blobs': None, 'objects': 1, 'records': 1,
-                'rows': [{'name': f'[red]\x1b[1m{number}', 'objects': 1,
+                'rows': [{'class': f'[red]\x1b[1m{number}', 'objects': 1,
                           'records': 2, 'bytes': 3}
                          for number in range(30)]})
         self.assertNotIn('\x1b', out.getvalue())

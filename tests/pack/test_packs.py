@@ -180,7 +180,7 @@ class Forecasts(PacksCase):
         self.assertGreater(found['seconds'], 0)
         self.assertEqual(found['freed'], found['transactions'] + sum(
             row['bytes'] for row in found['rows']))
-        classes = {row['name']: row for row in found['rows']}
+        classes = {row['class']: row for row in found['rows']}
         self.assertEqual(classes['ZODB.blob.Blob']['records'], 19)
         self.assertEqual(classes['ZODB.blob.Blob']['objects'], 19)
         self.assertEqual(found['objects'], 19)

@@ -66,7 +66,7 @@ def of_forecast(found):
     """Lines; and a table, if anything is freed."""
     old, freed = found['old_size'], found['freed']
     yield (f'{found["path"]}: a pack would free {freed:,} of {old:,} bytes'
-           f' ({freed / old:.1%}), and take about'
+           f' ({100 * freed / old:.1f} %), and take about'
            f' {duration(found["seconds"])}')
     if found['blobs'] is not None:
         yield (f'{found["blobs"]:,} blobs with {found["blob_bytes"]:,} bytes'
@@ -92,7 +92,7 @@ def show_table(found):
     table.add_column('class', overflow='fold')
     for heading in 'objects', 'records', 'bytes':
         table.add_column(heading, justify='right', no_wrap=True)
-    rows = [[row['name'], row['objects'], row['records'], row['bytes']]
+    rows = [[row['class'], row['objects'], row['records'], row['bytes']]
             for row in found['rows']]
     if len(rows) > MOST_ROWS:
         others = rows[MOST_ROWS - 1:]

@@ -160,4 +160,6 @@ def _shown(found: Forecast) -> dict[str, Any]:
     return {**found._asdict(), 'freed': found.freed,
             'objects': sum(row.objects for row in found.rows),
             'records': sum(row.records for row in found.rows),
-            'rows': [row._asdict() for row in found.rows]}
+            'rows': [{'class': row.name, 'objects': row.objects,
+                      'records': row.records, 'bytes': row.bytes}
+                     for row in found.rows]}
