@@ -487,6 +487,14 @@ class OfAServer(PackCase):
         self.assertEqual(err.count('\n'), 1, err)
         until(lambda: self.storage.packs.status()['last'], 'the end')
 
+    def test_an_answer_that_cannot_be(self):
+        for answer in (
+                None, [], {}, {'pack': 1, 'last': None, 'forecast': None},
+                {'pack': None, 'last': {'ago': 'x'}, 'forecast': None}):
+            with self.subTest(answer), mock.patch.object(
+                    self.storage.packs, 'status', return_value=answer):
+                self.assert_cannot_run('does not understand', '--status')
+
     def test_no_storage_of_that_name(self):
         with mock.patch.object(target, 'PATIENCE', 1):
             self.assert_cannot_run("storage 'other'", '--storage', 'other')

@@ -10,12 +10,14 @@ from unittest import mock
 import ZODB
 import ZODB.blob
 from ZEO.ClientStorage import ClientStorage
+from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import Unsupported
 
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.timing.zeo import zeowire
@@ -86,6 +88,27 @@ class Process(PacksCase):
         self.assertEqual(found['new_size'], self.storage.getSize())
 
 
+    def test_one_that_hangs_ends_with_its_client(self):
+        started = threading.Event()
+
+        class Hanging(packs.Process):
+            """It never has an answer."""
+
+            def _begin(self):
+                started.set()
+
+        client = self.client()
+        with mock.patch.object(packs, 'Process', Hanging):
+            asking = Thread(lambda: client.packs.forecast(time.time()))
+            self.assertTrue(started.wait(PATIENCE))
+            client.close()
+            with self.assertRaises(ClientDisconnected):
+                asking.result()
+        until(lambda: not self.server.services['1'].packs._under_way,
+              'the end of the forecast')
+        self.client().packs.forecast(time.time())
+
+
 class WithOurClient(PacksCase):
 
     def test_how_far_it_is(self):
@@ -146,7 +169,7 @@ class WithOurClient(PacksCase):
             asking = Thread(lambda: client.packs.forecast(time.time()))
             self.assertTrue(there.wait(PATIENCE))
             client.close()
-            with self.assertRaises(Exception):
+            with self.assertRaises(ClientDisconnected):
                 asking.result()
             until(lambda: not session.connected, 'the client has left')
         until(lambda: not self.server.services['1'].packs._under_way,

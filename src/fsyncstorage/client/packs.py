@@ -8,8 +8,7 @@ from typing import Any
 
 from ZODB.POSException import Unsupported
 
-#: Of the calls, as the server announces it.
-VERSION = 1
+from .. import wire
 
 
 class Packs:
@@ -33,7 +32,7 @@ class Packs:
 
     @property
     def are_offered(self) -> bool:
-        return self.version == VERSION
+        return self.version == wire.PACKS
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         if not self.are_offered:

@@ -115,19 +115,29 @@ def _refuse_what_does_not_fit(arguments, options):
 def run(options):
     try:
         with _opened(options) as storage:
-            if options.status:
-                found = storage.packs.status()
-            elif options.cancel:
-                found = cancel(storage)
-            elif options.dry_run:
-                found = forecast(storage, pack_time(options))
-            else:
-                found = pack(storage, options)
+            found = done(storage, options)
+        show({'path': options.path, **found}, options)
     except (POSError, CorruptedError, ValueError,
             zc.lockfile.LockError) as error:
         raise CannotRun(f'{options.path}: {words.of_error(error)}') from None
-    show({'path': options.path, **found}, options)
+    except (AttributeError, KeyError, TypeError) as error:
+        if options.address is None:
+            raise
+        raise CannotRun(
+            f'{options.path}: the server answers what this command does not'
+            f' understand ({error!r})') from None
     return 0
+
+
+def done(storage, options):
+    """Do what is wanted; return what is to be said."""
+    if options.status:
+        return storage.packs.status()
+    if options.cancel:
+        return cancel(storage)
+    if options.dry_run:
+        return forecast(storage, pack_time(options))
+    return pack(storage, options)
 
 
 @contextlib.contextmanager
@@ -205,7 +215,7 @@ def show(found, options):
                  else [f'{options.path}: the pack was cancelled, and nothing'
                        ' was changed'] if options.cancel
                  else words.of_pack(found))
-        for line in lines:
+        for line in list(lines):  # all of it, or an error
             print(printable(line))
 
 

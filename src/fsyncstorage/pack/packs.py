@@ -64,15 +64,23 @@ class Packs:
 
     def wake(self) -> None:
         """Let both look whether they must end: the storage is closed."""
-        for watch in self._storage.pack_watch, self._forecast:
-            if watch is not None:
-                watch.wake()
+        watch = self._storage.pack_watch
+        if watch is not None:
+            watch.wake()
+        self.wake_forecast()
+
+    def wake_forecast(self) -> None:
+        """Let it look whether it must end: `refuse()` raises now."""
+        watch = self._forecast
+        if watch is not None:
+            watch.wake()
 
     def forecast(self, t: float, refuse: Callable[[], object] = lambda: None
                  ) -> dict[str, Any]:
         """What a pack to this time would free, and need.
 
-        `refuse()` is called now and then; what it raises ends the forecast.
+        `refuse()` is called now and then, and after `wake_forecast`; what it
+        raises ends the forecast.
         """
         storage = self._storage
         stop = packing.stop_of(storage, t)

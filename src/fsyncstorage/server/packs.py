@@ -20,9 +20,6 @@ from ZODB.serialize import referencesf
 from ..pack.progress import Cancelled
 from . import answers
 
-#: Of the calls that are offered.
-VERSION = 1
-
 PACK, FORECAST = 'pack', 'forecast'
 _TWICE = {PACK: 'Already packing',
           FORECAST: 'A forecast is under way already'}
@@ -38,8 +35,8 @@ class Packs:
 
     def __init__(self, service):
         self._service = service
-        #: Whatever is under way: a pack, a forecast.
-        self._under_way = set()
+        #: What is under way, and for which session.
+        self._under_way = {}
 
     @property
     def are_offered(self):
@@ -68,11 +65,17 @@ class Packs:
         return self._start(
             FORECAST, session, lambda: packs.forecast(pack_time, refuse))
 
+    def left(self, session):
+        """This client has left."""
+        if self._under_way.get(FORECAST) is session:
+            # It may wait for a process that says nothing.
+            self.of_storage.wake_forecast()
+
     def _start(self, kind, session, function):
         """Return the answer, which comes when it is over."""
         if kind in self._under_way:
             raise FileStorageError(_TWICE[kind])
-        self._under_way.add(kind)
+        self._under_way[kind] = session
         answer = answers.Later()
         threading.Thread(
             target=self._run, args=(kind, session, function, answer),
@@ -90,6 +93,6 @@ class Packs:
         session.server.mailbox.post(self._over, kind, answer, result, error)
 
     def _over(self, kind, answer, result, error):
-        self._under_way.discard(kind)
+        del self._under_way[kind]
         self._service.broadcast_info()
         answer.done(result, error)

@@ -20,7 +20,6 @@ from .. import wire
 from ..format import extension
 from ..wire import commits
 from . import answers
-from . import packs
 from . import quiet
 from .ballot import BEGUN
 from .ballot import VOTED
@@ -80,6 +79,7 @@ class Session(ZEOStorage):
         if self.service is not None:
             self._readers.close()
             self._slow_calls.close()
+            self.service.packs.left(self)
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
             _close(iterator)
@@ -139,7 +139,7 @@ class Session(ZEOStorage):
             'instance': self.server.instance, 'channel': wire.VERSION,
             'lost': getattr(self.storage, 'may_have_lost', False)}
         if self.service.packs.are_offered:
-            about['packs'] = packs.VERSION
+            about['packs'] = wire.PACKS
         if not self.read_only:
             about['commits'] = commits.VERSION
             about['ticket'] = self._ticket()
