@@ -3,12 +3,12 @@
 import collections
 import os
 import random
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage import datafile
-from fsyncstorage.format.references import references
 from fsyncstorage.pack import counting
 from fsyncstorage.pack import forecast
 from fsyncstorage.pack import progress
@@ -19,13 +19,12 @@ from ..generated import settings
 from ..support import TestCase
 from . import oracle
 from . import test_oracle
+from .histories import OBJECTS
 from .histories import History
 from .histories import Options
 from .histories import tid
 from .test_oracle import data_at
 from .test_oracle import transactions
-
-PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK]
 
 
 def class_of(data):
@@ -83,7 +82,7 @@ class Forecasts(TestCase):
                 work.Job(stop, len(content), gc),
                 lambda length, position: os.pread(
                     old.fileno(), length, position),
-                removed, references, tell)
+                removed, tell)
             with open(self.path('removed'), 'rb') as file:
                 return found, file.read().split()
 
@@ -146,6 +145,32 @@ class Forecasts(TestCase):
             seen['classes'] += len(found.rows) > 2
         self.assertGreater(min(seen[name] for name in (
             'blobs', 'objects', 'classes')), 5, seen)
+
+    def test_its_phases(self):
+        for gc, phases in (
+                (True, [progress.CHECK, progress.REFERENCES, progress.MARK]),
+                (False, [progress.CHECK, progress.COUNT])):
+            told = []
+            history = History(random.Random(1), Options(14))
+            self.forecast(bytes(history), tid(10), gc,
+                          lambda phase, done, total: told.append(phase))
+            self.assertEqual(list(dict.fromkeys(told)), phases)
+
+    def test_many_classes(self):
+        """The report has a bound, and its sums are right."""
+        history = History(random.Random(1), Options(
+            30, undos=0, classes=OBJECTS))
+        content = bytes(history)
+        whole, _ = self.forecast(content, tid(25), True)
+        self.assertGreater(len(whole.rows), 3)
+        with mock.patch.object(counting, 'MOST_LISTED', 2):
+            found, _ = self.forecast(content, tid(25), True)
+        self.assertEqual(found.rows[:2], whole.rows[:2])
+        self.assertEqual(
+            found.rows[2], Row(f'({len(whole.rows) - 2} more)', *(
+                sum(row[place] for row in whole.rows[2:])
+                for place in (1, 2, 3))))
+        self.assertEqual(found[:-1][:3], whole[:-1][:3])
 
     def test_what_points_back_to_what_goes(self):
         """Without garbage collection its data come in the place of the

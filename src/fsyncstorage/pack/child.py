@@ -42,8 +42,7 @@ def main() -> None:
             bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'])
         if job['new'] is None:
             parent.report({'forecast': foreseen(
-                wanted, Reader(job['old']), removed, references,
-                parent.tell)})
+                wanted, Reader(job['old']), removed, parent.tell)})
         else:
             do(wanted, Reader(job['old']), _file(job['new']),
                _file(job['index']), removed, references, parent)

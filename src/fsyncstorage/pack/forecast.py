@@ -3,6 +3,9 @@
 It is decided as in a pack (plan), and counted in place of copied (counting).
 Like the copy, it can be done by a process of its own, or within this one.
 
+In one place it is less strict: what can have no reference is not read, in less
+time, so that a record which a pack refuses may go unnoticed.
+
 The time of the pack is that of its first phases, which are the same here.  The
 copy is not made: it reads the file as the check does, and what it writes is
 taken to cost `_WRITTEN` times as much as what is read.
@@ -13,12 +16,12 @@ import typing
 from typing import Any
 
 from .. import datafile
+from ..format.references import quick_references
 from ..format.window import Pread
 from ..format.window import Window
 from .counting import Row
 from .counting import Tally
 from .goneblobs import GoneBlobs
-from .marking import References
 from .output import Output
 from .pacing import Rate
 from .plan import Job
@@ -67,7 +70,7 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
 
 
 def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
-             references: References, tell: Tell) -> Forecast:
+             tell: Tell) -> Forecast:
     """`removed` gets the list of the blobs that are not kept.
 
     scan.Damage, POSKeyError (a reference leads nowhere), OSError.
@@ -85,7 +88,7 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
         tell(phase, done, total)
 
     try:
-        plan = planned(job, window, references, tell_and_look, tally)
+        plan = planned(job, window, quick_references, tell_and_look, tally)
     except NothingToDo:
         return Forecast(job.end, job.end, 0, time.monotonic() - begun, 0, [])
     is_planned = time.monotonic()

@@ -18,7 +18,6 @@ from ZODB.serialize import referencesf
 
 from .. import datafile
 from ..format import scan
-from ..format.references import references
 from ..processes.reading import Reader
 from ..processes.starting import NotStarted
 from . import packedblobs
@@ -136,8 +135,7 @@ class _Forecasting:
         job = Job(stop, end, storage._pack_gc, storage.pack_rate)
         with old, self._removed or contextlib.nullcontext():
             return self._by_process(job, old) or foreseen(
-                job, Reader(old.fileno()), self._removed, references,
-                self._watch.tell)
+                job, Reader(old.fileno()), self._removed, self._watch.tell)
 
     def _by_process(self, job: Job,
                     old: datafile.DataFile) -> Forecast | None:

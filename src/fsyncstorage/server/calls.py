@@ -125,7 +125,13 @@ def _shown(argument):
 UNREGISTERED = {
     'register': Call(is_name, is_flag),  # the storage, read-only
 }
+OURS = {  # calls that ZEO does not have
+    'pack_status': Call(),
+    'pack_cancel': Call(),
+    'pack_forecast': Call(is_time),
+}
 REGISTERED = {
+    **OURS,
     'get_info': Call(),
     'lastTransaction': Call(),
     'getInvalidations': Call(is_tid),
@@ -151,9 +157,6 @@ REGISTERED = {
     'new_oid': Call(),
     'new_oids': Call(is_number, optional=1),
     'pack': Call(is_time, is_flag, optional=1),
-    'pack_status': Call(),
-    'pack_cancel': Call(),
-    'pack_forecast': Call(is_time),
     'tpc_begin': Call(is_number, is_text, is_text, or_none(is_mapping),
                       or_none(is_tid), is_name, optional=2),
     'storea': Call(is_oid, is_serial, is_data, is_number),
