@@ -1,141 +1,32 @@
-"""The process that packs: the same bytes, however it or its parent ends."""
+"""A pack in a process of its own: what it does, and the same bytes."""
 
 import contextlib
 import ctypes
-import errno
-import json
 import os
 import platform
 import random
-import select
 import shutil
-import signal
-import stat
-import subprocess
+import socket
 import sys
-import threading
 import time
 import tracemalloc
-import unittest
 from unittest import mock
 
 import ZODB
-import ZODB.blob
-from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.FileStorage.format import CorruptedError
-from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import datafile
 from fsyncstorage.format import index
-from fsyncstorage.pack import child
 from fsyncstorage.pack import packing
-from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
-from fsyncstorage.pack import work
-from fsyncstorage.processes import starting
 
-from ..support import PATIENCE
-from ..support import TestCase
-from ..support import Thread
 from ..support import commit
 from ..support import oid
-from .histories import NOWHERE
 from .histories import random_history
 from .histories import state
-
-READY = json.dumps({'ready': starting.VERSION})
-PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
-          progress.SWAP]
-
-# They look into /proc, write to /dev/full, wait for any process.
-on_linux = unittest.skipUnless(sys.platform == 'linux', 'not on Linux')
-
-
-class ProcessTestCase(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        #: The processes that were started.
-        self.started = started = []
-
-        class Process(process.Process):
-
-            def __init__(self, *args):
-                super().__init__(*args)
-                started.append(self.pid)
-
-        patch = mock.patch.object(packing, 'Process', Process)
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def fill(self, storage):
-        """A pack frees some of it, and a blob."""
-        db = ZODB.DB(storage)
-        for number in range(20):
-            with db.transaction() as connection:
-                root = connection.root()
-                root['text'] = 'x' * number * 100
-                if storage.blob_dir:
-                    root['blob'] = ZODB.blob.Blob(b'%d' % number)
-        return db
-
-    def packable(self, **options):
-        storage = self.open(blob_dir=self.path('blobs'), **options)
-        self.fill(storage)
-        return storage
-
-    def content(self, name='Data.fs'):
-        with open(self.path(name), 'rb') as file:
-            return file.read()
-
-    def pack(self, storage, told=lambda phase: None):
-        """`told(phase)` is called wherever the process reports."""
-        tell = progress.Watch.tell
-
-        def tell_us(watch, phase, done, total):
-            told(phase)
-            tell(watch, phase, done, total)
-
-        with mock.patch.object(progress.Watch, 'tell', tell_us):
-            storage.pack(time.time() + 1, referencesf)
-
-    def check_nothing_happened(self, storage, before):
-        """It packs as if there had been no pack before."""
-        self.assertEqual(self.content(), before)
-        self.check_nothing_is_left()
-        self.assertIsNone(storage.pack_watch)
-        self.assertFalse(storage.is_packing)
-        self.pack(storage)
-        self.assertLess(len(self.content()), len(before))
-
-    def check_nothing_is_left(self):
-        for name in 'Data.fs.pack', 'Data.fs.pack.index', 'blobs/.removed':
-            self.assertFalse(os.path.exists(self.path(name)), name)
-
-    @staticmethod
-    def end(pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-    def check_gone(self, pid):
-        with self.assertRaises(ProcessLookupError):
-            os.kill(pid, 0)
-
-    @contextlib.contextmanager
-    def python_that_says(self, script):
-        """While this lasts, a shell script stands for Python."""
-        path = self.path('python')
-        with open(path, 'w') as file:
-            file.write(f'#!/bin/sh\n{script}\n')
-        os.chmod(path, stat.S_IRWXU)
-        with mock.patch.object(sys, 'executable', path):
-            yield
-
-    def blobs(self):
-        return [name for _, _, names in os.walk(self.path('blobs'))
-                for name in names if name.endswith('.blob')]
+from .processes import PHASES
+from .processes import ProcessTestCase
+from .processes import on_linux
 
 
 class Bytes(ProcessTestCase):
@@ -236,12 +127,15 @@ class Bytes(ProcessTestCase):
                     os.getpriority(os.PRIO_PROCESS, self.started[0])
                     - os.getpriority(os.PRIO_PROCESS, 0),
                     at_the_disk(self.started[0]),
-                    without_memory(self.started[0])))
+                    said_in('autogroup', self.started[0]),
+                    said_in('oom_score_adj', self.started[0])))
 
         self.pack(storage, told)
-        [(nicer, of_disk, of_memory)] = found
+        [(nicer, of_disk, of_session, of_memory)] = found
         self.assertGreater(nicer, 0)
         self.assertIn(of_disk, (LOWEST, None))
+        if of_session is not None:
+            self.assertRegex(of_session, ' nice 10$')
         self.assertIn(of_memory, ('1000', None))
 
     @on_linux
@@ -262,6 +156,86 @@ class Bytes(ProcessTestCase):
             {self.path(name) for name in (
                 'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
                 'blobs/.removed')})
+
+    def test_a_large_transaction_had_the_append_lock(self):
+        """What it wrote is copied without it (I2)."""
+        storage = self.packable()
+        hold_still, copy_rest = storage.hold_still, packing._Packing._copy_rest
+        large = [1001, 1002]
+        rests = []
+
+        def hold():
+            if large:
+                commit(storage, {large.pop(): bytes(packing.SMALL_REST)})
+            hold_still()
+
+        def copy(packing, copier):
+            if storage._commit_lock.locked():
+                rests.append(storage.getSize() - copier.copied_to)
+            copy_rest(packing, copier)
+
+        storage.hold_still = hold
+        with mock.patch.object(packing._Packing, '_copy_rest', copy):
+            self.pack(storage)
+        self.assertEqual(rests, [0])
+        for number in 1001, 1002:
+            self.assertEqual(
+                storage.load(oid(number))[0], bytes(packing.SMALL_REST))
+
+    def test_a_process_that_is_slower_than_committers(self):
+        """It leaves the rest to its parent, which does not give way."""
+        mb = 1 << 20
+        packing_it = mock.Mock()
+        next_end = packing._Packing._next_end(packing_it)
+        ends = []
+        for copied_to, end in (
+                (10, 50), (50, 80), (80, 110), (110, 150),  # not smaller
+                (150, 160), (160, 161), (161, 200)):        # then small
+            packing_it._storage.getSize.return_value = end * mb
+            ends.append(next_end(copied_to * mb))
+        self.assertEqual(
+            ends,
+            [50 * mb, 80 * mb, None, None, 160 * mb, None, 200 * mb])
+
+    def test_a_rest_that_does_not_become_smaller(self):
+        """To go on would make it larger and larger."""
+        storage = self.packable()
+        copy = packing._Packing._copy_while_others_commit
+        committed = []
+
+        def copy_and_commit(packing_it, copier):
+            copy(packing_it, copier)
+            committed.append(1000 + len(committed))
+            commit(storage, {
+                committed[-1]: bytes((2 + len(committed)) << 20)})
+
+        with mock.patch.object(packing, 'REST_OF_PROCESS', 4 << 20), \
+                mock.patch.object(
+                    packing._Packing, '_copy_while_others_commit',
+                    copy_and_commit):
+            self.pack(storage)
+        self.assertEqual(committed, [1000, 1001])
+        for number in committed:
+            self.assertGreaterEqual(
+                len(storage.load(oid(number))[0]), packing.SMALL_REST)
+
+    def test_committers_that_are_faster_have_to_wait(self):
+        storage = self.packable()
+        hold_still, numbers = storage.hold_still, iter(range(1000, 2000))
+        held = []
+
+        def hold():
+            commit(storage, {next(numbers): bytes(packing.SMALL_REST)})
+            hold_still()
+            held.append(storage._commit_lock.locked())
+
+        storage.hold_still = hold
+        with mock.patch.object(packing, 'MOST_ROUNDS', 2):
+            self.pack(storage)
+        self.assertEqual(held, 3 * [True])
+        self.assertFalse(storage._commit_lock.locked())
+        self.assertEqual(
+            storage.load(oid(1002))[0], bytes(packing.SMALL_REST))
 
     def test_nothing_to_do(self):
         storage = self.packable()
@@ -290,6 +264,14 @@ class Bytes(ProcessTestCase):
             self.pack(storage)
         self.assertEqual(len(self.started), 1)
         self.check_nothing_is_left()
+
+    def test_where_sockets_have_a_timeout(self):
+        self.addCleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
+        socket.setdefaulttimeout(.001)
+        storage = self.packable()
+        self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertEqual(len(self.blobs()), 1)
 
     def test_what_the_index_of_the_process_does_not_know(self):
         """It is written before the last copies."""
@@ -331,7 +313,6 @@ class Bytes(ProcessTestCase):
         self.assertEqual(len(self.started), 1)
         self.assertEqual(storage.load(oid(0))[0], hostile)
 
-
     def test_a_record_that_takes_much_to_unpickle_here(self):
         """ZODB's referencesf takes 256 MB for it."""
         storage = self.open(pack_process=False)
@@ -343,387 +324,6 @@ class Bytes(ProcessTestCase):
         self.addCleanup(tracemalloc.stop)
         self.pack(storage)
         self.assertLess(tracemalloc.get_traced_memory()[1], 32 << 20)
-
-
-class Failures(ProcessTestCase):
-
-    def check_failure(self, storage, error, told=lambda phase: None):
-        before = self.content()
-        self.check_failure_once(storage, error, told)
-        self.check_nothing_happened(storage, before)
-
-    def check_failure_once(self, storage, error, told=lambda phase: None):
-        before = self.content()
-        with self.assertRaisesRegex(*error):
-            self.pack(storage, told)
-        self.assertEqual(self.content(), before)
-        self.check_nothing_is_left()
-
-    def at(self, phase, call):
-        """Call it when this phase is reported for the first time."""
-        calls = [call]
-
-        def told(found):
-            if found == phase and calls:
-                calls.pop()()
-
-        return told
-
-    def test_the_process_is_killed(self):
-        for phase in PHASES[:-1]:
-            with self.subTest(phase):
-                storage = self.packable()
-                self.check_failure(
-                    storage, (process.Gone, 'nothing was changed'),
-                    self.at(phase, lambda: os.kill(
-                        self.started[-1], signal.SIGKILL)))
-                storage.close()
-
-    def test_it_is_cancelled(self):
-        for phase in PHASES:
-            with self.subTest(phase):
-                storage = self.packable()
-                self.check_failure(
-                    storage, (progress.Cancelled, 'cancelled'),
-                    self.at(phase, lambda: storage.pack_watch.cancel()))
-                self.check_gone(self.started[0])
-                storage.close()
-
-    def test_it_hangs(self):
-        """A cancel ends it, and so does a close."""
-        for end, error in (
-                (lambda storage: storage.pack_watch.cancel(),
-                 progress.Cancelled),
-                (FsyncStorage.close, ValueError)):
-            with self.subTest(error=error):
-                storage = self.packable()
-                before = self.content()
-                hangs = threading.Event()
-
-                def stop(hangs=hangs):
-                    os.kill(self.started[-1], signal.SIGSTOP)
-                    self.addCleanup(self.end, self.started[-1])
-                    hangs.set()
-
-                # (There, it has nothing more to tell.)
-                packing = Thread(
-                    self.pack, storage, self.at(progress.COPY, stop))
-                hangs.wait(PATIENCE)
-                end(storage)
-                with self.assertRaises(error):
-                    packing.result()
-                self.check_gone(self.started[-1])
-                storage.close()
-                storage = self.open(blob_dir=self.path('blobs'))
-                self.check_nothing_happened(storage, before)
-                storage.close()
-
-    def test_a_process_that_does_not_end(self):
-        """The pack does not wait for it; and says that there is one."""
-        storage = self.packable()
-        Popen = subprocess.Popen
-        left = []
-
-        def wait(popen, timeout):
-            left.append(popen)
-            raise subprocess.TimeoutExpired('python', timeout)
-
-        with mock.patch.object(Popen, 'wait', wait):
-            with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
-                self.pack(storage)
-        left[0].wait()
-        self.assertIn(f'{self.started[0]} that packed', logs.output[0])
-        self.check_nothing_is_left()
-
-    def test_what_it_reports_is_checked(self):
-        storage = self.packable()
-        done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
-            'pack_end': 4, 'moved': [], 'since': [], 'distance': []}}
-        for report in (
-                'no JSON', '[]', '7', '{}', '{"tell": [1, 2, 3]}',
-                '{"copied_to": "4"}', '{"missing": "00"}',
-                '{"os": ["28", "full"]}', '{"done": {}}',
-                json.dumps({'done': done}),  # the index is empty
-                json.dumps({'done': {**done, 'places': {}}}),
-                json.dumps({'done': {**done, 'places': {
-                    **done['places'], 'since': [-1]}}})):
-            with self.subTest(report), self.python_that_says(
-                    f'read line; read line; cat <<END\n{READY}\n{report}\n'
-                    'END\nread line'):
-                self.check_failure_once(
-                    storage, (process.Gone, 'Nothing was changed'))
-
-    def test_an_interrupt_just_after_the_begin(self):
-        """Nobody packs then."""
-        storage = self.packable()
-
-        def interrupt(storage):
-            raise KeyboardInterrupt
-
-        with mock.patch.object(
-                FsyncStorage, 'packer', property(interrupt)):
-            with self.assertRaises(KeyboardInterrupt):
-                self.pack(storage)
-        self.check_nothing_happened(storage, self.content())
-
-    def test_a_second_pack_leaves_the_first_one_alone(self):
-        storage = self.packable()
-
-        def pack_again(phase):
-            with self.assertRaisesRegex(FileStorageError, 'Already packing'):
-                storage.pack(time.time(), referencesf)
-            self.assertTrue(storage.is_packing)
-            self.assertIsNotNone(storage.pack_watch)
-
-        self.pack(storage, pack_again)
-        self.assertFalse(storage.is_packing)
-
-    def test_the_storage_is_closed(self):
-        for phase in PHASES:
-            with self.subTest(phase):
-                storage = self.packable()
-                before = self.content()
-                with self.assertRaisesRegex(ValueError, 'closed'):
-                    self.pack(storage, self.at(phase, storage.close))
-                self.check_gone(self.started[-1])
-                storage = self.open(blob_dir=self.path('blobs'))
-                self.check_nothing_happened(storage, before)
-                storage.close()
-
-    @on_linux
-    def test_the_disk_is_full(self):
-        for full in 'Data.fs.pack', 'Data.fs.pack.index':
-            with self.subTest(full):
-                storage = self.packable()
-                self.check_full(storage, self.path(full))
-                storage.close()
-
-    def check_full(self, storage, full):
-        before = self.content()
-        open_new = datafile.open_new
-
-        def open_full(path):
-            file = open_new(path)
-            if path == full:
-                number = os.open('/dev/full', os.O_RDWR)
-                os.dup2(number, file.fileno(), inheritable=False)
-                os.close(number)
-            return file
-
-        with mock.patch.object(datafile, 'open_new', open_full):
-            with self.assertRaises(OSError) as caught:
-                self.pack(storage)
-        self.assertEqual(caught.exception.errno, errno.ENOSPC)
-        self.assertIn('a pack needs room', str(caught.exception))
-        datafile.remove_if_there(full)  # its file is another one by now
-        self.check_nothing_happened(storage, before)
-
-    def test_another_file_has_the_name(self):
-        storage = self.packable()
-        before = self.content()
-        os.rename(self.path(), self.path('moved'))
-        shutil.copy(self.path('moved'), self.path())
-        with self.assertRaisesRegex(FileStorageError, 'is another file'):
-            self.pack(storage)
-        self.check_nothing_is_left()
-        os.rename(self.path('moved'), self.path())
-        self.check_nothing_happened(storage, before)
-
-    def test_damage(self):
-        storage = self.packable()
-        before = self.content()
-        at = before.index(b'x' * 1000)
-        with open(self.path(), 'r+b') as file:
-            file.seek(at)
-            file.write(b'y')
-        texts = []
-        for storage.pack_process in True, False:
-            with self.assertRaises(CorruptedError) as caught:
-                self.pack(storage)
-            texts.append(str(caught.exception))
-        self.assertIn('nothing was changed', texts[0])
-        self.assertEqual(*texts)
-        self.check_nothing_is_left()
-
-    def test_a_reference_that_leads_nowhere(self):
-        storage = self.open()
-        commit(storage, {0: state(random.Random(1), [NOWHERE])})
-        for storage.pack_process in True, False:
-            with self.assertRaises(POSKeyError) as caught:
-                self.pack(storage)
-            self.assertEqual(caught.exception.args, (oid(NOWHERE),))
-
-    def test_a_record_that_is_no_pickle(self):
-        storage = self.open()
-        commit(storage, {0: b'no pickle'})
-        with self.assertRaisesRegex(ValueError, '0000000000000000.*be read'):
-            self.pack(storage)
-        self.check_nothing_is_left()
-
-    @on_linux
-    def test_the_storage_is_killed(self):
-        """The process ends, and the next opening removes its files."""
-        for phase in PHASES:
-            with self.subTest(phase):
-                self.packable().close()
-                before = self.content()
-                pid = self.kill_a_storage(phase)
-                self.wait_for_the_end_of(pid)
-                storage = self.open(blob_dir=self.path('blobs'))
-                self.check_nothing_happened(storage, before)
-                storage.close()
-
-    @on_linux
-    def test_it_waits_for_a_command_and_its_parent_is_gone(self):
-        """Another process has the other end of the pipe."""
-        commands, other_end = os.pipe()
-        self.addCleanup(os.close, commands)
-        self.addCleanup(os.close, other_end)
-        pid = os.fork()
-        if not pid:
-            try:
-                os.dup2(commands, 0)
-                sys.stdin = open(0)
-                parent = child._Parent()
-                parent.pid = os.getpid()  # any that is not its parent
-                parent.command()
-            finally:
-                os._exit(3)
-        self.addCleanup(self.end, pid)
-        self.wait_for_the_end_of(pid)
-        self.assertEqual(
-            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
-
-    def kill_a_storage(self, phase):
-        """Return the process that packs."""
-        told, tell = os.pipe()
-        pid = os.fork()
-        if not pid:
-            def die():
-                os.write(tell, b'%d' % self.started[-1])
-                os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                self.started.clear()
-                self.pack(FsyncStorage(
-                    self.path(), blob_dir=self.path('blobs')),
-                    self.at(phase, die))
-            finally:
-                os._exit(1)
-        os.close(tell)
-        with open(told, 'rb') as file:
-            packing_pid = int(file.read())
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]),
-                         -signal.SIGKILL)
-        return packing_pid
-
-    def wait_for_the_end_of(self, pid):
-        try:
-            number = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        with open(number):
-            ended, _, _ = select.select([number], [], [], PATIENCE)
-        self.assertTrue(ended)
-
-
-class Within(ProcessTestCase):
-    """Where there is no process, all is done by the storage's own."""
-
-    def check_within(self, storage):
-        before = len(self.content())
-        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
-            self.pack(storage)
-        self.assertIn('packing within this process', '\n'.join(logs.output))
-        self.assertLess(len(self.content()), before)
-        self.assertEqual(len(self.blobs()), 1)
-        self.check_nothing_is_left()
-        return logs.records
-
-    def test_where_the_operator_wants_that(self):
-        self.check_within(self.packable(pack_process=False))
-        self.assertEqual(self.started, [])
-
-    def test_where_a_wrapper_reads_records(self):
-        storage = self.packable()
-        storage.pack(time.time() + 1, lambda data: referencesf(data))
-        self.assertEqual(self.started, [])
-        self.assertEqual(len(self.blobs()), 1)
-
-    def test_where_python_is_a_part_of_another_program(self):
-        storage = self.packable()
-        for executable in ('/usr/bin/uwsgi', '/usr/bin/uwsgi_python3',
-                           '/usr/bin/python3-server', '', None):
-            with self.subTest(executable), mock.patch.object(
-                    sys, 'executable', executable):
-                self.fill(storage)
-                self.check_within(storage)
-        with mock.patch.object(sys, 'frozen', True, create=True):
-            self.fill(storage)
-            self.check_within(storage)
-        self.assertEqual(self.started, [])
-
-    def check_warning(self, storage, why):
-        self.fill(storage)
-        [warning] = [record for record in self.check_within(storage)
-                     if record.levelname == 'WARNING']
-        self.assertIn(why, warning.getMessage())
-
-    def test_where_the_process_says_something_else_first(self):
-        storage = self.packable()
-        for said in 'hello', '{}', '[1', r'\377':
-            with self.subTest(said), self.python_that_says(
-                    f"printf '{said}\\n'; exec {sys.executable} \"$@\""):
-                self.check_warning(storage, 'it said')
-
-    def test_where_it_is_not_ready_in_time(self):
-        storage = self.packable()
-        with self.python_that_says('exec sleep 1000'), \
-                mock.patch.object(starting, 'READY_WITHIN', .1):
-            self.check_warning(storage, 'it said')
-        self.check_gone(self.started[0])
-
-    def test_where_other_code_is_on_the_disk(self):
-        storage = self.packable()
-        with mock.patch.object(starting, 'VERSION', 'an old one'):
-            self.check_warning(storage, 'restart it')
-        self.assertEqual(len(self.started), 1)
-
-    def test_where_a_standard_stream_is_closed(self):
-        """Then a file may have its number."""
-        files = [mock.Mock(**{'fileno.return_value': number})
-                 for number in (2, 3, 4)]
-        with self.assertRaisesRegex(starting.NotStarted, 'standard stream'):
-            process.Process(work.Job(b'', 0, True), *files, None, None)
-
-    def test_where_the_process_does_not_start(self):
-        storage = self.packable()
-        path = self.path('python')
-        with open(path, 'w') as file:
-            file.write('#!/bin/sh\nexit 3\n')
-        for mode, why in (0, 'Permission'), (stat.S_IRWXU, 'exit code 3'):
-            os.chmod(path, mode)
-            with self.subTest(why), mock.patch.object(
-                    sys, 'executable', path):
-                self.fill(storage)
-                records = self.check_within(storage)
-                [warning] = [record for record in records
-                             if record.levelname == 'WARNING']
-                self.assertIn(why, warning.getMessage())
-
-    def test_it_runs_nothing_of_the_environment(self):
-        evil = self.path('evil')
-        os.mkdir(evil)
-        for name in 'sitecustomize.py', 'usercustomize.py', 'json.py':
-            with open(os.path.join(evil, name), 'w') as file:
-                file.write(f'open({self.path("was-run")!r}, "w")\n')
-        storage = self.packable()
-        home = os.getcwd()
-        os.chdir(evil)
-        self.addCleanup(os.chdir, home)
-        with mock.patch.dict(os.environ, {'PYTHONPATH': evil}):
-            self.pack(storage)
-        self.assertEqual(len(self.started), 1)
-        self.assertFalse(os.path.exists(self.path('was-run')))
 
 
 # Of ioprio_get(2): the lowest priority of those that get their turn.
@@ -739,15 +339,10 @@ def at_the_disk(pid):
     return ctypes.CDLL(None).syscall(number, 1, pid)
 
 
-def without_memory(pid):
-    """How soon the system ends it then; None: not known on this system."""
+def said_in(name, pid):
+    """What /proc has about a process; None: nothing on this system."""
     try:
-        with open(f'/proc/{pid}/oom_score_adj') as file:
+        with open(f'/proc/{pid}/{name}') as file:
             return file.read().strip()
     except OSError:
         return None
-
-
-def test_suite():
-    load = unittest.defaultTestLoader.loadTestsFromTestCase
-    return unittest.TestSuite(map(load, (Bytes, Failures, Within)))

@@ -12,5 +12,5 @@
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does
-- histogram how long syncs and commits took
+- histogram how long syncs took
 """

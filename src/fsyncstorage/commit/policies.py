@@ -56,6 +56,7 @@ LONGEST_DELAY = 1.0
 MOST_READER_THREADS = 64
 SMALLEST_CHECKPOINT = 16 << 10
 LOWEST_PACK_RATE = 1 << 20
+SLOWEST_SCRUB = 64 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 _DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)?$')
@@ -136,6 +137,18 @@ def pack_rate(value: object) -> int | None:
         raise ValueError(
             f'pack-rate must be none, or at least 1MB, not {value!r}: a pack'
             ' would never end')
+    return rate
+
+
+def scrub_rate(value: object) -> int | None:
+    """Bytes a second that a scrub reads; None: there is no scrub."""
+    if str(value).strip().lower() == 'off':
+        return None
+    rate = number_of_bytes(value, 'scrub-rate (or off)')
+    if rate < SLOWEST_SCRUB:
+        raise ValueError(
+            f'scrub-rate must be off, or at least 64KB, not {value!r}: a large'
+            ' file would not be read within a year')
     return rate
 
 

@@ -89,6 +89,12 @@ class Loaded(typing.NamedTuple):
     #: How long the data file was when a pack gave it its name.
     whole: int | None
 
+    @property
+    def durable(self) -> int:
+        """All of the data file before this position was on disk when the index
+        got its name."""
+        return max(self.position, self.whole or 0)
+
 
 def save(path: str, position: int, pieces: Iterable[_Piece],
          fingerprint: int) -> None:

@@ -32,9 +32,9 @@ from .work import NoRoom
 from .work import copied
 
 
-def main() -> None:
+def main(pid: int) -> None:
     priority.give_way()
-    parent = _Parent()
+    parent = _Parent(pid)
     try:
         job = parent.job()
         removed = None if job['removed'] is None else _file(job['removed'])

@@ -15,6 +15,7 @@ where that is not possible.  Here is what the storage has to do with it:
 import contextlib
 import errno
 import logging
+import math
 import os
 import time
 import typing
@@ -63,7 +64,8 @@ SMALL_REST = 1 << 20
 REST_OF_PROCESS = 1 << 22
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
-# Rounds of copying; then committers that are faster have to wait.
+# Rounds of copying.  After these, or when one has not made the rest smaller,
+# committers have to wait: they are faster.
 MOST_ROUNDS = 20
 
 References = Callable[..., Any]
@@ -99,10 +101,11 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             if packed is None:
                 watch.outcome = NOTHING
                 return
-            try:
-                blobs = swap.swap(storage, *packed)
-            finally:
-                storage._commit_lock.release()
+            with swap.freed_later(storage._file_name + '.old'):
+                try:
+                    blobs = swap.swap(storage, *packed)
+                finally:
+                    storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
         watch.over(packed[0])
         if not storage.pack_keep_old:
@@ -147,20 +150,6 @@ def stop_of(storage: Any, t: float) -> bytes:
     if stop == z64:
         raise FileStorageError('Invalid pack time')
     return stop
-
-
-def opened_again(storage: Any) -> tuple[datafile.DataFile, int]:
-    """The data file, open once more, for a reader that changes how it is
-    read; and where it ends."""
-    with swap.nobody_else_has_the_file(storage):
-        old = datafile.open_existing(storage._file_name, read_only=True)
-        if not os.path.samestat(os.fstat(old.fileno()),
-                                os.fstat(storage._file.fileno())):
-            old.close()
-            raise FileStorageError(
-                f'{storage._file_name} is another file than the one that'
-                ' this storage has open; nothing was changed')
-        return old, storage.getSize()
 
 
 @contextlib.contextmanager
@@ -246,7 +235,8 @@ class _Files:
                 raise
 
     def old(self) -> datafile.DataFile:
-        old, _ = opened_again(self._storage)
+        """The old file, open once more, for the reader of a process."""
+        old: datafile.DataFile = self._storage.reopened()
         self._open.append(old)
         return old
 
@@ -296,12 +286,10 @@ class _Packing:
         job = Job(stop, self._storage.getSize(), gc, self._storage.pack_rate)
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
-        self._copy_while_others_commit(copier)
-        # An event loop that commits by itself would wait from now on.
-        self._storage.is_swapping = True
-        self._storage.hold_still()
+        self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
+            self._watch.go_on()  # the swap would not know what to remove
         except BaseException:
             self._storage._commit_lock.release()
             raise
@@ -367,35 +355,66 @@ class _Packing:
             copied_to=done.copied_to, index=loaded.index, places=done.places)
 
     def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next; None: the rest is small."""
+        """How far the process copies next; None: the rest is small, or this
+        process has to do it, because the other one is too slow."""
         rounds = iter(range(MOST_ROUNDS))
+        rest: float = math.inf
 
         def next_end(copied_to: int) -> int | None:
+            nonlocal rest
             end: int = self._storage.getSize()
-            if (end - copied_to < REST_OF_PROCESS
-                    or next(rounds, None) is None):
+            before, rest = rest, end - copied_to
+            if rest < REST_OF_PROCESS:
+                rest = math.inf  # it asks anew when its index is written
+                return None
+            if rest >= before or next(rounds, None) is None:
                 return None
             return end
 
         return next_end
 
-    def _copy_while_others_commit(self, copier: Copier) -> None:
-        """Copy and sync until only a small rest is left.
+    def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
+        """Copy and sync while others commit, until only a small rest is left;
+        then take the append lock.
 
-        A restart scans what the index does not know: if much was committed
-        since it was written, it is written anew.
+        A large transaction may have had it until then: what that one has
+        written is copied without it.
         """
-        storage = self._storage
+        rest = max(self._rest(copier), REST_OF_PROCESS)
         for _ in range(MOST_ROUNDS):
-            self._copy_rest(copier)
-            self._pacer.sync(copier.written_to)
-            # The old file, too: else, under `none`, the swap would sync it.
-            storage._sequencer.sync_to(copier.copied_to)
-            if (copier.written_to - self._index_to
-                    > storage._checkpoints.step // 2):
-                self._write_index(self._files.another_index(), copier)
-            elif storage.getSize() - copier.copied_to < SMALL_REST:
+            self._copy_while_others_commit(copier)
+            before, rest = rest, self._rest(copier)
+            if rest < SMALL_REST:
+                self._hold_still()
+                rest = self._rest(copier)
+                if rest < SMALL_REST:
+                    return
+                self._storage._commit_lock.release()
+                self._storage.is_swapping = False
+            elif rest >= before:
                 break
+        self._hold_still()
+
+    def _hold_still(self) -> None:
+        # An event loop that commits by itself would wait from now on.
+        self._storage.is_swapping = True
+        self._storage.hold_still()
+
+    def _rest(self, copier: Copier) -> int:
+        size: int = self._storage.getSize()
+        return size - copier.copied_to
+
+    def _copy_while_others_commit(self, copier: Copier) -> None:
+        """A restart scans what the index does not know: if much was committed
+        since it was written, it is written anew."""
+        storage = self._storage
+        self._copy_rest(copier)
+        self._pacer.sync(copier.written_to)
+        # The old file, too: else, under `none`, the swap would sync it.
+        storage._sequencer.sync_to(copier.copied_to)
+        if (copier.written_to - self._index_to
+                > storage._checkpoints.step // 2):
+            self._write_index(self._files.another_index(), copier)
 
     def _copy_rest(self, copier: Copier) -> None:
         end = self._storage.getSize()

@@ -131,11 +131,21 @@ class _Forecasting:
 
     def made(self, stop: bytes) -> Forecast:
         storage = self._storage
-        old, end = packing.opened_again(storage)
+        old, end = self._opened()
         job = Job(stop, end, storage._pack_gc, storage.pack_rate)
         with old, self._removed or contextlib.nullcontext():
             return self._by_process(job, old) or foreseen(
                 job, Reader(old.fileno()), self._removed, self._watch.tell)
+
+    def _opened(self) -> tuple[datafile.DataFile, int]:
+        """The file, and where it ends."""
+        while True:
+            view = self._storage._view
+            old: datafile.DataFile = self._storage.reopened()
+            if os.path.samestat(os.fstat(old.fileno()),
+                                os.fstat(view.file.fileno())):
+                return old, view.end
+            old.close()  # a pack has replaced it just now
 
     def _by_process(self, job: Job,
                     old: datafile.DataFile) -> Forecast | None:

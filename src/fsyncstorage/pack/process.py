@@ -1,7 +1,7 @@
 """The process that packs, as its parent sees it.
 
-Whatever it waits for, it can be ended: by a cancel, by a close of the storage,
-and when it is not ready in time.  What it reports is checked.
+Whatever it waits for, a cancel or a close of the storage ends that.  What the
+process reports is checked.
 
 Left to others: how it is started and ended (processes.starting), what it does
 (work), and how (child).
@@ -112,7 +112,7 @@ class Process:
     def _outcome(self, answered: Callable[[Any], T | None]) -> T:
         """Wait until `answered(report)` returns it."""
         # When it is killed, its reports end.
-        with self._watch.ended_by(self._process.kill):
+        with self._watch.ended_by(self._process.end):
             self._begin()
             for line in iter(self._process.report, None):
                 report = _parsed(line)

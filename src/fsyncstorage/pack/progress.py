@@ -3,12 +3,13 @@
 Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
 `Watch.progress`, or ask for an end of the pack with `cancel`: then the next
 call of `tell` raises, and the pack leaves all as it was.  It can be cancelled
-until it takes the append lock for the last time.  What waits for another
-process says how that one is ended, so that it does not wait for ever.
+until it replaces the file.  What waits for another process says how that one
+is ended, so that it does not wait for ever.
 """
 
 import contextlib
 import logging
+import threading
 import time
 import typing
 from collections.abc import Callable
@@ -68,6 +69,9 @@ class Watch:
         self._path = path
         self._refuse = refuse
         self._end: Callable[[], object] = lambda: None
+        #: Held while `_end` is called or replaced.  (A signal handler may
+        #: cancel in the thread that holds it.)
+        self._ending = threading.RLock()
         self._cancelled = False
         self._began = self._phase_began = time.monotonic()
 
@@ -93,18 +97,21 @@ class Watch:
 
     def wake(self) -> None:
         """Let the pack look whether it must end, whatever it waits for."""
-        self._end()
+        with self._ending:
+            self._end()
 
     @contextlib.contextmanager
     def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
         """A context in which `end()`, called in another thread, ends what the
         pack waits for.  Afterwards it calls `go_on`."""
-        self._end = end
+        with self._ending:
+            self._end = end
         try:
             self.go_on()
             yield
         finally:
-            self._end = lambda: None
+            with self._ending:  # it is not being called any more
+                self._end = lambda: None
 
     def go_on(self) -> None:
         """Raise if the pack must end."""

@@ -8,4 +8,5 @@ event loop and the sockets of its parent, and the lock of the file.
 - version       which code a process runs
 - priority      gives way to others
 - reading       reads that leave the page cache alone
+- rate          so many bytes a second
 """

@@ -4,13 +4,14 @@ Commands come on the standard input, reports go to what was the standard
 output, each a line of JSON.
 
 The process ends when its parent does: then the commands end, or it has another
-parent.  (Another child of the parent may hold the other end of the pipe.)
+parent.  (Another child of the parent may hold the other end of the socket.)
 """
 
 import contextlib
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -25,10 +26,13 @@ _LOOK_AFTER = 1.0
 
 
 class ParentProcess:
+    """`pid` is its number."""
 
-    pid: int | None = None
-
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        # A supervisor that stops all of them sends it to the parent, too,
+        # which ends this process in its own way.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._reports = os.fdopen(os.dup(1), 'w')
         os.dup2(2, 1)  # what else is printed is no report
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -42,11 +46,9 @@ class ParentProcess:
             os._exit(1)  # the parent has ended, or sends what cannot be
 
     def job(self) -> Message:
-        """The first command, which says who the parent is."""
-        job = self.command()
-        self.pid = job['parent']
+        """Say that this process is ready, and return what it shall do."""
         self.report({'ready': VERSION})
-        return job
+        return self.command()
 
     def command(self) -> Message:
         while True:
@@ -61,7 +63,7 @@ class ParentProcess:
             time.sleep(min(left, _LOOK_AFTER))
 
     def _end_with_the_parent(self) -> None:
-        if self.pid not in (None, os.getppid()):
+        if os.getppid() != self._pid:
             os._exit(1)
 
     def report(self, message: Message) -> None:
