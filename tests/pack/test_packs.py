@@ -2,6 +2,7 @@
 and what a pack refuses at once."""
 
 import errno
+import functools
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
+from fsyncstorage.processes.rate import Rate
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -364,53 +366,51 @@ class Rates(PacksCase):
 
     def setUp(self):
         super().setUp()
-        self.now, self.slept = 0.0, []
-        clock = mock.Mock()
-        clock.monotonic = lambda: self.now
-        clock.sleep = self.sleep
-        patch = mock.patch.object(pacing, 'time', clock)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.now = 0.0
+        self.rate = functools.partial(Rate, wait=self.wait, clock=self.clock)
 
-    def sleep(self, seconds):
-        self.slept.append(seconds)
+    def clock(self):
+        return self.now
+
+    def wait(self, seconds):
         self.now += seconds
 
-    def test_so_many_bytes_a_second(self):
-        rate = pacing.Rate(1000)
-        read = rate.of_reading(lambda length, position: bytes(length))
+    def test_reads(self):
+        read = pacing.reading_at(
+            self.rate(1000), lambda length, position: bytes(length))
         for _ in range(100):
             self.assertEqual(read(50, 0), bytes(50))
-            self.now += 0.01    # what the disk takes
-        self.assertAlmostEqual(self.now, 5 + 0.01)
+        self.assertAlmostEqual(self.now, 5)
 
-    def test_what_is_slower_does_not_wait(self):
-        rate = pacing.Rate(1000)
-        for _ in range(10):
-            self.now += 1
-            rate.spend(100)
-        self.assertEqual(self.slept, [])
-        # Nor is all of that time made up for.
-        self.now += 10
-        rate.spend(3000)
-        [slept] = self.slept
-        self.assertAlmostEqual(slept, 3 - pacing.CATCH_UP)
+    def test_writes(self):
+        told = []
+        written = pacing.writing_at(self.rate(1000), told.append)
+        for end in range(0, 5001, 50):
+            written(end)
+        self.assertAlmostEqual(self.now, 5)
+        self.assertEqual(told, list(range(0, 5001, 50)))
 
     def test_none(self):
-        rate = pacing.Rate(None)
-        read = rate.of_reading(os.pread)
-        self.assertIs(read, os.pread)
-        rate.spend(1 << 40)
-        self.assertEqual(self.slept, [])
+        self.assertIs(pacing.reading_at(None, os.pread), os.pread)
+        self.assertIs(pacing.writing_at(None, print), print)
 
     def test_a_pack_reads_and_writes_at_the_rate(self):
         storage = self.packable(pack_rate='1MB')
         before = storage.getSize()
-        with mock.patch.object(Window, 'SIZE', 1 << 12):
+        with (mock.patch.object(work, 'Rate', self.rate),
+              mock.patch.object(Window, 'SIZE', 1 << 12)):
             self.pack(storage)
         # Three reads of the file and one of what is left, at least.
         self.assertGreaterEqual(
             self.now * (1 << 20), 3 * before + storage.getSize())
+
+    def test_a_forecast_reads_at_the_rate(self):
+        storage = self.packable(pack_rate='1MB')
+        with (mock.patch.object(forecast, 'Rate', self.rate),
+              mock.patch.object(Window, 'SIZE', 1 << 12)):
+            storage.packs.forecast(time.time())
+        self.assertGreaterEqual(
+            self.now * (1 << 20), 2 * storage.getSize())
 
     def test_what_is_refused(self):
         for wrong in 0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6:

@@ -19,11 +19,12 @@ from .. import datafile
 from ..format.references import quick_references
 from ..format.window import Pread
 from ..format.window import Window
+from ..processes.rate import Rate
 from .counting import Row
 from .counting import Tally
 from .goneblobs import GoneBlobs
 from .output import Output
-from .pacing import Rate
+from .pacing import reading_at
 from .plan import Job
 from .plan import NothingToDo
 from .plan import planned
@@ -75,7 +76,8 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
 
     scan.Damage, POSKeyError (a reference leads nowhere), OSError.
     """
-    window = Window(Rate(job.rate).of_reading(pread), job.end)
+    rate = None if job.rate is None else Rate(job.rate)
+    window = Window(reading_at(rate, pread), job.end)
     tally = Tally(
         window, None if removed is None else GoneBlobs(Output(removed)))
     begun = time.monotonic()

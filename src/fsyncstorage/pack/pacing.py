@@ -12,13 +12,12 @@ from collections.abc import Callable
 
 from .. import datafile
 from ..format.window import Pread
+from ..processes.rate import Rate
 
 # Seconds that a sync should take.
 AIM = 0.02
 # Bytes between two syncs: at the beginning, at least, at most.
 FIRST, LEAST, MOST = 1 << 20, 1 << 16, 1 << 26
-# What was slower than a rate is caught up with for so many seconds.
-CATCH_UP = 1.0
 
 
 class Pacer:
@@ -42,41 +41,30 @@ class Pacer:
         self._synced_to = end
 
 
-class Rate:
-    """At most so many bytes a second, on average; None: as many as can be."""
+def reading_at(rate: Rate | None, pread: Pread) -> Pread:
+    """Reads no faster; None: as fast as it can."""
+    if rate is None:
+        return pread
 
-    def __init__(self, most: int | None) -> None:
-        self._most = most
-        #: When all that was read or written may have been.
-        self._due = time.monotonic()
+    def read(length: int, position: int) -> bytes:
+        data = pread(length, position)
+        rate.spent(len(data))
+        return data
 
-    def spend(self, count: int) -> None:
-        """So many bytes were read or written: wait until they may have
-        been."""
-        if self._most is None:
-            return
-        now = time.monotonic()
-        self._due = max(self._due, now - CATCH_UP) + count / self._most
-        if self._due > now:
-            time.sleep(self._due - now)
+    return read
 
-    def of_reading(self, pread: Pread) -> Pread:
-        def read(length: int, position: int) -> bytes:
-            data = pread(length, position)
-            self.spend(len(data))
-            return data
 
-        return pread if self._most is None else read
+def writing_at(rate: Rate | None,
+               written: Callable[[int], object]) -> Callable[[int], object]:
+    """The same for writing: of `written(end)`, called behind each write."""
+    if rate is None:
+        return written
+    begin = 0
 
-    def of_writing(self, written: Callable[[int], object]
-                   ) -> Callable[[int], object]:
-        """Of `written(end)`, which is called behind each write."""
-        begin = 0
+    def note(end: int) -> None:
+        nonlocal begin
+        rate.spent(end - begin)
+        begin = end
+        written(end)
 
-        def note(end: int) -> None:
-            nonlocal begin
-            self.spend(end - begin)
-            begin = end
-            written(end)
-
-        return written if self._most is None else note
+    return note

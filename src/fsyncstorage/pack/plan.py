@@ -16,7 +16,7 @@ class Job(typing.NamedTuple):
     stop: bytes     # the tid of the pack time
     end: int        # of the old file, for now
     gc: bool
-    rate: int | None = None     # bytes that are read, or written, in a second
+    rate: int | None = None     # bytes that are read or written in a second
 
 
 class NothingToDo(Exception):

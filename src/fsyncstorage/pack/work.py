@@ -16,13 +16,15 @@ import os
 from .. import datafile
 from ..format.window import Pread
 from ..format.window import Window
+from ..processes.rate import Rate
 from . import counting
 from .copying import Copier
 from .goneblobs import GoneBlobs
 from .marking import References
 from .output import Output
 from .pacing import Pacer
-from .pacing import Rate
+from .pacing import reading_at
+from .pacing import writing_at
 from .plan import Job
 from .plan import NothingToDo
 from .plan import Plan
@@ -46,11 +48,11 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
 
     The errors of `planned`, NoRoom, OSError.
     """
-    rate = Rate(job.rate)
-    window = Window(rate.of_reading(pread), job.end)
+    rate = None if job.rate is None else Rate(job.rate)
+    window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, tell)
-    copier = Copier(Output(new, 0, rate.of_writing(pacer.written)),
+    copier = Copier(Output(new, 0, writing_at(rate, pacer.written)),
                     None if removed is None else GoneBlobs(Output(removed)))
     copier.copy_to_pack_end(
         window, plan.pack_end, plan.kept, plan.targets, tell)
