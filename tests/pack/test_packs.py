@@ -347,6 +347,18 @@ class Room(PacksCase):
             self.pack(storage)
         self.assertLess(storage.getSize(), needed)
 
+    def test_it_is_counted_only_where_it_may_be_too_little(self):
+        """That reads the file once more."""
+        for home, more, is_counted in ('enough', 0, False), (
+                'less', -1, True):
+            storage = self.packable(home)
+            free = storage.getSize() + 12 * len(storage) + more
+            counted = []
+            with (mock.patch.object(work, 'free_bytes', lambda file: free),
+                  self.at(progress.COUNT, lambda: counted.append(1))):
+                self.pack(storage)
+            self.assertEqual(bool(counted), is_counted)
+
     def test_a_file_system_that_does_not_tell(self):
         with mock.patch.object(os, 'statvfs', lambda file: os.statvfs_result(
                 [4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255])):
