@@ -1,15 +1,11 @@
-"""A scrub beside a storage: damage is reported, whatever becomes of its
-process; and nobody waits for it."""
+"""A scrub beside a storage: damage is reported, and nobody waits for it."""
 
 import dataclasses
 import json
-import logging
 import os
 import random
 import signal
-import subprocess
 import sys
-import threading
 import time
 import unittest
 from unittest import mock
@@ -17,116 +13,22 @@ from unittest import mock
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.processes import starting
 from fsyncstorage.scrub import notes
 from fsyncstorage.scrub import scrubbing
 from fsyncstorage.scrub.notes import Pass
 from fsyncstorage.scrub.notes import Past
 
 from ..pack.histories import state
-from ..processes.started import StartedTestCase
-from ..support import PATIENCE
 from ..support import commit
 from ..support import in_a_child
 from ..support import oid
 from ..support import until
-
-READY = json.dumps({'ready': starting.VERSION})
-ENDED = 'a scrub has read'
-DAMAGE = 'has found damage'
-INTERRUPTED = 'was interrupted'
-
-
-def says(*reports):
-    """A script that is ready, reports this when it has its job, and hangs."""
-    lines = [READY, *map(json.dumps, reports)]
-    texts = ' '.join(f"'{line}'" for line in lines[1:])
-    return (rf"read modules; printf '%s\n' '{lines[0]}'; read job;"
-            rf" for report in {texts}; do printf '%s\n' " '"$report"; done;'
-            ' read nothing')
-
-
-def read(done, damage=None):
-    return {'read': dataclasses.asdict(done), 'damage': damage}
-
-
-class Heard(logging.Handler):
-    """What is logged; a test waits for it."""
-
-    def __init__(self):
-        super().__init__()
-        self._changed = threading.Condition()
-        self.records = []
-
-    def emit(self, record):
-        with self._changed:
-            self.records.append(record)
-            self._changed.notify_all()
-
-    def those(self, words):
-        return [record for record in self.records
-                if words in record.getMessage()]
-
-    def wait(self, words, count=1):
-        """The message with these words that came at last."""
-        with self._changed:
-            if not self._changed.wait_for(
-                    lambda: len(self.those(words)) >= count, PATIENCE):
-                raise AssertionError([
-                    record.getMessage() for record in self.records])
-            return self.those(words)[-1].getMessage()
-
-
-class ScrubTestCase(StartedTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.heard = Heard()
-        logger = logging.getLogger('fsyncstorage.scrub')
-        self.addCleanup(logger.setLevel, logger.level)
-        self.addCleanup(logger.removeHandler, self.heard)
-        self.addCleanup(setattr, logger, 'propagate', logger.propagate)
-        logger.addHandler(self.heard)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-        #: The processes that were started.
-        self.started = started = []
-
-        class ChildProcess(starting.ChildProcess):
-
-            def __init__(self, *args):
-                super().__init__(*args)
-                started.append(self.pid)
-
-        self.patch(scrubbing, ChildProcess=ChildProcess)
-
-    def patch(self, module, **values):
-        patch = mock.patch.multiple(module, **values)
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def scrubbed(self, rate='1GB', **options):
-        return self.open(scrub_rate=rate, **options)
-
-    def fill(self, count=10, size=100, **options):
-        """Where the transactions begin, and the file ends."""
-        storage = self.open(**options)
-        ends = [storage.getSize()]
-        for number in range(count):
-            commit(storage, {number: b'N.' + b'x' * size})
-            ends.append(storage.getSize())
-        storage.close()
-        return ends
-
-    def flip(self, at):
-        with open(self.path(), 'r+b') as file:
-            byte, = os.pread(file.fileno(), 1, at)
-            os.pwrite(file.fileno(), bytes([byte ^ 1]), at)
-            os.fsync(file.fileno())
-
-    def wait_until_read(self, storage, position):
-        until(lambda: storage.stats()['scrub']['position'] == position,
-              'it is noted')
+from .scrubs import DAMAGE
+from .scrubs import ENDED
+from .scrubs import INTERRUPTED
+from .scrubs import ScrubTestCase
+from .scrubs import read
+from .scrubs import says
 
 
 class Damage(ScrubTestCase):
@@ -349,127 +251,6 @@ class Passes(ScrubTestCase):
             self.assertEqual(scrub._notes, before)
             self.assertEqual(self.heard.records, [])
             storage.close()
-
-
-class Trouble(ScrubTestCase):
-
-    def test_the_process_is_killed(self):
-        self.fill()
-        self.patch(scrubbing, TRY_AGAIN_AFTER=0)
-        with self.python_that_says(says()):
-            storage = self.scrubbed()
-            until(lambda: storage.stats()['scrub']['end'], 'it has begun')
-        os.kill(self.started[0], signal.SIGKILL)
-        # It may just have been starting.
-        said = self.heard.wait(INTERRUPTED)
-        self.assertRegex(said, 'exit code -9')
-        self.heard.wait(ENDED)
-        self.assertEqual(len(self.heard.those(INTERRUPTED)), 1)
-        self.assertEqual(len(self.started), 2)
-
-    def test_it_is_tried_again_later(self):
-        self.fill()
-        with self.python_that_says('exit 3'):
-            storage = self.scrubbed()
-            self.assertIn('goes on in 60 minutes',
-                          self.heard.wait(INTERRUPTED))
-        storage.close()
-        self.assertEqual(len(self.started), 1)
-        self.assertEqual(len(self.heard.records), 1)
-
-    def test_it_says_nothing(self):
-        self.fill()
-        self.patch(scrubbing, SILENT_FOR=.1)
-        with self.python_that_says(says()):
-            self.scrubbed()
-            self.assertIn('has said nothing', self.heard.wait(INTERRUPTED))
-        until(lambda: not os.path.exists(f'/proc/{self.started[0]}'),
-              'it is gone')
-
-    def test_what_it_reports_is_checked(self):
-        self.fill()
-        good = dataclasses.asdict(Pass(1700000000))
-        for report in (
-                7, [], {}, {'read': good}, {'read': good, 'damage': 7},
-                {'read': {}, 'damage': None}, {'read': 7, 'damage': None},
-                {'ended': {**good, 'position': '4'}},
-                {'read': {**good, 'damaged': -1}, 'damage': None},
-                {'failed': 7}, {'ready': starting.VERSION}):
-            with self.subTest(report), self.python_that_says(says(report)):
-                storage = self.scrubbed()
-                self.heard.wait(INTERRUPTED)
-                self.assertEqual(storage.stats()['scrub']['position'], 4)
-                storage.close()
-                self.heard.records.clear()
-        with self.python_that_says(
-                says().replace('read nothing', 'echo no JSON')):
-            storage = self.scrubbed()
-            self.assertIn("what cannot be: 'no JSON'",
-                          self.heard.wait(INTERRUPTED))
-
-    def test_it_fails(self):
-        self.fill()
-        with self.python_that_says(says({'failed': 'words\n' * 1000})):
-            self.scrubbed()
-            said = self.heard.wait(INTERRUPTED)
-        self.assertIn('words', said)
-        self.assertLess(len(said), 1000)
-
-    def test_another_program_is_on_the_disk(self):
-        self.fill()
-        self.patch(starting, VERSION='an old one')
-        self.scrubbed()
-        self.assertIn('restart it', self.heard.wait(INTERRUPTED))
-
-    def test_another_file_has_the_name(self):
-        self.fill()
-        os.rename(self.path(), self.path('moved'))
-        storage = self.open('moved')
-        storage._file_name = self.path()
-        with open(self.path(), 'wb') as file:
-            file.write(b'FS30')
-        scrub = scrubbing.Scrub(storage, 1 << 30)
-        self.addCleanup(scrub.close)
-        scrub.start()
-        self.assertIn('is another file', self.heard.wait(INTERRUPTED))
-        self.assertEqual(self.started, [])
-
-    def test_where_python_is_a_part_of_another_program(self):
-        self.fill()
-        with mock.patch.object(sys, 'executable', '/usr/bin/uwsgi'):
-            storage = self.scrubbed()
-        self.assertIn('is not scrubbed', self.heard.wait('no Python'))
-        self.assertEqual(storage.stats()['scrub']['passes'], 0)
-        storage.close()
-        self.assertEqual(self.started, [])
-
-    def test_notes_that_cannot_be_written(self):
-        self.fill()
-        os.mkdir(self.path('Data.fs.scrub'))
-        self.scrubbed()
-        self.heard.wait('Data.fs.scrub could not be written')
-        self.heard.wait(ENDED)
-
-    def test_a_process_that_cannot_be_killed(self):
-        """As when a disk does not answer: nobody waits for it, and no other
-        one is started before it has ended."""
-        self.fill()
-        self.patch(scrubbing, SILENT_FOR=.1, TRY_AGAIN_AFTER=.01)
-        self.patch(starting, END_WITHIN=.01)
-        with mock.patch.object(subprocess.Popen, 'kill'):
-            with self.python_that_says(
-                    says().replace('read nothing', 'exec sleep 1000')):
-                self.scrubbed()
-                self.heard.wait('that scrubs was killed, and has not ended')
-            pid = self.started[0]
-            self.addCleanup(self.end, pid)
-            self.heard.wait(f'the last process ({pid}) was killed')
-        self.assertEqual(self.started, [pid])
-        self.patch(scrubbing, SILENT_FOR=PATIENCE)
-        self.patch(starting, END_WITHIN=PATIENCE)
-        self.end(pid)
-        self.heard.wait(ENDED)
-        self.assertEqual(len(self.started), 2)
 
 
 class Ends(ScrubTestCase):

@@ -1,6 +1,6 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage/, format/view.py, pack/, client/link.py and
+storage/, format/view.py, pack/, commit/asking.py, client/link.py and
 client/doom.py say at the place what they use.
 """
 
@@ -26,6 +26,7 @@ from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.ConflictResolution import tryToResolveConflict
 from ZODB.Connection import Connection
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import TransactionRecord
 from ZODB.FileStorage.format import FileStorageFormatter
@@ -94,6 +95,15 @@ class Hooks(unittest.TestCase):
             list(inspect.signature(TransactionRecord).parameters),
             ['tid', 'status', 'user', 'desc', 'ext', 'pos', 'tend', 'file',
              'tpos'])
+
+    def test_an_extension(self):
+        """commit.asking searches one that came as a dictionary, and has none
+        unpickled."""
+        given = {'key': 'value'}
+        self.assertIs(
+            vars(TransactionMetaData(extension=given))['extension'], given)
+        self.assertNotIn(
+            'extension', vars(TransactionMetaData(extension=b'}.')))
 
     def test_a_lock_file(self):
         """Who closes `_fp` frees no lock that another process shares."""

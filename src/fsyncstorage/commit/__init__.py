@@ -9,6 +9,7 @@
 - spare     descriptors that are kept for syncs
 - pipeline  the states of commits: appended, durable, published
 - policies  when a commit is acknowledged, and the settings of a storage
+- asking    a transaction that asks for more than its storage gives
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does

@@ -205,9 +205,9 @@ class Scrub:
         for line in iter(functools.partial(process.report, SILENT_FOR), None):
             match _parsed(line):
                 case {'read': found, 'damage': str() | None as words}:
-                    self._note_read(checked(Pass, found), words, endings)
+                    self._note_read(_pass(found), words, endings)
                 case {'ended': found}:
-                    self._note_end(checked(Pass, found), endings)
+                    self._note_end(_pass(found), endings)
                     return
                 case {'failed': str(why)}:
                     raise Failed(why)
@@ -252,11 +252,13 @@ class Scrub:
 
     def _save(self) -> None:
         """So that the next process can go on.  (Without, it begins anew.)"""
-        self._save_due = time.monotonic() + SAVE_EVERY
-        self._saved = self._notes
+        saved = self._notes
         try:
-            notes.save(self._path, self._saved)
+            notes.save(self._path, saved)
+            self._saved = saved
+            self._save_due = time.monotonic() + SAVE_EVERY
         except OSError as error:
+            self._save_due = time.monotonic() + TRY_AGAIN_AFTER
             logger.warning(
                 '%s could not be written (%s); after a restart, the scrub'
                 ' begins anew', self._path, error)
@@ -267,6 +269,13 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         raise _nonsense(line) from None
+
+
+def _pass(found: Any) -> Pass:
+    try:
+        return checked(Pass, found)
+    except ValueError:
+        raise _nonsense(found) from None
 
 
 def _nonsense(report: Any) -> Failed:

@@ -47,6 +47,7 @@ from ZODB.POSException import StorageTransactionError
 from ZODB.TimeStamp import TimeStamp
 
 from .. import datafile
+from ..commit import asking
 from ..errors import Occupied
 from ..errors import Unpublished
 
@@ -118,8 +119,14 @@ class Ballot:
         self._kept_of_client = client.session.kept
         # Encoded, so that its bytes can be counted.
         self.transaction = described = TransactionMetaData(
-            user, description, _encoded(extension))
+            user, description, asking.encoded(extension))
         described.id = id
+        length = (len(described.user) + len(described.description)
+                  + len(described.extension_bytes))
+        asked = asking.asked_in(extension)
+        if asked is not None:
+            asking.put_beside(described, asked)
+            length += len(asked.extension)
         self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
         #: The client resolves conflicts itself: it is told of them.
@@ -137,9 +144,7 @@ class Ballot:
         #: The storage may have some of it.
         self._is_begun = False
         self._reset()
-        self._count_memory_only(
-            len(described.user) + len(described.description)
-            + len(described.extension_bytes))
+        self._count_memory_only(length)
 
     def _reset(self):
         self.oids = []       # changed
@@ -457,12 +462,6 @@ class Ballot:
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
             remove_if_possible(file_name)
-
-
-def _encoded(extension):
-    if not extension:
-        return b''
-    return TransactionMetaData(extension=extension).extension_bytes
 
 
 def remove_if_possible(file_name):

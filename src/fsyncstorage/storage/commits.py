@@ -119,9 +119,9 @@ class Commits(Appending):
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
-            transaction, tid, status_byte, self._checksums, self._home,
-            self._view.file, self._sequencer.pipeline.appended,
-            self._note_drop)
+            transaction, tid, status_byte, self.durability.policy,
+            self._checksums, self._home, self._view.file,
+            self._sequencer.pipeline.appended, self._note_drop)
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)
@@ -207,7 +207,7 @@ class Commits(Appending):
         self._check_again(under_way)
         self._reserve_room(under_way)
         if under_way.blobs:
-            self._prepare_blobs(under_way.blobs)
+            self._prepare_blobs(under_way, under_way.blobs)
 
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
@@ -258,7 +258,7 @@ class Commits(Appending):
         self._check_again(under_way)
         under_way.known_to = appended  # later commits are worked out again
         if under_way.blobs:
-            self._prepare_blobs(under_way.blobs)
+            self._prepare_blobs(under_way, under_way.blobs)
 
     @staticmethod
     def _refuse_to_wait(wait: bool) -> None:
@@ -282,8 +282,9 @@ class Commits(Appending):
             self._refuse_beyond_quota(
                 under_way, self._reserve.total - length)
 
-    def _prepare_blobs(self, stored: blobs.Stored) -> None:
-        stored.prepare(self.durability.policy.name != 'none')
+    @staticmethod
+    def _prepare_blobs(under_way: Transaction, stored: blobs.Stored) -> None:
+        stored.prepare(under_way.policy.name != 'none')
 
     # Abort
 
@@ -386,7 +387,7 @@ class Commits(Appending):
         Occupied if it must not wait, and another thread has the append lock.
         """
         wait = not isinstance(f, AsyncFinish) or f.wait
-        if len(self._begun) > 1 and not self.durability.policy.promises:
+        if len(self._begun) > 1 and not under_way.policy.promises:
             self._contention.come(
                 under_way, may_sleep=not isinstance(f, AsyncFinish))
         with self._append_lock(wait), self._writing:
@@ -425,7 +426,7 @@ class Commits(Appending):
     def _commit(self, under_way: Transaction, tid: bytes, start: int,
                 f: Told) -> Commit:
         """Make the Commit of a transaction for the pipeline."""
-        policy = self.durability.policy
+        policy = under_way.policy
         view = View(
             self._file, self._positions, start + under_way.length, tid)
         commit = under_way.commit = Commit(

@@ -2,6 +2,13 @@
 
 Names come from the file, so their number and their length have bounds.  What
 has no room any more counts under `OTHERS`, so that totals stay right.
+
+Of classes, the first ones have room, since each object keeps the number of its
+class.  Of other names the largest ones have it: when there are twice as many
+as may be kept, the smaller half of them is left out.  A name that comes again
+may lack as much as the largest had that was left out, and is weighed with
+that: so a name that has more in all is never missing.  (This is the algorithm
+"space-saving", with many names at a time.)
 """
 
 from ...format.classes import MOST_NAMES
@@ -12,23 +19,43 @@ LONGEST_NAME = 200
 
 NONE = '(none)'
 NOT_REACHED = '(not reached from the root)'
+UNKNOWN = '(unknown)'
 
 
 class Tally:
-    """[transactions, records, bytes] by a name, which is bytes or a number."""
+    """[transactions, records, bytes, bytes that these may lack] by a name,
+    which is bytes or a number."""
 
     def __init__(self):
         self.rows = {}
+        #: The bytes that a row may lack, at most.
+        self.may_lack = 0
 
     def add(self, name, records, size):
         row = self.rows.get(name)
         if row is None:
-            if len(self.rows) >= MOST_NAMES:
-                name = OTHERS
-            row = self.rows.setdefault(name, [0, 0, 0])
+            if len(self.rows) >= 2 * MOST_NAMES:
+                self._leave_out_the_smaller_half()
+            row = self.rows[name] = [0, 0, 0, self.may_lack]
         row[0] += 1
         row[1] += records
         row[2] += size
+
+    def _leave_out_the_smaller_half(self):
+        others = self.rows.pop(OTHERS, [0, 0, 0, 0])
+        rows = sorted(self.rows.items(), key=_weight, reverse=True)
+        for _, row in rows[MOST_NAMES:]:
+            for each in range(3):
+                others[each] += row[each]
+        self.may_lack = _weight(rows[MOST_NAMES])
+        self.rows = dict(rows[:MOST_NAMES])
+        self.rows[OTHERS] = others
+
+
+def _weight(item):
+    """The bytes that a name has at most."""
+    _, row = item
+    return row[2] + row[3]
 
 
 def path_of(description):
