@@ -34,7 +34,7 @@ class FsyncStorage(BaseConfig):
     KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
-            'reader_threads', 'pack_process', 'scrub_rate')
+            'reader_threads', 'pack_process', 'pack_rate', 'scrub_rate')
 
     def open(self) -> storage.FsyncStorage:
         config = self.config

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
@@ -483,7 +484,7 @@ class WhileRunning(TestCase):
         self.addCleanup(setattr, index, 'save', original)
         checkpoint = Thread(storage._checkpoints.write)
         self.assertTrue(saving.wait(30))
-        storage.pack(2e9, lambda data: [], False)
+        storage.pack(time.time() + 1, lambda data: [], False)
         go_on.set()
         self.assertFalse(checkpoint.result())
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
@@ -502,7 +503,7 @@ class WhileRunning(TestCase):
             replace_file(*args)
 
         storage.replace_file = begin_one
-        storage.pack(2e9, lambda data: [], False)
+        storage.pack(time.time() + 1, lambda data: [], False)
         self.assertFalse(checkpoints[0].result())
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
                          storage.getSize())

@@ -17,6 +17,7 @@
       |       Channels (channels)   connections for reading only (readchannel)
       |     PlainPrefetches (plainprefetch)   prefetches without channels
       |     Process (process)   a fork must not use any of this
+      |-- Packs (packs)         what our server tells of packs
       `-- BlobCache (blobs/)    blob files, and how much they may take; they
                                 come from the server by blobfetch
 

@@ -28,6 +28,7 @@ from .cache import Cache
 from .doom import REASON
 from .doom import Doom
 from .link import Link
+from .packs import Packs
 from .readchannel import Lost
 from .written import Written
 
@@ -77,6 +78,8 @@ class FsyncClient(ClientStorage):
         self._transfers = blobfetch.Transfers()
         self._doom = Doom()
         self._iterating = threading.RLock()
+        #: How far a pack is, its cancel, and what one would free.
+        self.packs = Packs(lambda *args: self._call(*args))
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
@@ -102,6 +105,7 @@ class FsyncClient(ClientStorage):
 
     def notify_connected(self, connection: Any, info: dict[str, Any]) -> None:
         super().notify_connected(connection, info)
+        self.packs.version = info.get('fsyncstorage', {}).get('packs')
         # A restarted server may give the same oids to others.
         self._oids.clear()
         if connection.lost:

@@ -28,6 +28,7 @@ From the outside in:
 - ballot        one client's transaction, and its states
 - operations    what is stored in it, in memory or in a file
 - service       one storage that is served: its clients, what is announced
+- packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
 - entrance      which ballots are in a storage at the same time

@@ -32,6 +32,7 @@ from .calls import is_oid
 from .calls import is_tid
 from .channel import Figures
 from .committer import Committer
+from .packs import Packs
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
@@ -102,7 +103,6 @@ class Service:
         self._mailbox = mailbox
         self._quiet = None        # a timer
         self._unflushed = False
-        self.is_packing = False
         self._queue_age = queue_age
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
@@ -114,6 +114,7 @@ class Service:
             getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
+        self.packs = Packs(self)
         self.channels = Figures()
         # Only of the storage itself: a wrapper's records differ from those in
         # the cache of the storage that it wraps.

@@ -70,15 +70,20 @@ def prepare(path: str, create: bool, read_only: bool,
         recovery.refuse_lost_file(path, blob_dir)
 
 
-def locked(path: str) -> str:
-    """A message that says which process has the file."""
+def holder(path: str) -> str:
+    """Who has the file, which is locked."""
     try:
         with open(path + '.lock') as lock_file:
-            holder = f'process {int(lock_file.read())}'
+            return f'process {int(lock_file.read())}'
     except (OSError, ValueError):
-        holder = 'another process'
-    return (f'{path} is open for writing in {holder}. Only one may write:'
-            ' stop it, connect to it over ZEO, or open the file read-only')
+        return 'another process'
+
+
+def locked(path: str) -> str:
+    """A message that says which process has the file."""
+    return (f'{path} is open for writing in {holder(path)}. Only one may'
+            ' write: stop it, connect to it over ZEO, or open the file'
+            ' read-only')
 
 
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:

@@ -54,6 +54,7 @@ from ..format.view import View
 from ..format.view import ViewIterator
 from ..pack import packing
 from ..pack import swap
+from ..pack.packs import Packs
 from ..pack.progress import Watch
 from ..positions import Positions
 from ..scrub.scrubbing import Scrub
@@ -118,6 +119,7 @@ class FsyncStorage(
         index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
         pack_process: bool = True,
+        pack_rate: str | int = 'none',
         scrub_rate: str | int = 'off',
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
@@ -146,6 +148,9 @@ class FsyncStorage(
         self._pack_gc = pack_gc
         self.pack_keep_old = pack_keep_old
         self.pack_process = bool(pack_process)
+        self.pack_rate = policies.pack_rate(pack_rate)
+        #: How far a pack is, its cancel, and what one would free.
+        self.packs = Packs(self)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
         #: The transactions that were begun, by the id of the caller's object.
@@ -254,9 +259,7 @@ class FsyncStorage(
             if self._closed:
                 return
             self._closed = True
-            watch = self.pack_watch
-        if watch is not None:
-            watch.wake()
+        self.packs.wake()
         self._turns.end()
         with self._writing:
             pass  # no commit is being written; a later one finds it closed

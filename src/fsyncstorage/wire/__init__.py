@@ -49,6 +49,8 @@ from .framing import welcome as welcome
 
 MAGIC = b'\xf5CHANNEL'
 VERSION = 1
+#: Of the calls about packs, which are calls of ZEO.
+PACKS = 1
 
 # Kinds of frames, of the client and of the server.
 LOAD, BLOB = b'LB'
