@@ -475,6 +475,11 @@ class Sequencer:
     def durable(self) -> Point:
         return self.pipeline.durable
 
+    @property
+    def is_settled(self) -> bool:
+        """Is everything settled that was appended?"""
+        return not self.pipeline.queue
+
     def rebase(self, point: Point) -> None:
         """A pack replaced the file; nothing is under way."""
         with self._one_sync, self.mutex:

@@ -16,4 +16,5 @@
 - pacing        syncs that are short
 - reading       reads that leave the page cache alone
 - priority      gives way to others
+- foreign       the storage, for a packer of the user's own
 """

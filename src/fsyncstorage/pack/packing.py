@@ -45,6 +45,7 @@ from . import swap
 from . import work
 from .copying import Copier
 from .copying import Output
+from .foreign import StorageOfPacker
 from .pacing import Pacer
 from .process import Process
 from .progress import SWAP
@@ -117,8 +118,11 @@ def _packed(storage: Any, referencesf: References, stop: bytes,
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
+    packer = storage.packer
+    if packer is not copy_what_is_needed:
+        storage = StorageOfPacker(storage)
     try:
-        return storage.packer(storage, referencesf, stop, gc)
+        return packer(storage, referencesf, stop, gc)
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None

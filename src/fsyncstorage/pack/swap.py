@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import zc.lockfile
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.fsIndex import fsIndex
 
 from .. import datafile
@@ -91,6 +92,7 @@ def swap(storage: Any, end: int, new_index: fsIndex,
         path, file = storage._file_name, None
         try:
             storage._sequencer.sync_to(storage.getSize())
+            _refuse_what_is_not_settled(storage)
             file = datafile.open_existing(path + '.pack')
             file.sync()
             storage._reserve.prepare(file, end)
@@ -115,6 +117,18 @@ def swap(storage: Any, end: int, new_index: fsIndex,
         if not storage.blob_dir:
             return None
         return open(os.path.join(storage.blob_dir, packedblobs.LIST), 'rb')
+
+
+def _refuse_what_is_not_settled(storage: Any) -> None:
+    """Its final status would be written into a file that is replaced.
+
+    It comes of a packer of the user's own that has not taken the append lock
+    of the storage that it was given."""
+    if not storage._sequencer.is_settled:
+        raise FileStorageError(
+            f'{storage._file_name}: transactions are on their way to the disk,'
+            ' which the packer has not waited for. The pack was given up, and'
+            ' nothing was changed')
 
 
 def _clean(storage: Any, file: datafile.DataFile | None) -> None:
