@@ -14,6 +14,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.utils import z64
 
+from fsyncstorage import AsyncFinish
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pack.foreign import StorageOfPacker
@@ -25,6 +26,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
+from ..support import vote
 
 EIO = OSError(5, 'Input/output error')
 
@@ -107,6 +109,51 @@ class Foreign(TestCase):
         self.assertEqual(again.loadBlob(oid(2), tid), path)
         with self.assertRaises(POSKeyError):
             again.loadSerial(oid(1), z64)
+
+    def test_one_that_has_its_status(self):
+        """The packer does not wait for its sync, the swap does."""
+        copied = threading.Event()
+
+        def packer(*arguments):
+            result = self.packer(*arguments)
+            copied.set()
+            return result
+
+        storage = self.filled(packer)
+        packing = self.pack()
+        self.assertTrue(self.begun.wait(PATIENCE))
+        metadata = vote(storage, {3: b'x'})
+        self.disk.hold_again()
+        finishing = Thread(storage.tpc_finish, metadata)
+        self.disk.wait_for_sync()
+        self.go_on.set()
+        self.assertTrue(copied.wait(PATIENCE))
+        self.assertTrue(packing.is_alive())
+        self.assertTrue(finishing.is_alive())
+        self.disk.release_syncs()
+        tid = finishing.result()
+        packing.result()
+        self.assertEqual(storage.load(oid(3)), (b'x', tid))
+        storage.close()
+        self.assertEqual(
+            self.open(blob_dir=self.path('blobs')).load(oid(3)), (b'x', tid))
+
+    def test_one_that_is_not_published(self):
+        """The swap waits for it: the pipeline cannot go over to another file
+        with it."""
+        storage = self.filled(self.packer)
+        packing = self.pack()
+        self.assertTrue(self.begun.wait(PATIENCE))
+        storage.own_publishing(lambda: None)
+        tid = storage.tpc_finish(
+            vote(storage, {3: b'x'}), AsyncFinish(lambda tid, error: None))
+        commit, = storage._sequencer.pipeline.queue
+        until(lambda: storage.stats()['last_durable'] == tid, 'durable')
+        self.go_on.set()
+        until(lambda: commit.waiters, 'the pack waits')
+        storage.publish()
+        packing.result()
+        self.assertEqual(storage.load(oid(3)), (b'x', tid))
 
     def check_beside_a_commit(self, packer, **options):
         storage = self.filled(packer, **options)

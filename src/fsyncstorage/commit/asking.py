@@ -6,11 +6,16 @@ It asks in its extension::
 
 The value is the name of a policy.  If that is more than the policy of the
 storage, the transaction is *promised*: it is published and acknowledged when
-it is durable, and so is everything before it.  What asks for less, or for
-something that is no policy, is kept as the storage keeps all others.
+it is durable, and so is everything before it.  What asks for less is kept as
+the storage keeps all others.
 
 The question is not stored: in the file, the extension is that of the same
 transaction without the question, byte for byte.
+
+A value that is no name of a policy is no question.  It may be what an
+application keeps under this key, perhaps for years: so it is stored, and
+shown, like all else in an extension.  It may also be a name that was mistyped:
+so there is a line in the log.
 
 Nothing is unpickled for this.  An extension is searched if it is a dictionary
 when it comes: in the metadata of ZODB, which unpickles bytes when it is asked
@@ -103,7 +108,10 @@ class NoPolicy(NamedTuple):
 
     #: What the log shows of it.
     value: str
-    size = 0
+
+    @property
+    def size(self) -> int:
+        return 0
 
     def heeded(self, own: Policy, extension: bytes,
                file_name: str) -> tuple[Policy, bytes]:

@@ -396,22 +396,18 @@ class FsyncStorage(
 
     packer = staticmethod(packing.copy_what_is_needed)
 
-    def hold_still(self, blocking: bool = True, timeout: float = -1) -> bool:
+    def hold_still(self) -> None:
         """Take the append lock, with nothing on its way to the disk (for a
-        pack).  The arguments, and what is returned, are those of a lock.
+        pack).
 
         A transaction that is voted then has no place in the file: one that
-        has, on the exclusive path, holds the lock.  Each that is in the file
-        has its final status there: if a sync failed, the lock is not taken."""
-        if not self._commit_lock.acquire(blocking, timeout):
-            return False
+        has, on the exclusive path, holds the lock."""
+        self._commit_lock.acquire()
         try:
             self._sequencer.drain()
-            self._refuse_when_stopped()
         except BaseException:
             self._commit_lock.release()
             raise
-        return True
 
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:
