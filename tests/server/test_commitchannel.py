@@ -71,8 +71,8 @@ class Channel:
                 raise EOFError
         return event
 
-    def begin(self):
-        number, frame = self.begun()
+    def begin(self, **changes):
+        number, frame = self.begun(**changes)
         self.send(frame)
         return number
 
@@ -95,8 +95,8 @@ class Channel:
         self.send(self.client.call(
             transaction, encode(0, True, name, arguments)))
 
-    def vote(self, records, serial=z64):
-        transaction = self.begin()
+    def vote(self, records, serial=z64, **changes):
+        transaction = self.begin(**changes)
         for number, data in records.items():
             self.store(transaction, number, data, serial)
         self.send(self.client.vote(transaction))
@@ -212,6 +212,14 @@ class Transactions(ChannelTestCase):
         self.check_nothing_is_left()
         with self.assertRaises(POSKeyError):
             self.storage.load(oid(2))
+
+    def test_no_extension(self):
+        """As stock takes it."""
+        transaction = self.channel.vote({1: b'x'}, extension=None)
+        self.assertIsInstance(self.channel.next(), commits.Voted)
+        self.channel.finish(transaction)
+        *_, last = self.storage.iterator()
+        self.assertEqual(last.extension, {})
 
     def test_what_others_commit(self):
         other = self.connect(self.server)

@@ -5,7 +5,6 @@ a stock one; both encodings; storages in wrappers.
 """
 
 import itertools
-import threading
 from unittest import mock
 
 import ZODB
@@ -198,23 +197,36 @@ class Peers(AskingCase):
                     server.close()
 
     def test_what_is_no_policy(self):
-        """I13: it costs a peer's own transaction nothing, and one line."""
+        """It is stored as before.  I13: it costs a peer's own transaction
+        nothing, and a few short lines."""
         server = self.serve(self.new_storage('none'))
         peer = self.connect(server)
         before = self.disk.syncs
-        lock = threading.Lock()
-        with mock.patch.object(asking, '_said_of_no_policy', lock):
+        values = ('x' * 60_000, [['group-commit']], {1: 2}, None, 1.5,
+                  b'group-commit', 'group-commit\n')
+        with mock.patch.object(asking, '_shown', asking._Shown()):
             with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-                for number, value in enumerate((
-                        'x' * 60_000, [['group-commit']], {1: 2}, None, 1.5,
-                        b'group-commit', 'group-commit\n')):
-                    self.vote(peer, number, {'durability': value})
-                    peer.finish()
-        line, = logs.output
-        self.assertLess(len(line), 300)
+                for number, value in enumerate(values):
+                    for repeated in range(2):
+                        self.vote(peer, 2 * number + repeated,
+                                  {'durability': value})
+                        peer.finish()
+        self.assertEqual(len(logs.output), len(values))
+        for line in logs.output:
+            self.assertIn(self.path('none 0: a transaction has '), line)
+            self.assertLess(len(line), 300)
         self.assertEqual(self.disk.syncs, before)
-        for each in self.storage.iterator():
-            self.assertEqual(each.extension_bytes, b'')
+        self.assertEqual(
+            [each.extension for each in self.storage.iterator()],
+            [{'durability': value} for value in values for _ in range(2)])
+
+    def test_no_extension(self):
+        """As stock takes it."""
+        server = self.serve(self.new_storage('none'))
+        peer = self.connect(server)
+        self.vote(peer, 1, None)
+        peer.finish()
+        self.assertEqual(self.last_extension(), {})
 
     def test_a_copy(self):
         """It keeps its extension, and asks for nothing."""

@@ -34,7 +34,7 @@ class Ballots(TestCase):
         self.storage = self.open(blob_dir=self.path('blobs'))
 
     def ballot(self, resolves_conflicts=False, tid=None, status=' ',
-               client=None, extension={}):
+               client=None, extension=None):
         ballot = Ballot(None, client or Client('one'), 1, b'user',
                         b'description', extension, tid, status,
                         resolves_conflicts)

@@ -407,6 +407,12 @@ class Sequencer:
         if last is not None:  # they are settled in order
             self.settle(last)
 
+    def wait_for_each_status(self) -> None:
+        with self.mutex:
+            commit = self.pipeline.last_without_status()
+        if commit is not None:
+            self.settle(commit)
+
     def wait_for(self, tid: bytes) -> None:
         """Wait until the transaction of this tid is settled."""
         with self.mutex:

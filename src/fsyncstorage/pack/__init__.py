@@ -19,4 +19,5 @@
 - chains        where the data are that a record points back to
 - progress      how far it is, and how it is cancelled
 - pacing        syncs that are short, and at most so many bytes a second
+- foreign       the storage, for a packer of the user's own
 """

@@ -45,6 +45,7 @@ from . import process
 from . import swap
 from . import work
 from .copying import Copier
+from .foreign import StorageOfPacker
 from .output import Output
 from .pacing import Pacer
 from .plan import Job
@@ -129,8 +130,11 @@ def _packed(storage: Any, referencesf: References, stop: bytes,
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
+    packer = storage.packer
+    if packer is not copy_what_is_needed:
+        storage = StorageOfPacker(storage)
     try:
-        return storage.packer(storage, referencesf, stop, gc)
+        return packer(storage, referencesf, stop, gc)
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None

@@ -127,7 +127,7 @@ class Ballot:
         asked = asking.asked_in(extension)
         if asked is not None:
             asking.put_beside(described, asked)
-            length += len(asked.extension)
+            length += asked.size
         self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
         #: The client resolves conflicts itself: it is told of them.

@@ -202,7 +202,8 @@ class Transaction:
             # A copy keeps what it has, and asks for nothing.
             asked = asking.asked(metadata) if tid is None else None
             if asked is not None:
-                self.policy, extension = asked.policy(policy), asked.extension
+                self.policy, extension = asked.heeded(
+                    policy, extension, str(file.name))
             # A copy may have the seal of another file.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
