@@ -92,7 +92,8 @@ class Committing:
 
     def vote(self):
         """What ZEO's vote returns: oids or conflicts."""
-        return self._voted(self.stream.vote(self.number, self._taken()))
+        before = self._taken()
+        return self._voted(self.stream.vote(self.number, before))
 
     def finish(self, complete):
         event = self.stream.finish(self.number, complete)
@@ -102,8 +103,8 @@ class Committing:
     def vote_and_finish(self, complete):
         """What ZEO's vote returns: if these are conflicts, it has to be
         called again."""
-        return self._voted(
-            self.stream.trip(self.number, self._taken(), complete))
+        before = self._taken()
+        return self._voted(self.stream.trip(self.number, before, complete))
 
     def _voted(self, event):
         self._is_whole = True

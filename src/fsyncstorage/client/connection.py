@@ -7,7 +7,8 @@ this class does what ZODB's own does.  The order of the resources is never
 changed: a client that orders them in its own way would deadlock with others.
 
 `FsyncClient` makes this the class of connections when a database takes it
-(`use_our_connection`), unless another one was chosen.  That one may be derived from this one.
+(`use_our_connection`), unless another one was chosen, which may be derived
+from this one.
 
 The underscore names of ZODB were read from ZODB 6.4, those of transaction from
 transaction 5.1; tests/upstream/test_stock_hooks.py fails when they move.
