@@ -329,9 +329,8 @@ class Transactions(ChannelTestCase):
         for result in ['no oid'], [None], 7:
             with self.subTest(result), mock.patch.object(
                     Ballot, 'vote_in', return_value=result):
-                self.check_an_error_answers(self.channel.vote({1: record(1)}))
-                quiet.said._places.clear()
-                self.check_an_error_answers(self.channel.trip({1: record(1)}))
+                for ask in self.channel.vote, self.channel.trip:
+                    self.check_an_error_answers(ask, {1: record(1)})
 
     def test_a_conflict_that_cannot_be_encoded(self):
         session, = self.server.services['1'].sessions
@@ -341,10 +340,11 @@ class Transactions(ChannelTestCase):
         with mock.patch.object(
                 self.storage, 'store', side_effect=conflict), \
                 mock.patch.object(Ballot, 'is_light', return_value=False):
-            self.check_an_error_answers(self.channel.vote({2: record(1)}))
+            self.check_an_error_answers(self.channel.vote, {2: record(1)})
 
-    def check_an_error_answers(self, transaction):
+    def check_an_error_answers(self, ask, records):
         with self.assertLogs('fsyncstorage.server.commitchannel', 'ERROR'):
+            transaction = ask(records)
             error = self.channel.next()
         self.assertIsInstance(error, commits.Error)
         self.assertEqual(error.number, transaction)
