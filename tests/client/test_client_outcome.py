@@ -296,6 +296,16 @@ class Outcomes:
                 until(lambda: self.client._server.stream not in (
                     None, stream), 'connected again')
 
+    def test_an_interrupt_while_it_asks(self):
+        """Nobody knows; it is said that it may be kept."""
+        self.done_is_lost()
+        with mock.patch.object(Stream, 'ask', side_effect=Interrupted):
+            with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+                with self.assertRaises(Interrupted):
+                    self.commit()
+        self.assertIn('may keep it', logged.output[0])
+        self.check_all_is_well()
+
     def test_threads_side_by_side(self):
         """Each of them gets its own answer, whenever the channel ends."""
         stop = threading.Event()
