@@ -14,6 +14,7 @@ from ZODB.blob import Blob
 from ZODB.Connection import Connection as StockConnection
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
+from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.client import link
@@ -76,10 +77,15 @@ class OutcomeTestCase(ConnectedTestCase):
         return lost
 
     def check_all_is_well(self):
+        until(self.has_channel, 'connected again')
         self.assertEqual(self.transactions(), 0)
         self.assertEqual(self.client._server._committing, {})
         tid = commit(self.client, {99: b'x'})
         self.assertEqual(self.load(self.client, 99)[:2], (b'x', tid))
+
+    def has_channel(self):
+        stream = self.client._server.stream
+        return stream is not None and stream.end_reason is None
 
 
 class InOneTrip:
@@ -206,6 +212,16 @@ class Outcomes:
         self.assertGreater(asked.calls, 1)
         self.check_all_is_well()
 
+    def test_a_server_that_has_not_announced_it(self):
+        """It could be told to connections before what came before it."""
+        self.done_is_lost()
+        outcome = commitserver.outcome
+        with mock.patch.object(
+                commitserver, 'outcome', lambda number, kept, tid: outcome(
+                    number, kept, maxtid)):
+            self.check_unknown()
+        self.check_all_is_well()
+
     def check_unknown(self):
         with self.assertRaises(OutcomeUnknown) as caught:
             self.commit()
@@ -232,7 +248,6 @@ class Outcomes:
 
         with mock.patch.object(Stream, 'ask', restart):
             self.check_unknown()
-        until(self.client.is_connected, 'connected')
         self.check_all_is_well()
 
     def test_no_server_comes(self):
@@ -284,7 +299,7 @@ class Outcomes:
         for calls_f in True, False:
             with self.subTest(calls_f=calls_f):
                 self.called.clear()
-                stream = self.client._server.stream
+                until(self.has_channel, 'connected again')
 
                 def interrupted(tid, updates, f, calls_f=calls_f):
                     if calls_f:
@@ -295,8 +310,6 @@ class Outcomes:
                         self.client._cache, 'committed', interrupted):
                     tid = self.commit(2 + calls_f)
                 self.assertEqual(self.called, [tid])
-                until(lambda: self.client._server.stream not in (
-                    None, stream), 'connected again')
 
     def test_an_interrupt_while_it_asks(self):
         """Nobody knows; it is said that it may be kept."""
