@@ -55,7 +55,7 @@ MAY_IMPORT = {
     'processes': set(),
     'commit': {'datafile', 'allocation', 'errors'},
     'format': {'datafile'},
-    'client': {'client.blobs', 'wire', 'positions'},
+    'client': {'client.blobs', 'wire', 'positions', 'errors'},
     'client.blobs': {'wire'},
     'files': set(),
     'wire': set(),
