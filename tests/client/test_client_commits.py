@@ -656,8 +656,10 @@ class Ends(Announcing):
 
     def test_of_the_connection(self):
         transaction = vote(self.client, {2: b'x'})
-        stream = self.client._server.stream
-        self.in_loop(self.session().connection.abort)
+        stream, session = self.client._server.stream, self.session()
+        self.in_loop(session.connection.abort)
+        # Until then, the finish would be kept, and its client told so.
+        until(lambda: session.connection not in self.sessions(), 'gone')
         with self.assertRaises(CUT):
             self.client.tpc_finish(transaction)
         until(lambda: stream.end_reason is not None, 'ended')

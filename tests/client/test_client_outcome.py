@@ -18,6 +18,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.client import link
+from fsyncstorage.client import zeoconnection
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import commitchannel
@@ -254,7 +255,7 @@ class Outcomes:
         """It waits as long as for any other answer."""
         self.done_is_lost()
         self.client._server.timeout = 0.1
-        with mock.patch.object(link._Connection, 'verify', never):
+        with mock.patch.object(zeoconnection.ZeoConnection, 'verify', never):
             self.check_unknown()
 
     def test_the_next_connection_has_no_channel(self):
@@ -270,7 +271,7 @@ class Outcomes:
 
     def test_the_storage_is_closed(self):
         self.done_is_lost()
-        with mock.patch.object(link._Connection, 'verify', never):
+        with mock.patch.object(zeoconnection.ZeoConnection, 'verify', never):
             committing = Thread(self.check_unknown)
             until(lambda: not self.client.is_connected(), 'cut')
             self.client.close()

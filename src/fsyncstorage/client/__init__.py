@@ -9,6 +9,7 @@
       |-- Cache (cache)         objects on disk, in ZEO's format
       |     Pending (pending)   loads without an answer: which may be kept
       |-- Link (link)           the connection to the server
+      |     ZeoConnection (zeoconnection)     ZEO's own, which verifies
       |     Stream (stream)     the commit channel, opened by opening; watch
       |                         wakes its background reader, and a thread
       |                         waits for an Answer (answer)

@@ -137,11 +137,9 @@ class Stream:
         with self._states:
             return self._frames.open < commits.MOST_OPEN
 
-    def stores(self, number, stores):
+    def stores(self, *args):
         with self._states:
-            if len(stores) == 1:
-                return self._frames.store(number, *stores[0])
-            return self._frames.stores(number, stores)
+            return self._frames.stores(*args)
 
     def call(self, *args):
         with self._states:

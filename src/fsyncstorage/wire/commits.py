@@ -267,6 +267,8 @@ class Client:
         return make(STORE_SHAPE, STORE, number, oid, serial, rest=data)
 
     def stores(self, number: int, stores: Sequence[batch.Store]) -> bytes:
+        if len(stores) == 1:
+            return self.store(number, *stores[0])
         self._needs(BEGUN, number)
         return make(HEAD, STORES, number, rest=batch.pack(stores))
 
