@@ -476,6 +476,23 @@ class BadInput(ChannelTestCase):
         self.check_error(self.channel.next(), 'voted')
         self.check_nothing_is_left()
 
+    def test_a_vote_or_a_finish_behind_a_finish(self):
+        """It may be committed: an error would not be true."""
+        for kind in b'VFT':
+            with self.subTest(chr(kind)):
+                before = self.storage.lastTransaction()
+                self.disk.hold_again()
+                transaction = self.channel.trip({kind: b'x'})
+                self.disk.wait_for_sync()
+                with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                    self.channel.send(raw(kind, transaction))
+                    with self.assertRaises(EOFError):
+                        self.fail(self.channel.next())
+                self.disk.release_syncs()
+                until(lambda: self.storage.lastTransaction() > before,
+                      'it is committed')
+                self.again()
+
     def test_a_trip_in_the_middle_of_a_blob(self):
         transaction = self.channel.begin()
         self.channel.call(transaction, 'storeBlobStart')

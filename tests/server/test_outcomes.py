@@ -13,6 +13,7 @@ from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -38,13 +39,37 @@ class Records(unittest.TestCase):
         return self.told[before:]
 
     def test_the_last_ones(self):
-        """As many as a client may have open; older ones are forgotten."""
-        for number in range(1, commits.MOST_OPEN + 51):
-            self.record.note(number, oid(number))
+        """As many as a client may ask for.  Of older ones it is not known
+        whether they were there."""
+        last = outcomes.REMEMBERED + 50
+        for number in range(1, last + 1):
+            if number != 20:
+                self.record.note(number, oid(number))
+        self.record.end([], [], 0)
         for number in range(1, 51):
-            self.assertEqual(self.ask(number), [(NOT_COMMITTED, z64)])
-        for number in range(51, commits.MOST_OPEN + 51):
+            self.assertEqual(self.ask(number), [(NOT_KNOWN, z64)])
+        for number in range(51, last + 1):
             self.assertEqual(self.ask(number), [(COMMITTED, oid(number))])
+        self.assertEqual(self.ask(last + 1), [(NOT_COMMITTED, z64)])
+
+    def test_more_than_a_client_may_have_open(self):
+        """Its answer is being processed while all others are open."""
+        self.assertEqual(outcomes.REMEMBERED, commits.MOST_OPEN + 1)
+
+    def test_one_that_was_open_for_long(self):
+        """It is aborted with its session, whatever was overwritten."""
+        for number in range(2, outcomes.REMEMBERED + 10):
+            self.record.note(number, oid(number))
+        self.record.end([1], [], 0)
+        self.assertEqual(self.ask(1), [(NOT_COMMITTED, z64)])
+        self.assertEqual(self.ask(2), [(NOT_KNOWN, z64)])
+
+    def test_one_that_is_noted_twice(self):
+        """It takes one place."""
+        for number in range(1, outcomes.REMEMBERED + 1):
+            self.record.note(number, None)
+            self.record.note(number, oid(number), again=True)
+        self.assertEqual(self.ask(1), [(COMMITTED, oid(1))])
 
     def test_a_number_that_is_used_again(self):
         self.record.note(7, oid(1))
@@ -61,21 +86,36 @@ class Records(unittest.TestCase):
         self.assertEqual(self.ask(7), [(NOT_KNOWN, z64)])
 
     def test_one_that_goes_on(self):
-        self.record.end([7, 8], 0)
-        self.assertEqual(self.ask(7) + self.ask(8) + self.ask(7), [])
+        self.record.end([], [7, 8], 0)
+        self.assertEqual(self.ask(7) + self.ask(8), [])
         self.assertEqual(self.ask(9), [(NOT_COMMITTED, z64)])
         self.told.clear()
         self.record.note(7, oid(1))
-        self.assertEqual(self.told, [(COMMITTED, oid(1))] * 2)
+        self.assertEqual(self.told, [(COMMITTED, oid(1))])
         self.record.note(8, None)
-        self.assertEqual(self.told[2:], [(NOT_KNOWN, z64)])
+        self.assertEqual(self.told[1:], [(NOT_KNOWN, z64)])
         self.assertEqual(self.ask(7), [(COMMITTED, oid(1))])
+
+    def test_only_the_newest_question_waits(self):
+        self.record.end([], [7], 0)
+        for _ in range(3):
+            self.ask(7)
+        self.assertEqual(self.told, [(NOT_KNOWN, z64)] * 2)
+        self.record.note(7, oid(1))
+        self.assertEqual(self.told[2:], [(COMMITTED, oid(1))])
+
+    def test_a_question_that_is_dropped(self):
+        question = outcomes.Question(self.told.append)
+        question.drop()
+        question(COMMITTED, oid(1))
+        self.assertEqual(self.told, [])
 
     def test_memory(self):
         """Of one client: 12 bytes for each outcome."""
         for number in range(1000):
             self.record.note(number, oid(number))
-        self.assertEqual(len(self.record._outcomes), 12 * commits.MOST_OPEN)
+        self.assertEqual(
+            len(self.record._outcomes), 12 * outcomes.REMEMBERED)
 
 
 class Ended(unittest.TestCase):
@@ -86,7 +126,7 @@ class Ended(unittest.TestCase):
 
     def end(self, ticket):
         self.outcomes.begin(ticket, None)
-        self.outcomes.end(ticket, outcomes.Record(), [])
+        self.outcomes.end(ticket, outcomes.Record(), [], [])
 
     def ask(self, ticket):
         told = []
@@ -117,7 +157,8 @@ class Ended(unittest.TestCase):
     def test_one_that_is_there_is_ended_first(self):
         record = outcomes.Record()
         channel = mock.Mock()
-        channel.end.side_effect = lambda: self.outcomes.end(1, record, [])
+        channel.end.side_effect = lambda: self.outcomes.end(
+            1, record, [], [])
         self.outcomes.begin(1, channel)
         self.assertEqual(self.ask(1), NOT_COMMITTED)
         channel.end.assert_called_once_with()
@@ -283,17 +324,128 @@ class Asked(ChannelTestCase):
         with self.assertRaises(EOFError):
             self.other.next()
 
+    def finishing(self, number=1):
+        """One that is being finished until the syncs are released."""
+        if number == 1:
+            self.disk.hold_syncs()
+            self.addCleanup(self.disk.release_syncs)
+        transaction = self.channel.trip({number: b'x'})
+        if number == 1:
+            self.disk.wait_for_sync()
+        return transaction, self.channel.client.commit_id(transaction)
+
     def test_too_many_at_once(self):
-        self.disk.hold_syncs()
-        self.addCleanup(self.disk.release_syncs)
-        transaction = self.channel.trip({1: b'x'})
-        self.disk.wait_for_sync()
-        id = self.channel.client.commit_id(transaction)
-        with mock.patch.object(commitchannel, 'MOST_QUESTIONS', 5):
-            for _ in range(5):
-                self.ask(id)
+        _, first = self.finishing()
+        _, second = self.finishing(2)
+        self.channel.ping()
+        with mock.patch.object(commitchannel, 'MOST_QUESTIONS', 1):
+            self.ask(first)
             self.other.ping()
             with self.assertLogs('fsyncstorage.server', 'ERROR'):
-                self.ask(id)
+                self.ask(second)
                 with self.assertRaises(EOFError):
                     self.other.next()
+
+    def test_a_number_of_a_question_that_waits(self):
+        _, id = self.finishing()
+        number = self.ask(id)
+        self.other.ping()
+        with self.assertLogs('fsyncstorage.server', 'ERROR'):
+            self.other.send(raw(ord('Q'), number, id))
+            with self.assertRaises(EOFError):
+                self.other.next()
+
+    def test_one_that_asks_and_goes(self):
+        """Nothing is kept of it until the commit is finished."""
+        _, id = self.finishing()
+        number = self.ask(id)
+        self.other.ping()
+        ended, = self.server.outcomes._ended.values()
+        question, = ended._finishing.values()
+        self.assertIsNotNone(question._tell)
+        self.other.close()
+        until(lambda: question._tell is None, 'dropped')
+
+    def test_one_that_is_published_when_its_connection_has_ended(self):
+        """And its channel a moment later: nothing is told to it."""
+        session = self.session_of_the_channel()
+        transaction, _ = self.finishing()
+
+        def end_and_publish():
+            session.connection.transport.abort()
+            self.disk.release_syncs()
+            until(lambda: self.server.mailbox._letters, 'publishing is due')
+
+        self.in_loop(end_and_publish)
+        self.check(transaction, COMMITTED, self.last)
+
+    def session_of_the_channel(self):
+        return self.server.services['1'].sessions[0]
+
+    def test_an_announcement_that_fails(self):
+        """It is published all the same."""
+        transaction, _ = self.finishing()
+        with mock.patch.object(
+                self.server.services['1'], 'size_info',
+                side_effect=ZeroDivisionError), \
+                self.assertLogs('fsyncstorage.server', 'ERROR'):
+            self.disk.release_syncs()
+            self.check_it_was_ended()
+        self.other = self.another()
+        self.check(transaction, COMMITTED, self.last)
+
+    def another(self):
+        channel = Channel(self.server, self.connect(self.server))
+        self.addCleanup(channel.close)
+        return channel
+
+    def test_a_transaction_id_that_is_none(self):
+        """Of a storage that is not ours: who cannot be told has to connect
+        again."""
+        for tid in 'odd text', 7, b'too long for a tid':
+            with self.subTest(tid):
+                self.channel = self.another()
+                transaction = self.channel.vote({1: b'x'})
+                self.channel.next()
+                service = self.server.services['1']
+                ballot = self.server.outcomes._channels[
+                    self.channel.client._session[1]]._transactions[
+                        transaction].ballot
+                with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                    self.in_loop(lambda: self.server.mailbox.post(
+                        service.finished, ballot, tid))
+                    with self.assertRaises(EOFError):
+                        self.fail(self.channel.next())
+                self.other = self.another()
+                self.check(transaction, NOT_KNOWN)
+
+    def test_an_abort_that_fails(self):
+        """What is finishing goes on, and the others are aborted."""
+        finishing, _ = self.finishing()
+        others = [self.channel.begin() for _ in range(3)]
+        self.channel.ping()
+        abort = Ballot.abort
+
+        def fail(ballot):
+            abort(ballot)
+            raise ZeroDivisionError
+
+        with mock.patch.object(Ballot, 'abort', fail), \
+                self.assertLogs('fsyncstorage.server', 'ERROR'):
+            for each in others:
+                self.check(each, NOT_COMMITTED)
+        self.assertEqual(self.server.stats['1'].active_txns, 0)
+        number = self.ask(self.channel.client.commit_id(finishing))
+        self.disk.release_syncs()
+        self.assertEqual(self.answer(number), (COMMITTED, self.last))
+
+    def test_the_server_closes(self):
+        """What is published last is answered, too."""
+        _, id = self.finishing()
+        number = self.ask(id)
+        self.other.ping()
+        closing = Thread(self.server.close)
+        until(lambda: self.server._closing, 'it closes')
+        self.disk.release_syncs()
+        self.assertEqual(self.answer(number)[0], COMMITTED)
+        closing.result()

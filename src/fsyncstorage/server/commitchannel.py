@@ -38,6 +38,8 @@ from .door import CLIENT
 from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
 from .door import Full
+from .mailbox import attempt
+from .outcomes import Question
 from .outcomes import Record
 from .session import STATUSES
 from .storing import Storing
@@ -89,6 +91,8 @@ class _Transaction:
     ballot = storing = None
     #: It was voted and finished by one request: it can no longer be aborted.
     is_in_one_trip = False
+    #: What became of its finish is noted.
+    is_settled = False
     #: The frame that says why it has failed, until its client asks for it.
     failure = None
 
@@ -138,7 +142,13 @@ class _Transaction:
         self.session.server.door.leave(ballot)
 
     def finished(self, tid):
-        self._channel.record.note(self.number, tid)
+        if tid is None and self.is_settled:
+            return  # it is published all the same
+        # (A storage that is not ours may give something else.)
+        self._channel.record.note(
+            self.number, tid if calls.is_tid(tid) else None,
+            again=self.is_settled)
+        self.is_settled = True
 
 
 class CommitChannel:
@@ -149,8 +159,8 @@ class CommitChannel:
         self.session = session
         self._transactions = {}  # number -> _Transaction
         self.record = Record()
-        #: Questions that wait for their answers.
-        self._questions = 0
+        #: Those that wait for their answers: number -> Question
+        self._questions = {}
         try:
             # Until then, a newcomer may have to make room for others.
             server.door.stay(connection, COMMIT_CHANNEL)
@@ -195,12 +205,18 @@ class CommitChannel:
     def _end_all(self):
         if self.record.ended_at is not None:
             return
-        finishing = [
-            number for number, transaction in self._transactions.items()
-            if transaction.is_finishing]
+        finishing, aborted = [], []
+        for number, transaction in self._transactions.items():
+            if transaction.is_settled:
+                continue  # what it was told does not count
+            (finishing if transaction.is_finishing else aborted).append(number)
+        # First, whatever goes wrong with an abort.
+        self.server.outcomes.end(
+            self.session.ticket, self.record, aborted, finishing)
         for transaction in list(self._transactions.values()):
-            self._end(transaction)
-        self.server.outcomes.end(self.session.ticket, self.record, finishing)
+            attempt(self._end, transaction)
+        while self._questions:
+            self._questions.popitem()[1].drop()
 
     # Requests
 
@@ -319,6 +335,9 @@ class CommitChannel:
         elif transaction.failure is not None:
             self._end(transaction)
             self._send(transaction.failure)
+        elif transaction.is_finishing:
+            # It may be committed: no error would be true.
+            raise wire.PeerError('a vote or a finish, behind a finish')
         elif transaction.ballot.state is not state:
             self._refuse(transaction, f'Already {transaction.ballot.state}')
         else:
@@ -345,20 +364,19 @@ class CommitChannel:
     def _ask(self, number, id):
         """What became of a commit of an earlier session of this client?"""
         commit = commits.read_commit_id(id)
-        if self._questions == MOST_QUESTIONS:
-            raise wire.PeerError(f'{self._questions} questions')
-        self._questions += 1
-        tell = functools.partial(self._tell_outcome, number)
+        if number in self._questions or len(
+                self._questions) == MOST_QUESTIONS:
+            raise wire.PeerError(f'a question; {len(self._questions)} wait')
+        self._questions[number] = question = Question(
+            functools.partial(self._tell_outcome, number))
         if commit.instance == self.server.instance:
-            self.server.outcomes.ask(commit.ticket, commit.number, tell)
+            self.server.outcomes.ask(commit.ticket, commit.number, question)
         else:
-            tell(commits.NOT_KNOWN, z64)
+            question(commits.NOT_KNOWN, z64)
 
     def _tell_outcome(self, number, outcome, tid):
-        # Behind the announcement of its transaction, which may be under way.
-        self._connection.loop.call_soon(
-            self._send, commitserver.outcome(number, outcome, tid))
-        self._questions -= 1
+        del self._questions[number]
+        self._send(commitserver.outcome(number, outcome, tid))
 
     # Outcomes
 
@@ -432,8 +450,8 @@ class CommitChannel:
 
     def _end(self, transaction, abort=True):
         del self._transactions[transaction.number]
-        transaction.end(abort)
         self.session.stats.active_txns -= 1
+        transaction.end(abort)
 
     def _fail(self, number, error):
         self._send(self._error(number, error))

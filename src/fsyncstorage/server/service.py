@@ -32,6 +32,7 @@ from .calls import is_oid
 from .calls import is_tid
 from .channel import Figures
 from .committer import Committer
+from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
 
@@ -211,17 +212,21 @@ class Service:
             batch.append(self._news.popleft())
         if not batch:
             return
-        for news in batch:
-            self._remember(news.tid, news.oids)
-            if news.ballot is not None:
-                news.ballot.client.finished(
-                    news.tid if news.error is None else None)
-        self.last_tid = max(self.last_tid, batch[-1].tid)
         try:
+            for news in batch:
+                self._remember(news.tid, news.oids)
+            self.last_tid = max(self.last_tid, batch[-1].tid)
             self._tell(batch)
         except BaseException:
             self.end_all()
             raise
+        finally:
+            # Behind it: those that are told of an outcome have been told of
+            # the transaction.  Nothing comes between the two.
+            for news in batch:
+                if news.ballot is not None:
+                    attempt(news.ballot.client.finished,
+                            news.tid if news.error is None else None)
 
     def end_all(self):
         """A client that was not told must not go on with an old state."""
