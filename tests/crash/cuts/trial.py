@@ -1,0 +1,293 @@
+"""A server, clients that commit, and cuts between them.
+
+    python -m tests.crash.cuts.trial CUTS
+
+Each kind of message is cut in each of the ways of tests.server.relay: before
+it, behind it, and at any byte of it.  At some messages the server or a client
+is killed, or stops for a moment.  What the clients were told is held against
+the file after each cut.
+"""
+
+import collections
+import contextlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import ZODB
+from BTrees.Length import Length
+from persistent.mapping import PersistentMapping
+
+from fsyncstorage import FsyncStorage
+
+from ...server.relay import Cut
+from ...server.relay import Relays
+from ...support import PATIENCE
+from ..harness.campaign import scratch_directory
+from . import client
+from . import server
+from .outcomes import Outcomes
+
+CLIENT = client.__name__,
+SERVER = server.__name__,
+CLIENTS = 2
+# With one file; the clients and the server are new then.
+CUTS = 150
+# Seconds for which nothing passes, or a process stops, at most.  Nothing
+# happens meanwhile, so no event can end it.
+MOMENT = 0.05
+
+#: How the messages of the exchange are cut, and that of connecting.
+HOWS = 'reset', 'closed', 'frozen', 'late', 'answers'
+COMMON = ('begin', 'store', 'vote', 'finish', 'trip', 'voted', 'done',
+          'invalid', 'error', 'abort', 'aborted', 'zeo up', 'zeo down')
+# These come behind a cut.
+CONNECTING = ('greeting', 'hello of zeo', 'hello of commits', 'welcome',
+              'question', 'outcome')
+# These where clients resolve conflicts.
+RESOLVING = 'conflicts',
+KINDS = {*COMMON, *CONNECTING, *RESOLVING}
+#: Whose outcome is asked for when the answer is lost.
+REQUESTS = 'trip', 'finish'
+#: What becomes of the processes, and at which messages.
+STRUCK = ('server killed', 'client killed', 'server stopped',
+          'client stopped')
+STRUCK_AT = 'trip', 'voted', 'finish', 'done', 'question'
+
+
+def words(counts):
+    return ', '.join(f'{count} {" ".join(what.split())}'
+                     for what, count in sorted(counts.items()))
+
+
+class _Process:
+    """Runs a module."""
+
+    def __init__(self, said, *command):
+        self._process = subprocess.Popen(
+            [sys.executable, '-m', *map(str, command)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+        self.line = self._process.stdout.readline
+        self.signal = self._process.send_signal
+
+    def end(self):
+        """Its exit status."""
+        self._process.stdin.close()
+        try:
+            return self._process.wait(PATIENCE)
+        finally:
+            self.kill()
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+class _Client:
+    """A process after the other, behind one relay."""
+
+    def __init__(self, trial, number):
+        self._trial = trial
+        self._names = (f'{number}-{count}' for count in itertools.count())
+        self.relay = trial.relays.open(trial.address, self._strike)
+        #: What was done to the server or the client, by the relay.
+        self.struck = None
+        self.start()
+
+    def start(self):
+        self.process = self._trial.start(
+            *self._trial.client, self.relay.port, next(self._names),
+            self._trial.log)
+
+    def _strike(self, how):
+        self.struck = how
+        who, what = how.split()
+        process = self._trial.server if who == 'server' else self.process
+        process.signal(
+            signal.SIGKILL if what == 'killed' else signal.SIGSTOP)
+
+    def make(self, cuts):
+        """Return when they were made."""
+        relays = self._trial.relays
+        relays.do(self.relay.arm, cuts)
+        if not self.relay.over.wait(PATIENCE):
+            raise AssertionError(f'nothing goes on: {cuts}')
+        struck, self.struck = self.struck, None
+        if struck == 'server killed':
+            self._trial.server_again()
+        elif struck == 'client killed':
+            self.process.kill()
+            self.start()
+        elif struck is not None:
+            self._trial.wait_a_moment()
+            (self._trial.server if struck == 'server stopped'
+             else self.process).signal(signal.SIGCONT)
+        elif any(cut.how == 'frozen' for cut in cuts):
+            self._trial.wait_a_moment()
+            relays.do(self.relay.thaw)
+
+
+class Trial:
+    """So many cuts, with one file."""
+
+    def __init__(self, seed=0, client=CLIENT, server=SERVER):
+        """`client` and `server` are modules that are run."""
+        self.client = client
+        self._server = server
+        self.source = random.Random(seed)
+        self._clients_resolve = seed % 2
+        self.made = collections.Counter()
+        #: To the question what became of a commit.
+        self.answers = collections.Counter()
+        self.outcomes = collections.Counter()
+        self.problems = []
+
+    def run(self, cuts=CUTS):
+        with contextlib.ExitStack() as stack:
+            self._stack = stack
+            self._directory = stack.enter_context(scratch_directory())
+            self._data = os.path.join(self._directory, 'Data.fs')
+            self.log = os.path.join(self._directory, 'log')
+            self._said = stack.enter_context(
+                open(os.path.join(self._directory, 'said'), 'w+'))
+            self.relays = stack.enter_context(Relays())
+            _populate(self._data)
+            self._run(cuts)
+        return self
+
+    def start(self, *command):
+        process = _Process(self._said, *command)
+        self._stack.callback(process.kill)
+        return process
+
+    def start_server(self):
+        self.server = self.start(
+            *self._server, self._data, self._clients_resolve)
+        self.address = '127.0.0.1', int(self.server.line())
+
+    def server_again(self):
+        """It was killed."""
+        self.server.kill()
+        self._outcomes.look()
+        self.start_server()
+        for each in self._clients:
+            each.relay.server_address = self.address
+        self._outcomes.look_again()
+
+    def wait_a_moment(self):
+        threading.Event().wait(self.source.random() * MOMENT)
+
+    def _run(self, cuts):
+        self._outcomes = self._stack.enter_context(
+            contextlib.closing(Outcomes(self._data, self.log)))
+        self.start_server()
+        self._clients = [_Client(self, number) for number in range(CLIENTS)]
+        for each in self._plans():
+            self.source.choice(self._clients).make(each)
+            self._outcomes.look()
+            if self._count() >= cuts or self._outcomes.problems:
+                break
+        self._end()
+
+    def _count(self):
+        return sum(sum(each.relay.made.values()) for each in self._clients)
+
+    def _end(self):
+        for each in self._clients:
+            if each.process.end():
+                self.problems.append('a client has failed')
+            self.relays.do(each.relay.reset)
+            self.made += each.relay.made
+            self.answers += each.relay.answers
+        if self.server.end():
+            self.problems.append('the server has failed')
+        self._outcomes.look_at_the_end()
+        self.problems += self._outcomes.problems
+        self.outcomes = self._outcomes.counts()
+
+    # What is cut
+
+    def _plans(self):
+        """Cuts that are made one behind the other, again and again."""
+        while True:
+            deck = [(kind, how) for kind in self._kinds() for how in HOWS]
+            deck += [(kind, how) for kind in STRUCK_AT for how in STRUCK]
+            self.source.shuffle(deck)
+            for kind, how in deck:
+                yield self._plan(kind, how)
+
+    def _kinds(self):
+        return COMMON + CONNECTING + self._clients_resolve * RESOLVING
+
+    def _plan(self, kind, how):
+        cut = self._cut(kind, how)
+        if kind in CONNECTING:
+            return [self._cut(self.source.choice(REQUESTS), 'reset'), cut]
+        return [cut]
+
+    def _cut(self, kind, how):
+        part = self.source.choice((0, 1, self.source.random()))
+        return Cut(
+            kind, how, part,
+            how in ('late', 'answers') or self.source.random() < 0.5,
+            self.source.choice(('begin', 'welcome', 'question', 'outcome')))
+
+
+def _populate(path):
+    with contextlib.closing(ZODB.DB(FsyncStorage(path))) as db:
+        with db.transaction() as connection:
+            connection.root().update(
+                resolving=Length(), plain=PersistentMapping(value=0))
+
+
+class Trials:
+    """One after the other, until there are so many cuts."""
+
+    def __init__(self, **modules):
+        self._modules = modules
+        self.made = collections.Counter()
+        #: To the question what became of a commit.
+        self.answers = collections.Counter()
+        self.outcomes = collections.Counter()
+        self.problems = []
+
+    def run(self, cuts, tell=lambda trials: None):
+        """`tell` is called behind each trial; it ends with a problem."""
+        for seed in itertools.count():
+            left = cuts - self.made.total()
+            if left <= 0 or self.problems:
+                return self
+            trial = Trial(seed, **self._modules).run(min(left, CUTS))
+            self.made += trial.made
+            self.answers += trial.answers
+            self.outcomes += trial.outcomes
+            self.problems += trial.problems
+            tell(self)
+
+    def __str__(self):
+        kinds, hows = collections.Counter(), collections.Counter()
+        for (kind, place, how), count in self.made.items():
+            kinds[f'{place} {kind}'] += count
+            hows[how] += count
+        return '\n'.join(f'  {words(each)}' for each in (
+            {'cuts': self.made.total()}, hows, kinds, self.answers,
+            self.outcomes))
+
+
+def main(cuts):
+    trials = Trials().run(
+        int(cuts), lambda trials: print(trials, flush=True))
+    for problem in trials.problems:
+        print(problem)
+    return bool(trials.problems)
+
+
+if __name__ == '__main__':
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,71 @@
+"""Connections of clients that commit are cut, at every byte of the exchange.
+
+What each client is told of a commit is the truth: what is committed is there,
+what is refused is not, then or later, and no loop of attempts has committed
+twice.
+"""
+
+import unittest
+
+from .cuts import mutants
+from .cuts import trial
+
+
+class Cuts(unittest.TestCase):
+
+    cuts = 300
+
+    def test_no_problem(self):
+        trials = trial.Trials().run(self.cuts, self.tell)
+        print(trials)
+        self.assertEqual(trials.problems, [])
+        self.check_that_all_was_met(trials)
+
+    def tell(self, trials):
+        """Nothing, unless it takes long."""
+
+    def check_that_all_was_met(self, trials):
+        """Each kind of message was cut, in each way; each answer was given."""
+        kinds = {kind for kind, _, _ in trials.made}
+        self.assertEqual(kinds, trial.KINDS)
+        hows = {how for _, _, how in trials.made}
+        self.assertEqual(hows, {*trial.HOWS, *trial.STRUCK})
+        places = {(kind, place) for kind, place, _ in trials.made}
+        for kind in 'trip', 'finish', 'done', 'question', 'outcome':
+            for place in 'before', 'inside', 'behind':
+                self.assertIn((kind, place), places)
+        for answer in 'committed', 'not committed', 'not known':
+            self.assertGreater(trials.answers[answer], 0, answer)
+        for word in 'committed', 'refused', 'unknown':
+            self.assertGreater(trials.outcomes[word], 0, word)
+
+
+class TenThousandCuts(Cuts):
+
+    level = 2
+    cuts = 10_000
+
+    def tell(self, trials):
+        print(f'  {trials.made.total()} cuts', flush=True)
+
+
+class Harness(unittest.TestCase):
+    """Who does not tell the truth is noticed."""
+
+    cuts = 1000
+
+    def check_noticed(self, **modules):
+        trials = trial.Trials(**modules).run(self.cuts)
+        self.assertNotEqual(trials.problems, [])
+        return trials.problems
+
+    def test_a_client_that_takes_a_lost_answer_for_a_no(self):
+        """Its blocks commit twice."""
+        self.check_noticed(client=mutants.command('forgetful'))
+
+    def test_a_client_that_takes_a_lost_answer_for_a_yes(self):
+        self.check_noticed(client=mutants.command('hopeful'))
+
+    def test_a_server_that_does_not_end_the_old_session(self):
+        """What is late is committed, behind the promise."""
+        self.check_noticed(server=mutants.command('hasty'))
