@@ -29,10 +29,12 @@ from fsyncstorage.wire import commits
 from ..support import PATIENCE
 
 RECEIVED_AT_ONCE = 1 << 16
-# Transactions that begin until a cut is given up, whose message does not come.
-MOST_BEGINS = 30
-# Transactions that begin until what is late has come, and has ended.
-LATE_BEGINS = 3
+# Messages of the client until a cut is given up, since its message does not
+# come.  (A client that was cut while it opened its commit channel goes on
+# without one.)
+MOST_MESSAGES = 300
+# The same until what is late has come, and has ended.
+LATE_MESSAGES = 30
 
 UP, DOWN = 'up', 'down'
 KINDS = {
@@ -151,11 +153,11 @@ class Relay:
         #: Those that were made.
         self.made = collections.Counter()
         self._cuts = collections.deque()
-        self._begins = 0
+        self._messages = 0
         self._connections = set()
         self._late = []
         self._until = None
-        self._late_begins = 0
+        self._late_messages = 0
         self._frozen = []
         self._flows = asyncio.Event()
         self._flows.set()
@@ -168,7 +170,7 @@ class Relay:
     def arm(self, cuts):
         """Make these, one behind the other."""
         self.over.clear()
-        self._begins = 0
+        self._messages = 0
         self._cuts.extend(cuts)
 
     def thaw(self):
@@ -218,8 +220,8 @@ class Relay:
             self.seen[kind] += 1
             if kind == 'outcome':
                 self.answers[ANSWERS[message[_HEAD_SIZE]]] += 1
-            self._let_come_late(kind, connection)
-            cut = self._due(kind)
+            self._let_come_late(kind, way, connection)
+            cut = self._due(kind, way)
             if cut is None:
                 passing += message
                 continue
@@ -233,15 +235,14 @@ class Relay:
         await self._flows.wait()
         await connection.send(way, data)
 
-    def _let_come_late(self, kind, connection):
-        if connection in self._late:
+    def _let_come_late(self, kind, way, connection):
+        if not self._late or connection in self._late:
             return
-        if kind == self._until:
+        self._late_messages += way is UP
+        if self._late_messages == LATE_MESSAGES:
+            self._end_late()
+        elif kind == self._until:
             self._deliver()
-        if kind == 'begin' and self._late:
-            self._late_begins += 1
-            if self._late_begins == LATE_BEGINS:
-                self._end_late()
 
     def _deliver(self):
         for connection in self._late:
@@ -255,16 +256,16 @@ class Relay:
 
     # Cuts
 
-    def _due(self, kind):
+    def _due(self, kind, way):
         if not self._cuts:
             return None
         if kind == self._cuts[0].kind:
             return self._cuts.popleft()
-        if kind == 'begin':
-            self._begins += 1
-            if self._begins > MOST_BEGINS:
-                self._cuts.clear()
-                self.over.set()
+        self._messages += way is UP
+        if self._messages == MOST_MESSAGES:
+            self._cuts.clear()
+            self.reset()
+            self.over.set()
         return None
 
     def _make(self, cut, connection):
@@ -280,7 +281,8 @@ class Relay:
             self._frozen = affected
             self._flows.clear()
         elif cut.how == 'late':
-            self._late, self._until, self._late_begins = affected, cut.until, 0
+            self._late, self._until = affected, cut.until
+            self._late_messages = 0
             for each in affected:
                 each.lose_client()
         elif cut.how == 'answers':

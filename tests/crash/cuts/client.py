@@ -1,4 +1,5 @@
-"""A process with a client, whose threads commit until its input ends.
+"""A process with a client, whose threads commit until its input ends.  It says
+when it is connected.
 
     python -m tests.crash.cuts.client PORT NAME LOG
 
@@ -17,8 +18,10 @@ incremented.
 """
 
 import contextlib
+import faulthandler
 import os
 import random
+import signal
 import sys
 import threading
 import traceback
@@ -132,6 +135,7 @@ class Blocks:
 
 
 def main(port, name, log):
+    faulthandler.register(signal.SIGUSR1)
     log = Log(log)
     client = FsyncClient(('127.0.0.1', int(port)), wait_timeout=PATIENCE)
     over = threading.Event()
@@ -142,6 +146,7 @@ def main(port, name, log):
             for number in range(THREADS)]
         for thread in threads:
             thread.start()
+        print('connected', flush=True)
         sys.stdin.read()
         over.set()
         for thread in threads:

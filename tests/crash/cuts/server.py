@@ -3,7 +3,9 @@
     python -m tests.crash.cuts.server DATA.FS CLIENTS-RESOLVE
 """
 
+import faulthandler
 import logging
+import signal
 import sys
 import threading
 
@@ -12,6 +14,7 @@ from fsyncstorage.server.server import Server
 
 
 def main(path, clients_resolve):
+    faulthandler.register(signal.SIGUSR1)
     logging.basicConfig(level=logging.WARNING)
     server = Server(
         ('127.0.0.1', 0), {'1': FsyncStorage(path)},

@@ -105,6 +105,8 @@ class _Client:
         self.process = self._trial.start(
             *self._trial.client, self.relay.port, next(self._names),
             self._trial.log)
+        if not self.process.line():
+            raise AssertionError(f'a client has failed {self._trial.said()}')
 
     def _strike(self, how):
         self.struck = how
@@ -118,7 +120,8 @@ class _Client:
         relays = self._trial.relays
         relays.do(self.relay.arm, cuts)
         if not self.relay.over.wait(PATIENCE):
-            raise AssertionError(f'nothing goes on: {cuts}')
+            raise AssertionError(
+                f'nothing goes on: {cuts}\n{self._trial.threads()}')
         struck, self.struck = self.struck, None
         if struck == 'server killed':
             self._trial.server_again()
@@ -180,6 +183,17 @@ class Trial:
         for each in self._clients:
             each.relay.server_address = self.address
         self._outcomes.look_again()
+
+    def threads(self):
+        """Where those of all processes are."""
+        for each in self.server, *[one.process for one in self._clients]:
+            each.signal(signal.SIGUSR1)
+        threading.Event().wait(1)  # until they have written it
+        return self.said()
+
+    def said(self):
+        self._said.seek(0)
+        return self._said.read()
 
     def wait_a_moment(self):
         threading.Event().wait(self.source.random() * MOMENT)
