@@ -50,7 +50,7 @@ MAY_IMPORT = {
     'pack': {'format', 'datafile', 'errors'},
     'commit': {'datafile', 'allocation', 'errors'},
     'format': {'datafile'},
-    'client': {'client.blobs', 'wire'},
+    'client': {'client.blobs', 'wire', 'errors'},
     'client.blobs': {'wire'},
     'files': set(),
     'wire': set(),

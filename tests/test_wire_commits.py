@@ -425,7 +425,7 @@ class TheFormat(unittest.TestCase):
     def test_of_the_client(self):
         client = opened()
         number = b'\0\0\0\1'
-        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\1',
+        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\2',
                    INSTANCE, TICKET)
         self.check(client.begin(b'call')[1],
                    b'\0\0\0\x09', b'B', number, b'call')

@@ -209,20 +209,20 @@ class Transactions(test_client_link.Transactions):
         manager.commit()
         before = self.client.lastTransaction()
         changed['value'] = 2
-        finish, go_on = Stream.finish, threading.Event()
+        trip, go_on = Stream.trip, threading.Event()
         committed = self.client._cache.committed
 
         def interrupted(*args):
             with mock.patch.object(
                     Stream, '_wait', side_effect=KeyboardInterrupt):
-                return finish(*args)
+                return trip(*args)
 
         def held(*args):
             go_on.wait(PATIENCE)
             committed(*args)
 
         with mock.patch.object(self.client._cache, 'committed', held):
-            with mock.patch.object(Stream, 'finish', interrupted):
+            with mock.patch.object(Stream, 'trip', interrupted):
                 with self.assertRaises(KeyboardInterrupt):
                     manager.commit()
             manager.begin()
@@ -879,7 +879,8 @@ class Hellos(ConnectedTestCase):
         client = commits.Client(
             instance or self.server.instance, ticket or self.ticket)
         peer.send(client.hello.replace(
-            commits.MAGIC + b'\1', commits.MAGIC + bytes([version])))
+            commits.MAGIC + bytes([commits.VERSION]),
+            commits.MAGIC + bytes([version])))
         while (event := client.next()) is None:
             if not client.fill(peer.socket.recv, 1000):
                 self.fail('no answer')

@@ -726,9 +726,9 @@ class Interrupts(Opened):
         sleeping = threading.Thread(target=vote)
         sleeps = threading.Event()
 
-        def sleep(answer, sleep=stream._Answer.sleep):
+        def sleep(answer, seconds, sleep=stream.Answer.sleep):
             sleeps.set()
-            sleep(answer)
+            sleep(answer, seconds)
 
         def helper():
             self.assertEqual(self.peer.next(), server.Vote(number))
@@ -737,7 +737,7 @@ class Interrupts(Opened):
             self.assertTrue(sleeps.wait(PATIENCE))
             interrupt()
 
-        with interrupts(), mock.patch.object(stream._Answer, 'sleep', sleep):
+        with interrupts(), mock.patch.object(stream.Answer, 'sleep', sleep):
             helping = Thread(helper)
             with self.assertRaises(_Interrupt):
                 self.stream.vote(number, b'')

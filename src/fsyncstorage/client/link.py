@@ -26,10 +26,12 @@ from ZODB.utils import z64
 
 from .. import wire
 from ..wire import commits
+from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
 from .opening import opening
+from .outcome import check_kept
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
 from .process import Process
@@ -394,11 +396,13 @@ class Link(ClientThread):
             return self._ping(**options)
         committing = method in ON_THE_STREAM and self._committing.get(args[0])
         if committing and method == 'vote':
-            return committing.vote()
+            return self._vote(committing)
         if committing:
             with contextlib.suppress(ClientDisconnected):
                 return committing.abort()
             # As without a connection: ZEO waits for the next one.
+            if committing.finishing is not None:
+                return None  # that was done, to learn what became of it
         elif method == 'vote':
             return self._let_leave(
                 self._outgoing.vote(self.client, *args), wait)
@@ -418,22 +422,51 @@ class Link(ClientThread):
     async def _ping_beside(self, ended, timeout):
         """Ping over the ZEO connection, or return the stream to do it over:
         the one that brings the invalidations."""
+        stream = await self._stream_behind(ended, timeout)
+        if stream is None:
+            await self.client.protocol.call_sync('ping', ())
+        return stream
+
+    def stream_behind(self, ended, timeout):
+        """The stream of the next connection; None if that has none."""
+        return self.io_call(self._stream_behind(ended, timeout))
+
+    async def _stream_behind(self, ended, timeout):
         if ended is not None:
             self._follow(ended)
         if not self.client.operational:
             await self.client.await_operational_co(timeout)
-        if self._stream is None:
-            await self.client.protocol.call_sync('ping', ())
         return self._stream
+
+    def committing(self, transaction):
+        """None: it was not begun, or is over, or has no commit channel."""
+        return self._committing.get(transaction)
+
+    def _vote(self, committing):
+        trip = committing.trip
+        if trip is None:
+            return committing.vote()
+        found = self._finish(
+            committing, trip.written, trip.f, committing.vote_and_finish)
+        # If its answer was lost: conflicts may have been resolved in any.
+        return committing.finishing.oids if found is None else found
 
     def tpc_finish(self, transaction, updates, f, **options):
         self._process.check()
         committing = self._committing.get(transaction)
         if committing is None:
             return super().tpc_finish(transaction, updates, f, **options)
-        finishing = Finishing(self.client.client, self._cache, updates, f)
+        self._finish(committing, updates, f, committing.finish)
+        return committing.finishing.tid
+
+    def _finish(self, committing, updates, f, ask):
+        """What `ask` returns; None: its answer was lost, and it is kept."""
+        committing.finishing = finishing = Finishing(
+            self.client.client, self._cache, updates, f)
         try:
-            return committing.finish(finishing.complete)
+            return ask(finishing.complete)
+        except Unanswered as lost:
+            return check_kept(self, committing, lost)
         finally:
             finishing.is_left = True
 

@@ -13,8 +13,8 @@ from typing import Any
 from typing import BinaryIO
 
 from ZEO.ClientStorage import MB
-from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
@@ -25,9 +25,11 @@ from .blobs.blobcache import BlobCache
 from .blobs.cachedirectory import MODE
 from .blobs.download import Download
 from .cache import Cache
+from .connection import use_our_connection
 from .doom import REASON
 from .doom import Doom
 from .link import Link
+from .onetrip import OneTrip
 from .readchannel import Lost
 from .written import Written
 
@@ -41,7 +43,7 @@ MODES = 0o400, 0o440, 0o444
 MESSAGE_SIZE = 1 << 16
 
 
-class FsyncClient(ClientStorage):
+class FsyncClient(OneTrip):
 
     # The blob cache; None without a directory, or with a shared one.
     _blobs: BlobCache | None = None
@@ -99,6 +101,11 @@ class FsyncClient(ClientStorage):
     def has_db(self) -> bool:
         """Is there a database, whose transactions may have begun?"""
         return self._db is not None
+
+    def registerDB(self, db: Any) -> None:
+        if isinstance(db, MVCCAdapter):
+            use_our_connection()
+        super().registerDB(db)
 
     def notify_connected(self, connection: Any, info: dict[str, Any]) -> None:
         super().notify_connected(connection, info)
@@ -291,12 +298,13 @@ class FsyncClient(ClientStorage):
             id(txn), _blob_messages(staged, oid, serial, data, id(txn)))
 
     def tpc_finish(self, txn: Any,
-                   f: Callable[[bytes], object] = lambda tid: None) -> bytes:
+                   f: Callable[[bytes], object] = lambda tid: None) -> Any:
         staged = self._staged(txn)
         try:
             return super().tpc_finish(txn, f)
         finally:
-            self._discard(staged)
+            if self._written(txn) is None:  # it is over
+                self._discard(staged)
 
     def tpc_abort(self, txn: Any, timeout: float | None = None) -> None:
         staged = self._staged(txn)

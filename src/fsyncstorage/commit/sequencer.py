@@ -47,7 +47,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import OutcomeUnknown
+from ..errors import SyncFailed
 from .exposure import Exposure
 from .histogram import Histogram
 from .pipeline import PUBLISHED
@@ -272,7 +272,7 @@ class Sequencer:
         with self.mutex:
             for commit in self.pipeline.queue:
                 self._wake_waiters(commit)
-            lost = self.pipeline.fail(reason, lambda: OutcomeUnknown(
+            lost = self.pipeline.fail(reason, lambda: SyncFailed(
                 f'{self._name}: a sync failed ({error}): whether this'
                 ' transaction was kept is known when the storage is opened'
                 ' again'))

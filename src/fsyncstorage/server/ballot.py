@@ -29,9 +29,10 @@ aborts it.
 
 The client is a session, or a transaction of a commit channel.  It has a
 `log_label`, the `session` that it belongs to (whose `kept` counts the bytes of
-its ballots), and three methods, all called in the loop:
+its ballots), and four methods, all called in the loop:
 
     timed_out(ballot)      it was not finished in time, and has to be aborted
+    finished(tid)          it is published; or its finish failed, without a tid
     enter_files(ballot)    it is about to open its first file; may raise
     files_closed(ballot)   all of its files are closed
 """

@@ -179,6 +179,7 @@ class Service:
             news.ready = True
             self.announce()
         else:
+            ballot.client.finished(None)
             ballot.tell(None, error)
         self.committer.failed()
 
@@ -211,6 +212,9 @@ class Service:
             return
         for news in batch:
             self._remember(news.tid, news.oids)
+            if news.ballot is not None:
+                news.ballot.client.finished(
+                    news.tid if news.error is None else None)
         self.last_tid = max(self.last_tid, batch[-1].tid)
         try:
             self._tell(batch)

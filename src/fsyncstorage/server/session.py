@@ -440,6 +440,9 @@ class Session(ZEOStorage):
     def files_closed(self, ballot):
         """They stay entered until the client goes."""
 
+    def finished(self, tid):
+        """A client without a channel cannot ask for it later."""
+
 
 class _Shown:
     """Transactions whose extensions are decoded without calling anything."""

@@ -14,7 +14,7 @@ from ZODB.POSException import StorageTransactionError
 from ..commit.blobs import Placed
 from ..commit.pipeline import Commit
 from ..commit.spare import Spare
-from ..errors import OutcomeUnknown
+from ..errors import SyncFailed
 from ..errors import WritingStopped
 from ..format.view import View
 from .checkpoints import Checkpoints
@@ -84,7 +84,7 @@ class Appending(Records):
         try:
             self._advance(under_way, commit)
         except WritingStopped as error:
-            raise OutcomeUnknown(
+            raise SyncFailed(
                 f'{error}. Whether this transaction was kept is known'
                 ' then') from error
         except BaseException:  # interrupted: too late to go back

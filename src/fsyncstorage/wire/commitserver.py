@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from .commits import ABORT
 from .commits import ABORTED
+from .commits import ASK
 from .commits import BEGIN
 from .commits import CALL
 from .commits import CONFLICTS
@@ -20,10 +21,13 @@ from .commits import DONE_SHAPE
 from .commits import ERROR
 from .commits import FINISH
 from .commits import INVALID
+from .commits import OUTCOME
+from .commits import OUTCOME_SHAPE
 from .commits import PING
 from .commits import PONG
 from .commits import STORE
 from .commits import TID_SHAPE
+from .commits import TRIP
 from .commits import VOTE
 from .commits import VOTED
 from .framing import HEAD
@@ -60,6 +64,10 @@ class Finish(typing.NamedTuple):
     number: int
 
 
+class Trip(typing.NamedTuple):
+    number: int
+
+
 class Abort(typing.NamedTuple):
     number: int
 
@@ -68,7 +76,12 @@ class Ping(typing.NamedTuple):
     number: int
 
 
-Request = Begin | Store | Call | Vote | Finish | Abort | Ping
+class Ask(typing.NamedTuple):
+    number: int
+    id: bytes
+
+
+Request = Begin | Store | Call | Vote | Finish | Trip | Abort | Ping | Ask
 
 # Of each kind: its shape, whether bytes follow it, and what becomes of it.
 _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
@@ -77,8 +90,10 @@ _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
     CALL: (_HEAD, True, Call),
     VOTE: (_HEAD, False, Vote),
     FINISH: (_HEAD, False, Finish),
+    TRIP: (_HEAD, False, Trip),
     ABORT: (_HEAD, False, Abort),
     PING: (_HEAD, False, Ping),
+    ASK: (_HEAD, True, Ask),
 }
 
 
@@ -102,7 +117,7 @@ def request(message: bytes) -> Request:
 
 def voted(number: int, oids: Iterable[bytes]) -> bytes:
     """`oids` are of conflicts that were resolved."""
-    return make(HEAD, VOTED, number, rest=_joined(oids))
+    return make(HEAD, VOTED, number, rest=joined(oids))
 
 
 def conflicts(number: int, message: bytes) -> bytes:
@@ -115,10 +130,12 @@ def error(number: int, message: bytes) -> bytes:
     return make(HEAD, ERROR, number, rest=message)
 
 
-def done(number: int, tid: bytes, length: int, size: int) -> bytes:
-    """`length` and `size` are those of the storage."""
+def done(number: int, tid: bytes, length: int, size: int,
+         resolved: bytes = b'') -> bytes:
+    """`length` and `size` are those of the storage; `resolved`, of a trip, the
+    joined oids of conflicts that were resolved."""
     check(tid)
-    return make(DONE_SHAPE, DONE, number, tid, length, size)
+    return make(DONE_SHAPE, DONE, number, tid, length, size, rest=resolved)
 
 
 def aborted(number: int) -> bytes:
@@ -128,7 +145,7 @@ def aborted(number: int) -> bytes:
 def invalid(tid: bytes, oids: Iterable[bytes]) -> bytes:
     """A transaction of another client has changed these objects."""
     check(tid)
-    return make(TID_SHAPE, INVALID, 0, tid, rest=_joined(oids))
+    return make(TID_SHAPE, INVALID, 0, tid, rest=joined(oids))
 
 
 def pong(number: int, tid: bytes) -> bytes:
@@ -137,7 +154,12 @@ def pong(number: int, tid: bytes) -> bytes:
     return make(TID_SHAPE, PONG, number, tid)
 
 
-def _joined(oids: Iterable[bytes]) -> bytes:
+def outcome(number: int, outcome: int, tid: bytes) -> bytes:
+    check(tid)
+    return make(OUTCOME_SHAPE, OUTCOME, number, outcome, tid)
+
+
+def joined(oids: Iterable[bytes]) -> bytes:
     oids = list(oids)
     check(*oids)
     return b''.join(oids)
