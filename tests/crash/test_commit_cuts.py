@@ -13,7 +13,7 @@ from .cuts import trial
 
 class Cuts(unittest.TestCase):
 
-    cuts = 300
+    cuts = 200
 
     def test_no_problem(self):
         trials = trial.Trials().run(self.cuts, self.tell)
@@ -52,20 +52,26 @@ class TenThousandCuts(Cuts):
 class Harness(unittest.TestCase):
     """Who does not tell the truth is noticed."""
 
-    cuts = 1000
+    cuts = 2000
 
-    def check_noticed(self, **modules):
+    def check_noticed(self, words, **modules):
         trials = trial.Trials(**modules).run(self.cuts)
-        self.assertNotEqual(trials.problems, [])
-        return trials.problems
+        print(trials)
+        self.assertIn(words, '\n'.join(trials.problems))
 
     def test_a_client_that_takes_a_lost_answer_for_a_no(self):
-        """Its blocks commit twice."""
-        self.check_noticed(client=mutants.command('forgetful'))
-
-    def test_a_client_that_takes_a_lost_answer_for_a_yes(self):
-        self.check_noticed(client=mutants.command('hopeful'))
+        self.check_noticed('was refused, and is there',
+                           client=mutants.command(mutants.pessimist))
 
     def test_a_server_that_does_not_end_the_old_session(self):
         """What is late is committed, behind the promise."""
-        self.check_noticed(server=mutants.command('hasty'))
+        self.check_noticed('was refused, and is there',
+                           server=mutants.command(mutants.hasty))
+
+    def test_a_server_that_does_not_know_what_it_finishes(self):
+        self.check_noticed('was refused, and is there',
+                           server=mutants.command(mutants.forgetful))
+
+    def test_a_server_that_says_yes_for_no(self):
+        self.check_noticed('and there is []',
+                           server=mutants.command(mutants.obliging))

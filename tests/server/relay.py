@@ -37,6 +37,8 @@ MOST_MESSAGES = 300
 LATE_MESSAGES = 30
 
 UP, DOWN = 'up', 'down'
+#: A message is cut.
+BEFORE, INSIDE, BEHIND = WHERE = 'before', 'inside', 'behind'
 KINDS = {
     UP: {'B': 'begin', 'S': 'store', 'C': 'call', 'V': 'vote', 'F': 'finish',
          'T': 'trip', 'A': 'abort', 'P': 'ping', 'Q': 'question'},
@@ -146,6 +148,7 @@ class Relay:
         self.port = None
         #: The last of the cuts was made or given up.
         self.over = threading.Event()
+        self.is_given_up = False
         #: Of each kind of message, how many there were.
         self.seen = collections.Counter()
         #: Of those that told what became of a commit, what they said.
@@ -167,9 +170,13 @@ class Relay:
             self._serve, '127.0.0.1', 0)
         self.port = self._listening.sockets[0].getsockname()[1]
 
+    def close(self):
+        self._listening.close()
+
     def arm(self, cuts):
         """Make these, one behind the other."""
         self.over.clear()
+        self.is_given_up = False
         self._messages = 0
         self._cuts.extend(cuts)
 
@@ -264,6 +271,7 @@ class Relay:
         self._messages += way is UP
         if self._messages == MOST_MESSAGES:
             self._cuts.clear()
+            self.is_given_up = True
             self.reset()
             self.over.set()
         return None
@@ -299,6 +307,7 @@ class Relays:
     """A context: relays, and the thread that they run in."""
 
     def __enter__(self):
+        self._relays = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, daemon=True)
@@ -311,6 +320,8 @@ class Relays:
         self._loop.close()
 
     async def _end(self):
+        for relay in self._relays:
+            relay.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -321,6 +332,7 @@ class Relays:
         async def opened():
             relay = Relay(*args)
             await relay.open()
+            self._relays.append(relay)
             return relay
 
         return asyncio.run_coroutine_threadsafe(
@@ -355,7 +367,7 @@ def _taken(buffer):
 
 
 def _place(part):
-    return {0: 'before', 1: 'behind'}.get(part, 'inside')
+    return {0: BEFORE, 1: BEHIND}.get(part, INSIDE)
 
 
 def _reset(writer):

@@ -58,16 +58,27 @@ class Log:
         os.write(self._file, ' '.join(words).encode() + b'\n')
 
 
+class Client(FsyncClient):
+
+    #: The `tid` of the last commit of each thread.
+    told = threading.local()
+
+    def tpc_finish(self, *args):
+        self.told.tid = tid = super().tpc_finish(*args)
+        return tid
+
+
 class Manager(transaction.TransactionManager):
     """Logs what becomes of each commit."""
 
     def __init__(self, log):
         super().__init__()
         self._log = log
-        #: The marker of this attempt, and the object that has it.
-        self.marker = self.object = None
+        #: Of this attempt.
+        self.marker = None
 
     def commit(self):
+        Client.told.tid = None
         try:
             super().commit()
         except OutcomeUnknown:
@@ -76,8 +87,7 @@ class Manager(transaction.TransactionManager):
         except BaseException:
             self._log.write('refused', self.marker)
             raise
-        self._log.write(
-            'committed', self.marker, self.object._p_serial.hex())
+        self._log.write('committed', self.marker, Client.told.tid.hex())
 
 
 #: Most are alone.
@@ -121,8 +131,7 @@ class Blocks:
     def _change(self, connection, marker):
         manager = self._manager
         manager.marker = marker
-        manager.object = PersistentMapping(marker=MARKER % marker)
-        connection.add(manager.object)
+        connection.add(PersistentMapping(marker=MARKER % marker))
         counter = self._source.choice((*COUNTERS, 'none'))
         manager.get().note(f'{marker} {counter}')
         if counter == 'resolving':
@@ -137,7 +146,7 @@ class Blocks:
 def main(port, name, log):
     faulthandler.register(signal.SIGUSR1)
     log = Log(log)
-    client = FsyncClient(('127.0.0.1', int(port)), wait_timeout=PATIENCE)
+    client = Client(('127.0.0.1', int(port)), wait_timeout=PATIENCE)
     over = threading.Event()
     with impatience(client), contextlib.closing(DB(client)) as db:
         threads = [

@@ -24,6 +24,7 @@ from persistent.mapping import PersistentMapping
 
 from fsyncstorage import FsyncStorage
 
+from ...server.relay import WHERE
 from ...server.relay import Cut
 from ...server.relay import Relays
 from ...support import PATIENCE
@@ -35,8 +36,10 @@ from .outcomes import Outcomes
 CLIENT = client.__name__,
 SERVER = server.__name__,
 CLIENTS = 2
+# Until the message of a cut comes.
+TRIES = 3
 # With one file; the clients and the server are new then.
-CUTS = 150
+CUTS = 200
 # Seconds for which nothing passes, or a process stops, at most.  Nothing
 # happens meanwhile, so no event can end it.
 MOMENT = 0.05
@@ -50,9 +53,11 @@ CONNECTING = ('greeting', 'hello of zeo', 'hello of commits', 'welcome',
               'question', 'outcome')
 # These where clients resolve conflicts.
 RESOLVING = 'conflicts',
-KINDS = {*COMMON, *CONNECTING, *RESOLVING}
+KINDS = {*COMMON, *CONNECTING}
 #: Whose outcome is asked for when the answer is lost.
 REQUESTS = 'trip', 'finish'
+#: In a message: how much of it still passes.
+PLACES = lambda source: 0, lambda source: source.random(), lambda source: 1
 #: What becomes of the processes, and at which messages.
 STRUCK = ('server killed', 'client killed', 'server stopped',
           'client stopped')
@@ -60,8 +65,8 @@ STRUCK_AT = 'trip', 'voted', 'finish', 'done', 'question'
 
 
 def words(counts):
-    return ', '.join(f'{count} {" ".join(what.split())}'
-                     for what, count in sorted(counts.items()))
+    return ', '.join(f'{count} {what}' for what, count in sorted(
+        counts.items()))
 
 
 class _Process:
@@ -118,10 +123,13 @@ class _Client:
     def make(self, cuts):
         """Return when they were made."""
         relays = self._trial.relays
-        relays.do(self.relay.arm, cuts)
-        if not self.relay.over.wait(PATIENCE):
-            raise AssertionError(
-                f'nothing goes on: {cuts}\n{self._trial.threads()}')
+        for _ in range(TRIES):
+            relays.do(self.relay.arm, cuts)
+            if not self.relay.over.wait(PATIENCE):
+                raise AssertionError(
+                    f'nothing goes on: {cuts}\n{self._trial.threads()}')
+            if not self.relay.is_given_up:
+                break
         struck, self.struck = self.struck, None
         if struck == 'server killed':
             self._trial.server_again()
@@ -144,8 +152,10 @@ class Trial:
         """`client` and `server` are modules that are run."""
         self.client = client
         self._server = server
+        # A slow disk shows more of what comes while a commit is finished.
+        self._seconds_a_sync = 0.005 * (seed % 2)
         self.source = random.Random(seed)
-        self._clients_resolve = seed % 2
+        self._clients_resolve = 0
         self.made = collections.Counter()
         #: To the question what became of a commit.
         self.answers = collections.Counter()
@@ -172,7 +182,8 @@ class Trial:
 
     def start_server(self):
         self.server = self.start(
-            *self._server, self._data, self._clients_resolve)
+            *self._server, self._data, self._seconds_a_sync,
+            self._clients_resolve)
         self.address = '127.0.0.1', int(self.server.line())
 
     def server_again(self):
@@ -229,27 +240,31 @@ class Trial:
     # What is cut
 
     def _plans(self):
-        """Cuts that are made one behind the other, again and again."""
-        while True:
+        """Of each kind of message, each way and each place; again and again.
+
+        A plan is cuts that are made one behind the other.
+        """
+        for turn in itertools.count():
             deck = [(kind, how) for kind in self._kinds() for how in HOWS]
             deck += [(kind, how) for kind in STRUCK_AT for how in STRUCK]
-            self.source.shuffle(deck)
-            for kind, how in deck:
-                yield self._plan(kind, how)
+            plans = [self._plan(kind, how, (turn + number) % len(PLACES))
+                     for number, (kind, how) in enumerate(deck)]
+            self.source.shuffle(plans)
+            yield from plans
 
     def _kinds(self):
         return COMMON + CONNECTING + self._clients_resolve * RESOLVING
 
-    def _plan(self, kind, how):
-        cut = self._cut(kind, how)
-        if kind in CONNECTING:
-            return [self._cut(self.source.choice(REQUESTS), 'reset'), cut]
-        return [cut]
+    def _plan(self, kind, how, place):
+        cut = self._cut(kind, how, place)
+        if kind not in CONNECTING:
+            return [cut]
+        return [self._cut(self.source.choice(REQUESTS), 'reset',
+                          self.source.randrange(len(PLACES))), cut]
 
-    def _cut(self, kind, how):
-        part = self.source.choice((0, 1, self.source.random()))
+    def _cut(self, kind, how, place):
         return Cut(
-            kind, how, part,
+            kind, how, PLACES[place](self.source),
             how in ('late', 'answers') or self.source.random() < 0.5,
             self.source.choice(('begin', 'welcome', 'question', 'outcome')))
 
@@ -286,13 +301,16 @@ class Trials:
             tell(self)
 
     def __str__(self):
-        kinds, hows = collections.Counter(), collections.Counter()
+        """The places of each kind of message: before, in it, and behind it."""
+        kinds, hows = {}, collections.Counter()
         for (kind, place, how), count in self.made.items():
-            kinds[f'{place} {kind}'] += count
+            kinds.setdefault(kind, collections.Counter())[place] += count
             hows[how] += count
-        return '\n'.join(f'  {words(each)}' for each in (
-            {'cuts': self.made.total()}, hows, kinds, self.answers,
-            self.outcomes))
+        places = (f'{kind} {"/".join(str(counts[each]) for each in WHERE)}'
+                  for kind, counts in sorted(kinds.items()))
+        return '\n'.join('  ' + each for each in (
+            words({'cuts': self.made.total()}), words(hows),
+            ', '.join(places), words(self.answers), words(self.outcomes)))
 
 
 def main(cuts):
