@@ -29,6 +29,7 @@ from ..server.relay import Relays
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import until
 from .doomed import impatience
 
 TRIES = 1000
@@ -52,6 +53,9 @@ class Row(Table):
 
     __tablename__ = 'rows'
     number = orm.mapped_column(sqlalchemy.Integer, primary_key=True)
+    # It is looked for when the transaction commits.
+    other = orm.mapped_column(sqlalchemy.ForeignKey(
+        'rows.number', deferrable=True, initially='DEFERRED'))
 
 
 class View:
@@ -61,6 +65,7 @@ class View:
         self.manager = transaction.TransactionManager()
         self.connections = [each.open(self.manager) for each in databases]
         self._sql = sql
+        self.row = {}
 
     def close(self):
         self.manager.abort()
@@ -74,7 +79,7 @@ class View:
             session = orm.Session(self._sql)
             zope.sqlalchemy.register(
                 session, transaction_manager=self.manager)
-            session.add(Row())
+            session.add(Row(**self.row))
 
     def commit(self):
         """An increment, once."""
@@ -167,14 +172,17 @@ class Site(TestCase):
     def increment(self):
         self.view().commit()
 
-    def check(self, value):
+    def check(self, value, words=None):
         """All have it."""
         values = self.values()
-        self.assertEqual(values, [value] * len(values))
+        self.assertEqual(values, [value] * len(values), words)
 
 
 class Points(Site):
     """Where a vote or a finish fails."""
+
+    #: What has it when the finish of the other database fails.
+    half = [1, 0]
 
     def test_none_fails(self):
         one = int(self.is_last)
@@ -228,13 +236,13 @@ class Points(Site):
         self.check(0)
 
     def test_the_other_finish(self):
-        """It comes behind ours, or behind our vote that has committed."""
+        """It comes behind our finish, or our vote that has committed."""
         with self.assertLogs('txn', 'ERROR') as said:
             self.failing(1, 'tpc_finish')
         self.assertIn(HALF, said.output[0])
-        self.assertEqual(self.values()[:2], [1, 0])
+        self.assertEqual(self.values(), self.half)
         self.increment()
-        self.assertEqual(self.values()[:2], [2, 1])
+        self.assertEqual(self.values(), [each + 1 for each in self.half])
 
 
 class PointsBehind(Points):
@@ -284,6 +292,9 @@ class Sql(Site):
             f'sqlite:///{self.path("sql")}',
             connect_args={'timeout': PATIENCE})
         self.addCleanup(self.sql.dispose)
+        sqlalchemy.event.listen(
+            self.sql, 'connect', lambda connection, _: connection.execute(
+                'PRAGMA foreign_keys = ON'))
         Table.metadata.create_all(self.sql)
 
     def rows(self):
@@ -293,20 +304,20 @@ class Sql(Site):
 
 class PointsWithSql(Sql, Points):
 
+    # Our finish would have come next.
+    half = [0, 0, 1]
+
     def test_none_fails(self):
         with self.trips_counted(0, 1):
             self.increment()
         self.check(1)
 
     def test_the_vote_of_sql(self):
-        def no(connection):
-            raise Refused
-
-        sqlalchemy.event.listen(self.sql, 'commit', no)
+        view = self.view()
+        view.row = {'other': -1}
         with self.trips_counted(0, 0):
-            with self.assertRaises(Refused):
-                self.increment()
-        sqlalchemy.event.remove(self.sql, 'commit', no)
+            with self.assertRaises(sqlalchemy.exc.IntegrityError):
+                view.commit()
         self.check(0)
         self.increment()
         self.check(1)
@@ -324,6 +335,7 @@ class PointsWithSql(Sql, Points):
 
 class PointsWithSqlBehind(PointsWithSql):
 
+    half = [1, 0, 1]
     name = '!'
     is_last = False
 
@@ -336,18 +348,23 @@ class Cuts(Site):
 
     def test_all_or_none(self):
         view = self.view()
-        value = 0
-        for kind, how, part in itertools.product(
-                self.kinds, self.hows, (0, 0.5, 1)):
-            value += 1
-            with self.subTest(kind=kind, how=how, part=part):
-                self.relays.do(self.relay.arm, [Cut(kind, how, part, True)])
-                attempt = Thread(view.attempt)
-                self.assertTrue(self.relay.over.wait(PATIENCE))
-                self.relays.do(self.relay.thaw)
-                attempt.result()
-                self.check(value)
-        self.relays.do(self.relay.reset)
+        cuts = [Cut(kind, how, part, True, 'welcome') for kind, how, part in
+                itertools.product(self.kinds, self.hows, (0, 0.5, 1))]
+        for value, cut in enumerate(cuts, 1):
+            # A client that was cut while it opened its channel has none.
+            until(self.has_channel, 'a commit channel')
+            self.relays.do(self.relay.arm, [cut])
+            attempt = Thread(view.attempt)
+            self.assertTrue(self.relay.over.wait(PATIENCE), cut)
+            if cut.how == 'late':
+                self.assertTrue(self.relay.came.wait(PATIENCE), cut)
+            self.relays.do(self.relay.settle)
+            attempt.result()
+            self.check(value, cut)
+        self.assertEqual(self.relay.made.total(), len(cuts))
+
+    def has_channel(self):
+        return self.ours.storage._server.stream is not None
 
 
 class CutsBehind(Cuts):
@@ -358,11 +375,12 @@ class CutsBehind(Cuts):
 
 
 class CutsWithSql(Sql, CutsBehind):
-    """SQL has committed when our finish leaves: what becomes of that is asked
-    for.  (A finish that does not reach the server is one that fails between
-    two finishes.)"""
+    """SQL has committed when our finish leaves, and what becomes of that is
+    asked for.  (One that does not reach the server has failed between two
+    finishes.  So no answer to a vote comes from a server that is cut off.)"""
 
     kinds = 'begin', 'vote', 'done'
+    hows = 'reset', 'closed', 'frozen', 'late'
     name = '1'
     is_last = True
 

@@ -7,9 +7,10 @@ there is one of these:
 
 reset          both sides lose the connection, as if its machine had gone
 closed         both sides are told that it has ended
-frozen         nothing passes any more, until `thaw` resets it
+frozen         nothing passes any more, until `settle` resets it
 late           the client loses the connection.  What it has sent reaches the
-               server later, when the client goes on with another connection
+               server later, when the client goes on with another connection;
+               the server loses that at `settle`
 answers        the server loses the connection.  What it has sent still reaches
                the client
 anything else  is done by `call`, and the relay goes on
@@ -33,8 +34,6 @@ RECEIVED_AT_ONCE = 1 << 16
 # come.  (A client that was cut while it opened its commit channel goes on
 # without one.)
 MOST_MESSAGES = 300
-# The same until what is late has come, and has ended.
-LATE_MESSAGES = 30
 
 UP, DOWN = 'up', 'down'
 #: A message is cut.
@@ -160,7 +159,8 @@ class Relay:
         self._connections = set()
         self._late = []
         self._until = None
-        self._late_messages = 0
+        #: What is late has come.
+        self.came = threading.Event()
         self._frozen = []
         self._flows = asyncio.Event()
         self._flows.set()
@@ -180,18 +180,22 @@ class Relay:
         self._messages = 0
         self._cuts.extend(cuts)
 
-    def thaw(self):
+    def settle(self):
+        """Nothing is frozen or late any more."""
         for connection in self._frozen:
             connection.reset()
         self._frozen = []
         self._flows.set()
+        self._deliver()
+        for connection in self._late:
+            connection.close()
+        self._late = []
 
     def reset(self):
-        """Each connection; nothing is late or frozen any more."""
-        self.thaw()
+        """Each connection."""
+        self.settle()
         for connection in list(self._connections):
             connection.reset()
-        self._late = []
 
     # Passing on
 
@@ -227,7 +231,7 @@ class Relay:
             self.seen[kind] += 1
             if kind == 'outcome':
                 self.answers[ANSWERS[message[_HEAD_SIZE]]] += 1
-            self._let_come_late(kind, way, connection)
+            self._let_come_late(kind, connection)
             cut = self._due(kind, way)
             if cut is None:
                 passing += message
@@ -242,24 +246,15 @@ class Relay:
         await self._flows.wait()
         await connection.send(way, data)
 
-    def _let_come_late(self, kind, way, connection):
-        if not self._late or connection in self._late:
-            return
-        self._late_messages += way is UP
-        if self._late_messages == LATE_MESSAGES:
-            self._end_late()
-        elif kind == self._until:
+    def _let_come_late(self, kind, connection):
+        if kind == self._until and connection not in self._late:
             self._deliver()
 
     def _deliver(self):
+        self._until = None
         for connection in self._late:
             connection.deliver()
-
-    def _end_late(self):
-        self._deliver()
-        for connection in self._late:
-            connection.close()
-        self._late = []
+        self.came.set()
 
     # Cuts
 
@@ -277,7 +272,6 @@ class Relay:
         return None
 
     def _make(self, cut, connection):
-        self._end_late()
         affected = list(self._connections) if cut.all_of_them else [connection]
         if cut.how == 'reset':
             for each in affected:
@@ -290,7 +284,7 @@ class Relay:
             self._flows.clear()
         elif cut.how == 'late':
             self._late, self._until = affected, cut.until
-            self._late_messages = 0
+            self.came.clear()
             for each in affected:
                 each.lose_client()
         elif cut.how == 'answers':

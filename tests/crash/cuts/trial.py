@@ -43,6 +43,8 @@ CUTS = 200
 # Seconds for which nothing passes, or a process stops, at most.  Nothing
 # happens meanwhile, so no event can end it.
 MOMENT = 0.05
+# The same until what is late comes, if the client does not go on so far.
+LATE = 0.2
 
 #: How the messages of the exchange are cut, and that of connecting.
 HOWS = 'reset', 'closed', 'frozen', 'late', 'answers'
@@ -140,9 +142,11 @@ class _Client:
             self._trial.wait_a_moment()
             (self._trial.server if struck == 'server stopped'
              else self.process).signal(signal.SIGCONT)
-        elif any(cut.how == 'frozen' for cut in cuts):
+        if cuts[-1].how == 'late':
+            self.relay.came.wait(LATE)
+        if cuts[-1].how in ('late', 'frozen'):
             self._trial.wait_a_moment()
-            relays.do(self.relay.thaw)
+            relays.do(self.relay.settle)
 
 
 class Trial:
