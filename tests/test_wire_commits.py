@@ -20,6 +20,7 @@ from .test_wire import thorough
 
 TICKET = b'a ticket of 16 b'
 TID = b'tid56789'
+ID = commits.commit_id(INSTANCE, TICKET, 258)
 
 
 def received(client, *data):
@@ -44,8 +45,12 @@ def in_state(state):
     client = opened()
     if state is commits.PINGING:
         return client, client.ping()[0]
+    if state is commits.ASKING:
+        return client, client.ask(ID)[0]
     number, _ = client.begin(b'')
-    if state is not commits.BEGUN:
+    if state is commits.IN_ONE_TRIP:
+        client.trip(number)
+    elif state is not commits.BEGUN:
         client.vote(number)
     if state in (commits.IS_VOTED, commits.FINISHING):
         received(client, server.voted(number, ()))
@@ -57,20 +62,26 @@ def in_state(state):
 
 
 STATES = (commits.BEGUN, commits.VOTING, commits.IS_VOTED, commits.FINISHING,
-          commits.ABORTING, commits.PINGING)
+          commits.IN_ONE_TRIP, commits.ABORTING, commits.PINGING,
+          commits.ASKING)
 
 #: The replies to a number, and the states in which they may come.
 REPLIES = {
     'voted': (lambda number: server.voted(number, [oid(1)]),
               {commits.VOTING, commits.ABORTING}),
     'conflicts': (lambda number: server.conflicts(number, b'message'),
-                  {commits.VOTING, commits.ABORTING}),
+                  {commits.VOTING, commits.IN_ONE_TRIP, commits.ABORTING}),
     'error': (lambda number: server.error(number, b'message'),
-              {commits.VOTING, commits.FINISHING, commits.ABORTING}),
+              {commits.VOTING, commits.FINISHING, commits.IN_ONE_TRIP,
+               commits.ABORTING}),
     'done': (lambda number: server.done(number, TID, 1, 2),
-             {commits.FINISHING}),
+             {commits.FINISHING, commits.IN_ONE_TRIP}),
+    'done with oids': (lambda number: server.done(number, TID, 1, 2, oid(1)),
+                       {commits.IN_ONE_TRIP}),
     'aborted': (server.aborted, {commits.ABORTING}),
     'pong': (lambda number: server.pong(number, TID), {commits.PINGING}),
+    'outcome': (lambda number: server.outcome(number, 1, TID),
+                {commits.ASKING}),
 }
 
 
@@ -103,6 +114,18 @@ class Hellos(unittest.TestCase):
                 commits.hello(*wrong)
 
 
+class Ids(unittest.TestCase):
+
+    def test_there_and_back(self):
+        self.assertEqual(commits.read_commit_id(ID), (INSTANCE, TICKET, 258))
+        self.assertEqual(opened().commit_id(258), ID)
+
+    def test_every_other_length(self):
+        for wrong in *(ID[:length] for length in range(len(ID))), ID + b'x':
+            with self.assertRaises(framing.PeerError):
+                commits.read_commit_id(wrong)
+
+
 class Requests(unittest.TestCase):
 
     def test_there_and_back(self):
@@ -119,6 +142,10 @@ class Requests(unittest.TestCase):
         ]
         ping, frame = client.ping()
         sent.append((frame, server.Ping(ping)))
+        question, frame = client.ask(ID)
+        sent.append((frame, server.Ask(question, ID)))
+        client, number = in_state(commits.BEGUN)
+        sent.append((client.trip(number), server.Trip(number)))
         client, number = in_state(commits.IS_VOTED)
         sent.append((client.finish(number), server.Finish(number)))
         for frame, request in sent:
@@ -142,7 +169,7 @@ class Requests(unittest.TestCase):
             server.request(vote[4:] + b'x')
 
     def test_without_a_number(self):
-        for kind in b'BCVFAP':
+        for kind in b'BCVFTAPQ':
             with self.assertRaises(framing.PeerError):
                 server.request(bytes([kind]) + bytes(4))
 
@@ -153,9 +180,10 @@ class Requests(unittest.TestCase):
             request = server.request(rubbish)
         except framing.PeerError:
             return
-        self.assertEqual(rubbish[0], b'BSCVFAP'[
+        self.assertEqual(rubbish[0], b'BSCVFTAPQ'[
             (server.Begin, server.Store, server.Call, server.Vote,
-             server.Finish, server.Abort, server.Ping).index(type(request))])
+             server.Finish, server.Trip, server.Abort, server.Ping,
+             server.Ask).index(type(request))])
 
     def test_in_another_state(self):
         for state in STATES:
@@ -165,6 +193,7 @@ class Requests(unittest.TestCase):
                         number, oid(1), TID, b'')),
                     (commits.BEGUN, lambda: client.call(number, b'')),
                     (commits.BEGUN, lambda: client.vote(number)),
+                    (commits.BEGUN, lambda: client.trip(number)),
                     (commits.IS_VOTED, lambda: client.finish(number))):
                 if wanted is not state:
                     with self.assertRaises(framing.CallerError):
@@ -176,8 +205,11 @@ class Requests(unittest.TestCase):
             client, number = in_state(state)
             self.assertIsNotNone(client.abort(number))
             self.assertIs(client.state(number), commits.ABORTING)
-        for state in commits.FINISHING, commits.ABORTING:
+        for state in (commits.FINISHING, commits.IN_ONE_TRIP,
+                      commits.ABORTING):
             client, number = in_state(state)
+            self.assertIs(client.is_finishing(number),
+                          state is not commits.ABORTING)
             self.assertIsNone(client.abort(number))
             self.assertIs(client.state(number), state)
         self.assertIsNone(opened().abort(7))  # it is over
@@ -282,11 +314,44 @@ class Replies(unittest.TestCase):
         for state, name in ((commits.VOTING, 'error'),
                             (commits.FINISHING, 'error'),
                             (commits.FINISHING, 'done'),
+                            (commits.IN_ONE_TRIP, 'error'),
+                            (commits.IN_ONE_TRIP, 'done'),
                             (commits.ABORTING, 'aborted'),
-                            (commits.PINGING, 'pong')):
+                            (commits.PINGING, 'pong'),
+                            (commits.ASKING, 'outcome')):
             client, number = in_state(state)
             received(client, REPLIES[name][0](number))
             self.assertIsNone(client.state(number))
+
+    def test_a_trip_that_conflicts(self):
+        """It is begun again: it can be stored, repeated, or aborted."""
+        client, number = in_state(commits.IN_ONE_TRIP)
+        received(client, server.conflicts(number, b'which'))
+        self.assertIs(client.state(number), commits.BEGUN)
+        client.store(number, oid(1), TID, b'')
+        client.trip(number)
+        received(client, server.conflicts(number, b'which'))
+        self.assertIsNotNone(client.abort(number))
+
+    def test_what_a_trip_has_resolved(self):
+        client, number = in_state(commits.IN_ONE_TRIP)
+        self.assertEqual(
+            received(client, server.done(number, TID, 1, 2,
+                                         server.joined([oid(1), oid(2)]))),
+            [commits.Done(number, TID, 1, 2, [oid(1), oid(2)])])
+        client, number = in_state(commits.IN_ONE_TRIP)
+        self.refuse(client, server.done(number, TID, 1, 2, b'short'))
+
+    def test_every_outcome(self):
+        for outcome in range(256):
+            client, number = in_state(commits.ASKING)
+            frame = server.outcome(number, outcome, TID)
+            if outcome in (commits.COMMITTED, commits.NOT_COMMITTED,
+                           commits.NOT_KNOWN):
+                self.assertEqual(received(client, frame), [
+                    commits.Outcome(number, outcome, TID)])
+            else:
+                self.refuse(client, frame)
 
     def test_what_was_sent_before_an_abort(self):
         for name in 'voted', 'conflicts', 'error':
@@ -435,8 +500,12 @@ class TheFormat(unittest.TestCase):
                    b'\0\0\0\x09', b'C', number, b'call')
         self.check(client.vote(1), b'\0\0\0\5', b'V', number)
         self.check(client.ping()[1], b'\0\0\0\5', b'P', b'\0\0\0\2')
+        self.check(client.ask(ID)[1], b'\0\0\0\x29', b'Q', b'\0\0\0\3',
+                   INSTANCE, TICKET, b'\0\0\1\2')
         received(client, server.voted(1, ()))
         self.check(client.finish(1), b'\0\0\0\5', b'F', number)
+        client, _ = in_state(commits.BEGUN)
+        self.check(client.trip(1), b'\0\0\0\5', b'T', number)
         client, _ = in_state(commits.VOTING)
         self.check(client.abort(1), b'\0\0\0\5', b'A', number)
 
@@ -450,6 +519,11 @@ class TheFormat(unittest.TestCase):
                    b'\0\0\0\x0a', b'e', number, b'reply')
         self.check(server.done(258, TID, 3, 4),
                    b'\0\0\0\x1d', b'd', number, TID, oid(3), oid(4))
+        self.check(server.done(258, TID, 3, 4, oid(1) + oid(2)),
+                   b'\0\0\0\x2d', b'd', number, TID, oid(3), oid(4),
+                   oid(1), oid(2))
+        self.check(server.outcome(258, 2, TID),
+                   b'\0\0\0\x0e', b'o', number, b'\2', TID)
         self.check(server.aborted(258), b'\0\0\0\5', b'a', number)
         self.check(server.invalid(TID, [oid(1)]),
                    b'\0\0\0\x15', b'i', bytes(4), TID, oid(1))
