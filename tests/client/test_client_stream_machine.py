@@ -9,6 +9,7 @@ of the cache's last tid.
 """
 
 import unittest
+from unittest import mock
 
 from hypothesis import Phase
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from ZODB.utils import u64
 
 from fsyncstorage import wire
 from fsyncstorage.client.cache import Cache
+from fsyncstorage.client.finishing import Finishing
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
@@ -59,6 +61,7 @@ class Machine(RuleBasedStateMachine):
         if not self.waits_for_the_marker:
             self.client.moved()
         self.own = {}           # number -> oids
+        self.trips = set()      # those whose votes finish them
         self.work = {}          # thread -> the steps that are left
         self.loads = []
         self.cache = Cache(None, 100_000)
@@ -101,13 +104,52 @@ class Machine(RuleBasedStateMachine):
         self.client.vote(number)
         self.on_channel += server.voted(number, ())
 
+    @precondition(lambda self: self.switched)
+    @rule(oids=some_oids, conflicts=st.integers(0, 2),
+          resolved=st.sampled_from((None, *OIDS)))
+    def trip(self, oids, conflicts, resolved):
+        """Its client may have to store again, and to ask again; the server
+        may have resolved a conflict: what is stored is not what was sent."""
+        number, _ = self.client.begin(b'')
+        self.own[number] = oids
+        if conflicts:
+            self.client.trip(number)
+            self.on_channel += server.conflicts(number, b'')
+            self.trips.add(number)
+        else:
+            self.client.trip(number)
+            self.server_finishes(number, resolved)
+
+    def server_finishes(self, number, resolved=None):
+        oids = self.own[number]
+        self.changed(oids)
+        self.on_channel += server.done(
+            number, p64(self.tid), 1, 1,
+            server.joined([resolved] if resolved in oids else []))
+
+    @precondition(lambda self: self.trips)
+    @rule()
+    def resolve(self):
+        for number in list(self.trips):
+            if self.client.state(number) is commits.BEGUN:
+                self.trips.remove(number)
+                self.client.trip(number)
+                self.server_finishes(number)
+
+    @precondition(lambda self: self.switched)
+    @rule()
+    def ask_for_an_outcome(self):
+        """Of a commit of an earlier channel: its last tid was announced."""
+        number, _ = self.client.ask(b'')
+        self.on_channel += server.outcome(
+            number, commits.COMMITTED, p64(self.tid))
+
     @rule()
     def finish(self):
         for number, oids in self.own.items():
             if self.client.state(number) is commits.IS_VOTED:
                 self.client.finish(number)
-                self.changed(oids)
-                self.on_channel += server.done(number, p64(self.tid), 1, 1)
+                self.server_finishes(number)
 
     @precondition(lambda self: self.on_channel)
     @rule(size=st.integers(1, 100))
@@ -139,10 +181,16 @@ class Machine(RuleBasedStateMachine):
                 yield
             self.cache.setLastTid(event.tid)
         elif event.__class__ is commits.Done:
-            self.cache.committed(
-                event.tid, [(oid, b'%d' % u64(event.tid), False)
-                            for oid in self.own.pop(event.number)],
-                lambda tid: None)
+            finishing = Finishing(
+                mock.Mock(), self.cache,
+                [(oid, b'%d' % u64(event.tid), False)
+                 for oid in self.own.pop(event.number)], lambda tid: None)
+            finishing.complete(event)
+            for oid in event.oids:  # what the server has is not known here
+                assert self.cache.load(oid) is None, oid
+        elif event.__class__ is commits.Outcome:
+            # What it has changed has come before.
+            assert event.tid <= self.cache.getLastTid()
 
     # The event loop of the client
 

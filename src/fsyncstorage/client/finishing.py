@@ -9,8 +9,10 @@ of another client are.
 If the Done was lost with its stream, the client asks on its next one (outcome)
 whether it is committed.  By then, what it has changed has come, as of a
 transaction of another client: when the cache was verified, or behind that as
-an invalidation.  So only `f` is left, which is called in the order of that
-stream, too: behind it, and perhaps behind later ones.
+an invalidation.  All connections have been told, also the one that commits: it
+drops its objects when its next transaction begins, and with them those whose
+conflicts the server has resolved.  So only `f` is left, which is called in the
+order of that stream, too: behind it, and perhaps behind later ones.
 
 An error of `f` is the committer's own: the transaction is kept, and others are
 not disturbed.  But some connections may not have been told, so all of them
@@ -37,10 +39,6 @@ class Finishing:
         # A list: another thread may need it when this one was interrupted.
         self._updates = list(updates)
         self._f = f
-
-    @property
-    def oids(self):
-        return [oid for oid, _, _ in self._updates]
 
     def complete(self, done):
         """Return what `f` has raised; None: nothing."""
@@ -76,7 +74,8 @@ class Finishing:
         """
         if self.is_left:
             # Before `f`, which lets the connection begin at `tid`.
-            self._storage.invalidateTransaction(tid, self.oids)
+            self._storage.invalidateTransaction(
+                tid, [oid for oid, _, _ in self._updates])
         self._call(tid)
 
     def _call(self, tid):

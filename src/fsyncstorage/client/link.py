@@ -429,6 +429,8 @@ class Link(ClientThread):
 
     def stream_behind(self, ended, timeout):
         """The stream of the next connection; None if that has none."""
+        if self.is_closed():
+            raise ClientDisconnected('this storage is closed')
         return self.io_call(self._stream_behind(ended, timeout))
 
     async def _stream_behind(self, ended, timeout):
@@ -446,10 +448,8 @@ class Link(ClientThread):
         trip = committing.trip
         if trip is None:
             return committing.vote()
-        found = self._finish(
+        return self._finish(
             committing, trip.written, trip.f, committing.vote_and_finish)
-        # If its answer was lost: conflicts may have been resolved in any.
-        return committing.finishing.oids if found is None else found
 
     def tpc_finish(self, transaction, updates, f, **options):
         self._process.check()
