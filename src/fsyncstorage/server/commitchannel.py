@@ -89,6 +89,8 @@ class _Transaction:
     ballot = storing = None
     #: It was voted and finished by one request: it can no longer be aborted.
     is_in_one_trip = False
+    #: What became of it is in the record.
+    is_recorded = False
     #: The frame that says why it has failed, until its client asks for it.
     failure = None
 
@@ -139,6 +141,7 @@ class _Transaction:
 
     def finished(self, tid):
         self._channel.record.note(self.number, tid)
+        self.is_recorded = True
 
 
 class CommitChannel:
@@ -197,7 +200,9 @@ class CommitChannel:
             return
         finishing = [
             number for number, transaction in self._transactions.items()
-            if transaction.is_finishing]
+            # Where the ZEO connection has gone first, one may be recorded
+            # that nobody was told of.
+            if transaction.is_finishing and not transaction.is_recorded]
         for transaction in list(self._transactions.values()):
             self._end(transaction)
         self.server.outcomes.end(self.session.ticket, self.record, finishing)
