@@ -114,6 +114,12 @@ class _Connection(ClientIO):
                 self.ready = False
         super().register_failed(protocol, exc)
 
+    async def await_operational_co(self, *args, **options):
+        await super().await_operational_co(*args, **options)
+        # It may have gone again before this goes on: ZEO would use it.
+        if self.protocol is None:
+            raise ClientDisconnected('the connection has gone again')
+
     def disconnected(self, protocol=None):
         if protocol is None or protocol is self.protocol:
             self.link.leave()
