@@ -27,7 +27,7 @@ class Cuts(unittest.TestCase):
     def check_that_all_was_met(self, trials):
         """Each kind of message was cut, in each way; each answer was given."""
         kinds = {kind for kind, _, _ in trials.made}
-        self.assertEqual(kinds, trial.KINDS)
+        self.assertEqual(kinds, trials.kinds)
         hows = {how for _, _, how in trials.made}
         self.assertEqual(hows, {*trial.HOWS, *trial.STRUCK})
         places = {(kind, place) for kind, place, _ in trials.made}

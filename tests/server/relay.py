@@ -33,7 +33,7 @@ RECEIVED_AT_ONCE = 1 << 16
 # Messages of the client until a cut is given up, since its message does not
 # come.  (A client that was cut while it opened its commit channel goes on
 # without one.)
-MOST_MESSAGES = 300
+MOST_MESSAGES = 1000
 
 UP, DOWN = 'up', 'down'
 #: A message is cut.

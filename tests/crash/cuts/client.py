@@ -34,6 +34,7 @@ from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.wire.framing import CallerError
 
 from ...client.doomed import impatience
 from ...resource import BEFORE
@@ -121,9 +122,12 @@ class Blocks:
 
     def _block(self, connection, name):
         # A transaction that lives on while its connection is another one gets
-        # a StorageTransactionError.
+        # a StorageTransactionError.  One that ZEO has voted nine times, each
+        # time with a conflict that was then resolved, is finished all the
+        # same: this gets that error, or a CallerError.
         with contextlib.suppress(
-                TransientError, OutcomeUnknown, StorageTransactionError):
+                TransientError, OutcomeUnknown, StorageTransactionError,
+                CallerError):
             for number, attempt in enumerate(self._manager.attempts(TRIES)):
                 with attempt:
                     self._change(connection, f'{name}.{number}')

@@ -39,7 +39,7 @@ CLIENTS = 2
 # Until the message of a cut comes.
 TRIES = 3
 # With one file; the clients and the server are new then.
-CUTS = 200
+CUTS = 400
 # Seconds for which nothing passes, or a process stops, at most.  Nothing
 # happens meanwhile, so no event can end it.
 MOMENT = 0.05
@@ -49,13 +49,13 @@ LATE = 0.2
 #: How the messages of the exchange are cut, and that of connecting.
 HOWS = 'reset', 'closed', 'frozen', 'late', 'answers'
 COMMON = ('begin', 'store', 'vote', 'finish', 'trip', 'voted', 'done',
-          'invalid', 'error', 'abort', 'aborted', 'zeo up', 'zeo down')
+          'invalid', 'abort', 'aborted', 'zeo up', 'zeo down')
 # These come behind a cut.
 CONNECTING = ('greeting', 'hello of zeo', 'hello of commits', 'welcome',
               'question', 'outcome')
-# These where clients resolve conflicts.
-RESOLVING = 'conflicts',
-KINDS = {*COMMON, *CONNECTING}
+# What comes of a conflict: if the server resolves them, or the clients do.
+OF_A_CONFLICT = 'error', 'conflicts'
+CLIENTS_RESOLVE = 0,
 #: Whose outcome is asked for when the answer is lost.
 REQUESTS = 'trip', 'finish'
 #: In a message: how much of it still passes.
@@ -63,6 +63,8 @@ PLACES = lambda source: 0, lambda source: source.random(), lambda source: 1
 #: What becomes of the processes, and at which messages.
 STRUCK = ('server killed', 'client killed', 'server stopped',
           'client stopped')
+# A process takes as long to begin as twenty cuts take.
+STRUCK_EVERY = 4
 STRUCK_AT = 'trip', 'voted', 'finish', 'done', 'question'
 
 
@@ -156,10 +158,15 @@ class Trial:
         """`client` and `server` are modules that are run."""
         self.client = client
         self._server = server
+        self._clients_resolve = CLIENTS_RESOLVE[
+            seed // 2 % len(CLIENTS_RESOLVE)]
+        #: Of messages that are cut.
+        self.kinds = (
+            *COMMON, *CONNECTING, OF_A_CONFLICT[self._clients_resolve])
         # A slow disk shows more of what comes while a commit is finished.
         self._seconds_a_sync = 0.005 * (seed % 2)
+        self._seed = seed
         self.source = random.Random(seed)
-        self._clients_resolve = 0
         self.made = collections.Counter()
         #: To the question what became of a commit.
         self.answers = collections.Counter()
@@ -249,15 +256,13 @@ class Trial:
         A plan is cuts that are made one behind the other.
         """
         for turn in itertools.count():
-            deck = [(kind, how) for kind in self._kinds() for how in HOWS]
-            deck += [(kind, how) for kind in STRUCK_AT for how in STRUCK]
+            deck = [(kind, how) for kind in self.kinds for how in HOWS]
+            if (turn + self._seed) % STRUCK_EVERY == 0:
+                deck += [(kind, how) for kind in STRUCK_AT for how in STRUCK]
             plans = [self._plan(kind, how, (turn + number) % len(PLACES))
                      for number, (kind, how) in enumerate(deck)]
             self.source.shuffle(plans)
             yield from plans
-
-    def _kinds(self):
-        return COMMON + CONNECTING + self._clients_resolve * RESOLVING
 
     def _plan(self, kind, how, place):
         cut = self._cut(kind, how, place)
@@ -285,6 +290,7 @@ class Trials:
 
     def __init__(self, **modules):
         self._modules = modules
+        self.kinds = set()
         self.made = collections.Counter()
         #: To the question what became of a commit.
         self.answers = collections.Counter()
@@ -298,6 +304,7 @@ class Trials:
             if left <= 0 or self.problems:
                 return self
             trial = Trial(seed, **self._modules).run(min(left, CUTS))
+            self.kinds.update(trial.kinds)
             self.made += trial.made
             self.answers += trial.answers
             self.outcomes += trial.outcomes
