@@ -55,7 +55,7 @@ CONNECTING = ('greeting', 'hello of zeo', 'hello of commits', 'welcome',
               'question', 'outcome')
 # What comes of a conflict: if the server resolves them, or the clients do.
 OF_A_CONFLICT = 'error', 'conflicts'
-CLIENTS_RESOLVE = 0,
+CLIENTS_RESOLVE = 0, 1
 #: Whose outcome is asked for when the answer is lost.
 REQUESTS = 'trip', 'finish'
 #: In a message: how much of it still passes.
