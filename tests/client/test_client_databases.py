@@ -288,10 +288,11 @@ class Sql(Site):
 
     def setUp(self):
         super().setUp()
+        # No pool: it would keep what a commit that failed has left, and show
+        # it to the next session.
         self.sql = sqlalchemy.create_engine(
-            f'sqlite:///{self.path("sql")}',
+            f'sqlite:///{self.path("sql")}', poolclass=sqlalchemy.NullPool,
             connect_args={'timeout': PATIENCE})
-        self.addCleanup(self.sql.dispose)
         sqlalchemy.event.listen(
             self.sql, 'connect', lambda connection, _: connection.execute(
                 'PRAGMA foreign_keys = ON'))
