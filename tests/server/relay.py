@@ -121,7 +121,8 @@ class _Connection:
 
     def lose_client(self):
         self._lost.add(DOWN)
-        self._held = bytearray()
+        if UP not in self._lost:
+            self._held = bytearray()
         _reset(self._client)
 
     def lose_server(self):
