@@ -61,7 +61,6 @@ class Machine(RuleBasedStateMachine):
         if not self.waits_for_the_marker:
             self.client.moved()
         self.own = {}           # number -> oids
-        self.trips = set()      # those whose votes finish them
         self.work = {}          # thread -> the steps that are left
         self.loads = []
         self.cache = Cache(None, 100_000)
@@ -80,11 +79,17 @@ class Machine(RuleBasedStateMachine):
         for oid in oids:
             self.changes[oid].append(self.tid)
 
-    @rule(oids=some_oids)
-    def another_client_commits(self, oids):
+    @rule(oids=some_oids, asked=st.booleans())
+    def another_client_commits(self, oids, asked):
+        """Or this one did, and its channel has ended: then it asks on its next
+        one, and the answer comes behind the announcement."""
         self.changed(oids)
         if self.switched:
             self.on_channel += server.invalid(p64(self.tid), oids)
+            if asked:
+                number, _ = self.client.ask(b'')
+                self.on_channel += server.outcome(
+                    number, commits.COMMITTED, p64(self.tid))
         else:
             self.on_zeo.append((self.tid, oids))
 
@@ -97,62 +102,41 @@ class Machine(RuleBasedStateMachine):
     # The threads of the client
 
     @precondition(lambda self: self.switched)
-    @rule(oids=some_oids)
-    def vote(self, oids):
+    @rule(oids=some_oids, trip=st.sampled_from((None, 'conflicts', 'done')))
+    def vote(self, oids, trip):
+        """In one trip, or not; what conflicts is begun again."""
         number, _ = self.client.begin(b'')
         self.own[number] = oids
-        self.client.vote(number)
-        self.on_channel += server.voted(number, ())
-
-    @precondition(lambda self: self.switched)
-    @rule(oids=some_oids, conflicts=st.integers(0, 2),
-          resolved=st.sampled_from((None, *OIDS)))
-    def trip(self, oids, conflicts, resolved):
-        """Its client may have to store again, and to ask again; the server
-        may have resolved a conflict: what is stored is not what was sent."""
-        number, _ = self.client.begin(b'')
-        self.own[number] = oids
-        if conflicts:
-            self.client.trip(number)
-            self.on_channel += server.conflicts(number, b'')
-            self.trips.add(number)
+        if trip is None:
+            self.client.vote(number)
+            self.on_channel += server.voted(number, ())
         else:
             self.client.trip(number)
-            self.server_finishes(number, resolved)
-
-    def server_finishes(self, number, resolved=None):
-        oids = self.own[number]
-        self.changed(oids)
-        self.on_channel += server.done(
-            number, p64(self.tid), 1, 1,
-            server.joined([resolved] if resolved in oids else []))
-
-    @precondition(lambda self: self.trips)
-    @rule()
-    def resolve(self):
-        for number in list(self.trips):
-            if self.client.state(number) is commits.BEGUN:
-                self.trips.remove(number)
-                self.client.trip(number)
-                self.server_finishes(number)
-
-    @precondition(lambda self: self.switched)
-    @rule()
-    def ask_for_an_outcome(self):
-        """Of a commit of an earlier channel: its last tid was announced."""
-        number, _ = self.client.ask(b'')
-        self.on_channel += server.outcome(
-            number, commits.COMMITTED, p64(self.tid))
+            if trip == 'conflicts':
+                self.on_channel += server.conflicts(number, b'')
+            else:
+                self.server_finishes(number, oids[:1])
 
     @rule()
     def finish(self):
-        for number, oids in self.own.items():
+        """Those that are voted, and those whose conflicts were resolved."""
+        for number in self.own:
             if self.client.state(number) is commits.IS_VOTED:
                 self.client.finish(number)
-                self.server_finishes(number)
+            elif self.client.state(number) is commits.BEGUN:
+                self.client.trip(number)
+            else:
+                continue
+            self.server_finishes(number)
+
+    def server_finishes(self, number, resolved=()):
+        """What is stored of `resolved` is not what the client has sent."""
+        self.changed(self.own[number])
+        self.on_channel += server.done(
+            number, p64(self.tid), 1, 1, server.joined(resolved))
 
     @precondition(lambda self: self.on_channel)
-    @rule(size=st.integers(1, 100))
+    @rule(size=st.integers(1, 300))
     def receive(self, size):
         came, self.on_channel = self.on_channel[:size], self.on_channel[size:]
         self.client.fill(lambda most, flags: came, size)

@@ -129,8 +129,9 @@ class Trips(Opened):
 
     def test_a_part_of_its_request(self):
         number = self.begin()
-        with mock.patch.object(self.stream, '_socket') as broken:
-            broken.sendall.side_effect = OSError('of a test')
+        broken = mock.Mock(wraps=self.stream._socket)
+        broken.sendall.side_effect = OSError('of a test')
+        with mock.patch.object(self.stream, '_socket', broken):
             with self.assertRaises(Unanswered):
                 self.stream.trip(number, b'', self.complete)
 

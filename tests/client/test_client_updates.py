@@ -133,4 +133,4 @@ class Many(Updates):
     level = 2
 
     def test_sixteen_clients(self):
-        self.check(6 * [ONE_TRIP] + 6 * [TWO_TRIPS] + 4 * [STOCK], 1, 50)
+        self.check(6 * [ONE_TRIP] + 6 * [TWO_TRIPS] + 4 * [STOCK], 1, 15)

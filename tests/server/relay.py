@@ -149,6 +149,8 @@ class Relay:
         #: The last of the cuts was made or given up.
         self.over = threading.Event()
         self.is_given_up = False
+        #: An error of its own.
+        self.failure = None
         #: Of each kind of message, how many there were.
         self.seen = collections.Counter()
         #: Of those that told what became of a commit, what they said.
@@ -211,6 +213,8 @@ class Relay:
         try:
             await asyncio.gather(
                 self._pump(connection, UP), self._pump(connection, DOWN))
+        except Exception as error:
+            self.failure = error
         finally:
             self._connections.discard(connection)
             connection.close()
@@ -313,6 +317,9 @@ class Relays:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         self._thread.join(PATIENCE)
         self._loop.close()
+        for relay in self._relays:
+            if relay.failure is not None:
+                raise relay.failure
 
     async def _end(self):
         for relay in self._relays:

@@ -45,16 +45,17 @@ def _ask(link, committing):
     ends = time.monotonic() + link.timeout
     stream = committing.stream
     while True:
-        stream = link.stream_behind(stream, ends - time.monotonic())
-        if stream is None:
-            raise ClientDisconnected('there is no commit channel any more')
         try:
+            stream = link.stream_behind(stream, ends - time.monotonic())
+            if stream is None:
+                raise LookupError('the next connection has no commit channel')
             return stream.ask(committing.id, committing.finishing.learn,
                               ends - time.monotonic())
         except ClientDisconnected:
-            if committing.finishing.tid is not None:
+            # That one has ended, too.
+            if (committing.finishing.tid is not None or link.is_closed()
+                    or time.monotonic() >= ends):
                 raise
-            # This one has ended, too.
 
 
 def _unknown(reason):

@@ -23,6 +23,7 @@ From the outside in:
 - answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
 - commitchannel a commit channel, in the place of a session
+- outcomes      what became of the commits of such a channel
 - storing       what a client stores in one transaction
 - blobsender    the blobs that it sends; blobstream those for stock clients
 - ballot        one client's transaction, and its states

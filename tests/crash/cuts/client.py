@@ -9,7 +9,7 @@ of its own, and may increment a counter.  What becomes of an attempt is a line
 of the log, written before the thread goes on::
 
     committed MARKER TID
-    refused MARKER          it was told that it is not committed
+    refused MARKER ERROR    it was told that it is not committed
     unknown MARKER          it was told that nobody knows
     failed WORDS            an error that nobody expects here
 
@@ -85,8 +85,8 @@ class Manager(transaction.TransactionManager):
         except OutcomeUnknown:
             self._log.write('unknown', self.marker)
             raise
-        except BaseException:
-            self._log.write('refused', self.marker)
+        except BaseException as error:
+            self._log.write('refused', self.marker, repr(error))
             raise
         self._log.write('committed', self.marker, Client.told.tid.hex())
 

@@ -36,7 +36,7 @@ class Outcomes:
         self._data = data
         self._log = open(log, 'ab+')
         self.problems = []
-        self._said = {}  # marker -> (word, tid)
+        self._said = {}  # marker -> (word, what is said with it)
         self._read_again()
 
     def close(self):
@@ -91,11 +91,11 @@ class Outcomes:
     def _new_words(self):
         touched = set()
         for line in self._log:
-            word, marker, *tid = line.decode().split()
+            word, marker, *more = line.decode().rstrip().split(' ', 2)
             if word == 'failed':
                 self._problem(line.decode())
             else:
-                self._said[marker] = word, bytes.fromhex(''.join(tid))
+                self._said[marker] = word, ''.join(more)
                 touched.add(marker)
         return touched
 
@@ -132,15 +132,15 @@ class Outcomes:
             self._problem(f'{marker} is there, and {other}')
 
     def _judge(self, marker):
-        word, tid = self._said.get(marker, (None, None))
-        found = self._found.get(marker, [])
+        word, more = self._said.get(marker, (None, None))
+        found = [tid.hex() for tid in self._found.get(marker, ())]
         if len(found) > 1:
             self._problem(f'{marker} is there {len(found)} times')
-        if word == 'committed' and found != [tid]:
-            self._problem(f'{marker} was committed with {tid.hex()}, and there'
-                          f' is {[each.hex() for each in found]}')
+        if word == 'committed' and found != [more]:
+            self._problem(
+                f'{marker} was committed with {more}, and there is {found}')
         if word == 'refused' and found:
-            self._problem(f'{marker} was refused, and is there')
+            self._problem(f'{marker} was refused, and is there: {more}')
 
 
 def _transactions(path, position):
