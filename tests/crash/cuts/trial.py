@@ -100,7 +100,7 @@ class _Process:
 
 
 class _Client:
-    """A process after the other, behind one relay."""
+    """One process after the other, behind one relay."""
 
     def __init__(self, trial, number):
         self._trial = trial
