@@ -33,6 +33,9 @@ def check_kept(link, committing, lost):
         if finishing.tid is None:
             raise _unknown(error) from lost
         raise  # its own: `f` has failed
+    except BaseException:
+        link.say_interrupted()
+        raise
     if finishing.tid is not None:
         return
     if outcome is None or outcome.outcome != commits.NOT_COMMITTED:
