@@ -14,6 +14,7 @@ from ZODB.blob import Blob
 from ZODB.Connection import Connection as StockConnection
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
+from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.client import link
@@ -78,10 +79,15 @@ class OutcomeTestCase(ConnectedTestCase):
         return lost
 
     def check_all_is_well(self):
+        until(self.has_channel, 'connected again')
         self.assertEqual(self.transactions(), 0)
         self.assertEqual(self.client._server._committing, {})
         tid = commit(self.client, {99: b'x'})
         self.assertEqual(self.load(self.client, 99)[:2], (b'x', tid))
+
+    def has_channel(self):
+        stream = self.client._server.stream
+        return stream is not None and stream.end_reason is None
 
 
 class InOneTrip:
@@ -224,6 +230,16 @@ class Outcomes:
         self.assertGreater(asked.calls, 1)
         self.check_all_is_well()
 
+    def test_a_server_that_has_not_announced_it(self):
+        """It could be told to connections before what came before it."""
+        self.done_is_lost()
+        outcome = commitserver.outcome
+        with mock.patch.object(
+                commitserver, 'outcome', lambda number, kept, tid: outcome(
+                    number, kept, maxtid)):
+            self.check_unknown()
+        self.check_all_is_well()
+
     def check_unknown(self):
         with self.assertRaises(OutcomeUnknown) as caught:
             self.commit()
@@ -250,7 +266,6 @@ class Outcomes:
 
         with mock.patch.object(Stream, 'ask', restart):
             self.check_unknown()
-        until(self.client.is_connected, 'connected')
         self.check_all_is_well()
 
     def test_no_server_comes(self):
@@ -293,13 +308,16 @@ class Outcomes:
         self.check_all_is_well()
 
     def test_an_interrupt_in_the_middle_of_completing_it(self):
-        """By the thread that reads: `f` was called, and is not called again;
-        or was not, and is called."""
+        """By another thread, which reads: `f` was called, and is not called
+        again; or was not, and is called."""
         committed = self.client._cache.committed
+        # What that thread says of it is no concern here.
+        self.patch(threading, 'excepthook', lambda *args: None)
+        self.patch(Stream, '_wait', wait_without_reading)
         for calls_f in True, False:
             with self.subTest(calls_f=calls_f):
                 self.called.clear()
-                stream = self.client._server.stream
+                until(self.has_channel, 'connected again')
 
                 def interrupted(tid, updates, f, calls_f=calls_f):
                     if calls_f:
@@ -308,11 +326,18 @@ class Outcomes:
 
                 with mock.patch.object(
                         self.client._cache, 'committed', interrupted):
-                    with contextlib.suppress(Interrupted):
-                        self.commit(2 + calls_f)
-                        self.assertEqual(len(self.called), 1)
-                until(lambda: self.client._server.stream not in (
-                    None, stream), 'connected again')
+                    tid = self.commit(2 + calls_f)
+                self.assertEqual(self.called, [tid])
+
+    def test_an_interrupt_while_it_asks(self):
+        """Nobody knows; it is said that it may be kept."""
+        self.done_is_lost()
+        with mock.patch.object(Stream, 'ask', side_effect=Interrupted):
+            with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+                with self.assertRaises(Interrupted):
+                    self.commit()
+        self.assertIn('may keep it', logged.output[0])
+        self.check_all_is_well()
 
     def test_threads_side_by_side(self):
         """Each of them gets its own answer, whenever the channel ends."""
@@ -343,6 +368,14 @@ class Outcomes:
                 session.end() for session in list(
                     self.server.services['1'].sessions)])
             stop.wait(0.05)
+
+
+def wait_without_reading(stream, answer):
+    answer.waits = False
+    stream._hand_on()
+    while not answer.is_there:
+        stream._check_over()
+        answer.sleep(0.01)
 
 
 class Interrupted(BaseException):

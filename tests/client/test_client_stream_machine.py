@@ -117,6 +117,7 @@ class Machine(RuleBasedStateMachine):
             else:
                 self.server_finishes(number, oids[:1])
 
+    @precondition(lambda self: self.own)
     @rule()
     def finish(self):
         """Those that are voted, and those whose conflicts were resolved."""
@@ -141,6 +142,7 @@ class Machine(RuleBasedStateMachine):
         came, self.on_channel = self.on_channel[:size], self.on_channel[size:]
         self.client.fill(lambda most, flags: came, size)
 
+    @precondition(lambda self: self.client.received)
     @rule(thread=st.sampled_from(THREADS))
     def take(self, thread):
         if thread in self.work or self.work and self.one_at_a_time:

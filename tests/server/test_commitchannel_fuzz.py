@@ -72,8 +72,11 @@ class Conversation:
         yield ord('B'), self.begin()
         for _ in range(self.random.randrange(4)):
             yield self.operation()
-        yield ord('V'), b''
-        yield self.random.choice(b'FFFA'), b''
+        if self.random.random() < 0.3:
+            yield ord('T'), b''
+        else:
+            yield ord('V'), b''
+            yield self.random.choice(b'FFFA'), b''
 
     def begin(self, **changes):
         arguments = dict(id=1, user=b'', description=b'', extension={},
@@ -94,7 +97,7 @@ class Conversation:
         return ord('C'), encode(0, True, name, tuple(arguments))
 
     def any_kind(self, number):
-        return raw(self.random.choice(b'BSCVVFFAAPx'), number,
+        return raw(self.random.choice(b'BSCVVFFTQAAPx'), number,
                    self.random.randbytes(
                        self.random.choice((0, 0, 0, 16, 30))))
 

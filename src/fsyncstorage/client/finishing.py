@@ -19,6 +19,7 @@ not disturbed.  But some connections may not have been told, so all of them
 drop what they hold.  Any other error leaves the cache half changed.
 """
 
+from ..wire import PeerError
 from ..wire import commits
 
 
@@ -57,6 +58,8 @@ class Finishing:
     def learn(self, outcome):
         """The same, where the Done was lost, and this is the answer."""
         if outcome.outcome == commits.COMMITTED:
+            if outcome.tid > self._cache.getLastTid():
+                raise PeerError(f'{outcome.tid.hex()}, not announced before')
             self.tid = outcome.tid
             if not self._is_told:
                 self._call(outcome.tid)

@@ -475,8 +475,17 @@ class Link(ClientThread):
             return ask(finishing.complete)
         except Unanswered as lost:
             return check_kept(self, committing, lost)
+        except BaseException:
+            if committing.is_finishing:
+                self.say_interrupted()
+            raise
         finally:
             finishing.is_left = True
+
+    def say_interrupted(self):
+        logger.warning(
+            '%s: a thread was interrupted while its commit was under way: the'
+            ' server may keep it', self._name)
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

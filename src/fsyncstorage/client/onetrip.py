@@ -82,11 +82,6 @@ class OneTrip(ClientStorage):
         if tid is not None:
             self.tpc_end(txn)
             raise self.too_late(tid)
-        committing = self._committing(txn)
-        if committing is not None and committing.is_finishing:
-            logger.warning(
-                '%s: a transaction is aborted while its commit is under way:'
-                ' the server may keep it', self.__name__)
         super().tpc_abort(txn, timeout)
 
     def too_late(self, tid):

@@ -32,6 +32,9 @@ def check_kept(link, committing, lost):
     except Exception as error:
         if finishing.tid is None:
             raise _unknown(error) from lost
+    except BaseException:
+        link.say_interrupted()
+        raise
     # Another thread may have completed its Done, or the Outcome, although a
     # stream was over for this one.
     if finishing.tid is not None:

@@ -11,6 +11,8 @@ of the log, written before the thread goes on::
     committed MARKER TID
     refused MARKER ERROR    it was told that it is not committed
     unknown MARKER          it was told that nobody knows
+    plain MARKER            the connection was lost, and it had no commit
+                            channel: there, nobody can ask
     failed WORDS            an error that nobody expects here
 
 Its description in the file is the marker, and the counter that it has
@@ -29,6 +31,7 @@ import traceback
 import transaction
 from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransientError
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.DB import DB
 from ZODB.POSException import StorageTransactionError
 
@@ -61,8 +64,13 @@ class Log:
 
 class Client(FsyncClient):
 
-    #: The `tid` of the last commit of each thread.
+    #: Of the last commit of each thread: its `tid`, and whether it `is_plain`,
+    #: without a commit channel.
     told = threading.local()
+
+    def tpc_begin(self, txn, *args):
+        super().tpc_begin(txn, *args)
+        self.told.is_plain = self._server.committing(id(txn)) is None
 
     def tpc_finish(self, *args):
         self.told.tid = tid = super().tpc_finish(*args)
@@ -79,16 +87,20 @@ class Manager(transaction.TransactionManager):
         self.marker = None
 
     def commit(self):
-        Client.told.tid = None
+        told = Client.told
+        told.tid, told.is_plain = None, False
         try:
             super().commit()
         except OutcomeUnknown:
             self._log.write('unknown', self.marker)
             raise
         except BaseException as error:
+            if told.is_plain and isinstance(error, ClientDisconnected):
+                self._log.write('plain', self.marker)
+                raise OutcomeUnknown from error
             self._log.write('refused', self.marker, repr(error))
             raise
-        self._log.write('committed', self.marker, Client.told.tid.hex())
+        self._log.write('committed', self.marker, told.tid.hex())
 
 
 #: Most are alone.

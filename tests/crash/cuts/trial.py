@@ -100,7 +100,7 @@ class _Process:
 
 
 class _Client:
-    """A process after the other, behind one relay."""
+    """One process after the other, behind one relay."""
 
     def __init__(self, trial, number):
         self._trial = trial
@@ -179,22 +179,24 @@ class Trial:
             self._directory = stack.enter_context(scratch_directory())
             self._data = os.path.join(self._directory, 'Data.fs')
             self.log = os.path.join(self._directory, 'log')
-            self._said = stack.enter_context(
-                open(os.path.join(self._directory, 'said'), 'w+'))
+            self._said, self._server_said = (
+                stack.enter_context(
+                    open(os.path.join(self._directory, name), 'w+'))
+                for name in ('said', 'server said'))
             self.relays = stack.enter_context(Relays())
             _populate(self._data)
             self._run(cuts)
         return self
 
-    def start(self, *command):
-        process = _Process(self._said, *command)
+    def start(self, *command, said=None):
+        process = _Process(said or self._said, *command)
         self._stack.callback(process.kill)
         return process
 
     def start_server(self):
         self.server = self.start(
             *self._server, self._data, self._seconds_a_sync,
-            self._clients_resolve)
+            self._clients_resolve, said=self._server_said)
         self.address = '127.0.0.1', int(self.server.line())
 
     def server_again(self):
@@ -214,8 +216,7 @@ class Trial:
         return self.said()
 
     def said(self):
-        self._said.seek(0)
-        return self._said.read()
+        return _content(self._said) + _content(self._server_said)
 
     def wait_a_moment(self):
         threading.Event().wait(self.source.random() * MOMENT)
@@ -244,6 +245,9 @@ class Trial:
             self.answers += each.relay.answers
         if self.server.end():
             self.problems.append('the server has failed')
+        said = _content(self._server_said)
+        if 'Traceback' in said:
+            self.problems.append(f'the server said {said}')
         self._outcomes.look_at_the_end()
         self.problems += self._outcomes.problems
         self.outcomes = self._outcomes.counts()
@@ -276,6 +280,11 @@ class Trial:
             kind, how, PLACES[place](self.source),
             how in ('late', 'answers') or self.source.random() < 0.5,
             self.source.choice(('begin', 'welcome', 'question', 'outcome')))
+
+
+def _content(file):
+    file.seek(0)
+    return file.read()
 
 
 def _populate(path):
