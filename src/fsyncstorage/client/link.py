@@ -116,9 +116,8 @@ class _Connection(ClientIO):
 
     async def await_operational_co(self, *args, **options):
         await super().await_operational_co(*args, **options)
-        # It may have gone again before this goes on: ZEO would use it.
-        if self.protocol is None:
-            raise ClientDisconnected('the connection has gone again')
+        if not self.operational:  # it has gone before this could go on
+            raise ClientDisconnected('the connection has ended again')
 
     def disconnected(self, protocol=None):
         if protocol is None or protocol is self.protocol:
@@ -444,8 +443,6 @@ class Link(ClientThread):
             self._follow(ended)
         if not self.client.operational:
             await self.client.await_operational_co(timeout)
-            if not self.client.operational:
-                raise ClientDisconnected('the connection has ended again')
         return self._stream
 
     def committing(self, transaction):
