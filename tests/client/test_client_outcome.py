@@ -19,11 +19,13 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import link
 from fsyncstorage.client import zeoconnection
+from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server import outcomes
 from fsyncstorage.server.commitchannel import CommitChannel
+from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
 from ..support import Thread
@@ -128,6 +130,22 @@ class InTwoTrips:
 
 
 class Outcomes:
+
+    def test_its_answer_was_completed_by_another_thread(self):
+        """And the stream was over for this one, and the next one, too."""
+        wait = Stream._wait
+
+        def lose(stream, answer):
+            wait(stream, answer)
+            if answer.event.__class__ is commits.Done:
+                raise Unanswered('the connection has ended')
+
+        with mock.patch.object(Stream, '_wait', lose), mock.patch.object(
+                link.Link, 'stream_behind', side_effect=ClientDisconnected):
+            tid = self.commit()
+        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
+        self.assertEqual(self.called, [tid])
+        self.check_all_is_well()
 
     def test_it_is_kept(self):
         self.done_is_lost()

@@ -9,6 +9,7 @@ from ZODB.utils import z64
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server import outcomes
 from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
@@ -297,6 +298,20 @@ class Asked(ChannelTestCase):
         self.assertEqual(self.told, [commits.Invalid(tid, [oid(1)])])
         self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
 
+    def test_one_that_is_published_while_its_client_goes(self):
+        """The ZEO connection has gone, and the channel not yet."""
+        sessions = self.server.services['1'].sessions
+        before = len(sessions)
+        self.disk.hold_syncs()
+        transaction = self.channel.trip({1: b'x'})
+        self.disk.wait_for_sync()
+        with mock.patch.object(Session, 'follow'):
+            self.zeo.close()
+            until(lambda: len(sessions) < before, 'gone')
+            self.disk.release_syncs()
+            published = self.other.next()
+        self.check(transaction, COMMITTED, published.tid)
+
     def test_one_whose_sync_fails(self):
         self.disk.hold_syncs()
         transaction = self.channel.trip({1: b'x'})
@@ -358,7 +373,7 @@ class Asked(ChannelTestCase):
     def test_one_that_asks_and_goes(self):
         """Nothing is kept of it until the commit is finished."""
         _, id = self.finishing()
-        number = self.ask(id)
+        self.ask(id)
         self.other.ping()
         ended, = self.server.outcomes._ended.values()
         question, = ended._finishing.values()

@@ -41,6 +41,11 @@ class Finishing:
         self._updates = list(updates)
         self._f = f
 
+    def check(self):
+        """It is committed: raise what `f` has raised, if anything."""
+        if self._error is not None:
+            raise self._error
+
     def complete(self, done):
         """Return what `f` has raised; None: nothing."""
         self.tid = done.tid

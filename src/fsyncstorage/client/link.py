@@ -358,8 +358,6 @@ class Link(ClientThread):
             self._follow(ended)
         if not self.client.operational:
             await self.client.await_operational_co(timeout)
-            if not self.client.operational:
-                raise ClientDisconnected('the connection has ended again')
         return self._stream
 
     def committing(self, transaction):

@@ -32,11 +32,13 @@ def check_kept(link, committing, lost):
     except Exception as error:
         if finishing.tid is None:
             raise _unknown(error) from lost
-        raise  # its own: `f` has failed
     except BaseException:
         link.say_interrupted()
         raise
+    # Another thread may have completed its Done, or the Outcome, although a
+    # stream was over for this one.
     if finishing.tid is not None:
+        finishing.check()
         return
     if outcome is None or outcome.outcome != commits.NOT_COMMITTED:
         raise _unknown('the server does not know it') from lost

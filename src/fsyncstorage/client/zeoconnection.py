@@ -13,6 +13,7 @@ tests/upstream/test_stock_hooks.py fails when they move.
 import logging
 
 from ZEO.asyncio.client import ClientIO
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,11 @@ class ZeoConnection(ClientIO):
             if self.ready:  # None: there was none yet
                 self.ready = False
         super().register_failed(protocol, exc)
+
+    async def await_operational_co(self, *args, **options):
+        await super().await_operational_co(*args, **options)
+        if not self.operational:  # it has gone before this could go on
+            raise ClientDisconnected('the connection has ended again')
 
     def disconnected(self, protocol=None):
         if protocol is None or protocol is self.protocol:

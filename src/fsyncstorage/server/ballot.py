@@ -400,10 +400,12 @@ class Ballot:
             self._resolved += storage.tpc_vote(
                 self.transaction, **not_to_wait) or ()
         except ConflictError as error:
-            if not (self._resolves_conflicts and error.oid
-                    and error.serials and error.data):
+            stored = [arguments[2] for operation, arguments
+                      in self._each_operation()
+                      if operation == 'store' and arguments[0] == error.oid]
+            if not (self._resolves_conflicts and error.serials and stored):
                 raise
-            self._note_conflict(error.oid, error, error.data)
+            self._note_conflict(error.oid, error, stored[-1])
 
     def _note_conflict(self, oid, error, data):
         self._conflicts[oid] = dict(oid=oid, serials=error.serials, data=data)
