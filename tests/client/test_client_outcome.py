@@ -12,6 +12,7 @@ from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import Blob
 from ZODB.Connection import Connection as StockConnection
+from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
@@ -22,6 +23,7 @@ from fsyncstorage.client import zeoconnection
 from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.errors import SyncFailed
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server import outcomes
 from fsyncstorage.server.commitchannel import CommitChannel
@@ -147,6 +149,33 @@ class Outcomes:
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
 
+    def test_its_outcome_was_completed_and_its_stream_has_ended(self):
+        """It is known, whatever has come of asking."""
+        ask = Stream.ask
+
+        def lose(stream, *args):
+            ask(stream, *args)
+            raise Unanswered('the connection has ended')
+
+        self.done_is_lost()
+        with mock.patch.object(Stream, 'ask', lose):
+            tid = self.commit()
+        self.assertEqual(self.called, [tid])
+        self.check_all_is_well()
+
+    def test_its_answer_was_completed_and_there_is_no_channel(self):
+        wait = Stream._wait
+
+        def lose(stream, answer):
+            wait(stream, answer)
+            if answer.event.__class__ is commits.Done:
+                raise Unanswered('the connection has ended')
+
+        with mock.patch.object(Stream, '_wait', lose), mock.patch.object(
+                link.Link, 'stream_behind', return_value=None):
+            tid = self.commit()
+        self.assertEqual(self.called, [tid])
+
     def test_it_is_kept(self):
         self.done_is_lost()
         tid = self.commit()
@@ -169,9 +198,18 @@ class Outcomes:
             until(lambda: self.client.lastTransaction() == self.tid, 'told')
             return ask(stream, *args)
 
-        with mock.patch.object(Stream, 'ask', later):
+        # `f` sets the last tid of the connections, and must not be the last
+        # to do it.
+        def told(tid, oids):
+            self.called.append((tid, list(oids)))
+
+        with mock.patch.object(Stream, 'ask', later), mock.patch.object(
+                self.client, 'invalidateTransaction', told), \
+                mock.patch.object(self.client, 'invalidateCache') as dropped:
+            dropped.side_effect = lambda: self.called.append('dropped')
             tid = self.commit(data=b'mine', serial=first)
-        self.assertEqual(self.called, [tid])
+        self.assertEqual(
+            self.called[-3:], [tid, (self.tid, []), 'dropped'])
         self.assertLess(tid, self.tid)
         self.assertEqual(self.client.lastTransaction(), self.tid)
         self.assertEqual(self.load(self.client, 1)[:2], (b'other', self.tid))
@@ -308,6 +346,33 @@ class Outcomes:
         self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
         self.check_all_is_well()
 
+    def test_an_error_of_f_that_is_transient(self):
+        """An application would try again what is committed."""
+        def fail(tid):
+            self.called.append(tid)
+            raise ConflictError
+
+        for loses in False, True:
+            with self.subTest(loses):
+                self.called.clear()
+                until(self.has_channel, 'connected again')
+                if loses:
+                    self.done_is_lost()
+                with self.assertRaises(StorageError) as caught:
+                    self.commit(1 + loses, f=fail)
+                self.assertNotIsInstance(caught.exception, TransientError)
+                self.assertEqual(
+                    self.storage.load(oid(1 + loses))[1], self.called[0])
+
+    def test_a_failed_sync(self):
+        """It is the same error as of the storage itself."""
+        with mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=SyncFailed('a test')):
+            with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                with self.assertRaisesRegex(SyncFailed, 'a test') as caught:
+                    self.commit()
+        self.assertIsInstance(caught.exception, OutcomeUnknown)
+
     def test_an_interrupt_in_the_middle_of_completing_it(self):
         """By another thread, which reads: `f` was called, and is not called
         again; or was not, and is called."""
@@ -375,7 +440,7 @@ def wait_without_reading(stream, answer):
     answer.waits = False
     stream._hand_on()
     while not answer.is_there:
-        stream._check_over()
+        stream._check_over(answer)
         answer.sleep(0.01)
 
 

@@ -135,6 +135,31 @@ class Trips(Opened):
             with self.assertRaises(Unanswered):
                 self.stream.trip(number, b'', self.complete)
 
+    def test_an_abort_of_another_one_that_does_not_leave(self):
+        """Nothing of this one has left."""
+        self.stream._aborts.append(b'an abort')
+        broken = mock.Mock(wraps=self.stream._socket)
+        broken.sendall.side_effect = OSError('of a test')
+        with mock.patch.object(self.stream, '_socket', broken):
+            with self.assertRaises(ClientDisconnected) as caught:
+                self.begin_here()
+        self.assertNotIsInstance(caught.exception, Unanswered)
+
+    def test_the_end_behind_its_answer(self):
+        """Another thread completes it, and then finds the end, while this one
+        is about to look."""
+        class Late(stream.Answer):
+            looks = 0
+
+            @property
+            def is_there(self):
+                self.looks += 1
+                return self.looks > 1
+
+        self.stream.end('enough')
+        until(lambda: self.stream._is_over, 'over')
+        self.stream._wait(Late())
+
     def test_the_end_before_its_request(self):
         """Nothing has left: it can be repeated."""
         number = self.begin()

@@ -39,8 +39,9 @@ UP, DOWN = 'up', 'down'
 #: A message is cut.
 BEFORE, INSIDE, BEHIND = WHERE = 'before', 'inside', 'behind'
 KINDS = {
-    UP: {'B': 'begin', 'S': 'store', 'C': 'call', 'V': 'vote', 'F': 'finish',
-         'T': 'trip', 'A': 'abort', 'P': 'ping', 'Q': 'question'},
+    UP: {'B': 'begin', 'S': 'store', 'M': 'store', 'C': 'call', 'V': 'vote',
+         'F': 'finish', 'T': 'trip', 'A': 'abort', 'P': 'ping',
+         'Q': 'question'},
     DOWN: {'W': 'welcome', 'R': 'refused', 'v': 'voted', 'k': 'conflicts',
            'e': 'error', 'd': 'done', 'a': 'aborted', 'i': 'invalid',
            'p': 'pong', 'o': 'outcome'},

@@ -16,10 +16,14 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import SyncFailed
 from ..wire import batch
 from ..wire import commits
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
+
+# What ZEO does not know: an application may look for OutcomeUnknown.
+SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
 
 # Bytes of stores that share a frame: what a server processes before it looks
 # at the time.
@@ -32,6 +36,8 @@ class Committing:
     number = None
     #: What its finish changes here; None: that was not asked for.
     finishing = None
+    #: Its answer was lost, and the server is asked for it.
+    is_asked = False
     #: What finishes it together with its vote; None: it goes in two trips.
     trip = None
     #: All that was taken to be sent has left.
@@ -159,6 +165,8 @@ class Committing:
     def _error(self, event):
         """As ZEO makes it of a reply."""
         name, arguments = self._decoded(event)
+        if name == SYNC_FAILED:
+            return SyncFailed(*arguments)
         factory = exc_factories.get(name)
         if factory is None:
             return ServerException(name, arguments)

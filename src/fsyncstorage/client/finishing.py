@@ -19,6 +19,8 @@ not disturbed.  But some connections may not have been told, so all of them
 drop what they hold.  Any other error leaves the cache half changed.
 """
 
+from ZODB.POSException import StorageError
+
 from ..wire import PeerError
 from ..wire import commits
 
@@ -46,6 +48,14 @@ class Finishing:
         if self._error is not None:
             raise self._error
 
+    def refuse_repeating(self, error):
+        """Raise another one if it is committed: behind this one, an
+        application would try again."""
+        if self.tid is not None:
+            raise StorageError(
+                f'it is committed, as {self.tid.hex()}, and behind that:'
+                f' {error!r}') from error
+
     def complete(self, done):
         """Return what `f` has raised; None: nothing."""
         self.tid = done.tid
@@ -62,8 +72,20 @@ class Finishing:
                 raise PeerError(f'{outcome.tid.hex()}, not announced before')
             self.tid = outcome.tid
             if not self._is_told:
-                self._call(outcome.tid)
+                try:
+                    self._call(outcome.tid)
+                finally:
+                    self._catch_up(outcome.tid)
         return self._error
+
+    def _catch_up(self, tid):
+        """`f` has set the last tid of the connections back, if others have
+        committed behind it.  What a connection has begun meanwhile may lack
+        what they have changed."""
+        last = self._cache.getLastTid()
+        if last > tid:
+            self._storage.invalidateTransaction(last, ())
+            self._storage.invalidateCache()
 
     def _resolved_by_server(self, oids):
         """What it has stored is not known here."""

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import logging
 
+from transaction.interfaces import TransientError
 from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
 
@@ -321,7 +322,7 @@ class Link(ClientThread):
             with contextlib.suppress(ClientDisconnected):
                 return committing.abort()
             # As without a connection: ZEO waits for the next one.
-            if committing.finishing is not None:
+            if committing.is_asked:
                 return None  # that was done, to learn what became of it
         elif method == 'vote':
             return self._let_leave(
@@ -384,15 +385,22 @@ class Link(ClientThread):
         committing.finishing = finishing = Finishing(
             self.client.client, self._cache, updates, f)
         try:
-            return ask(finishing.complete)
+            return self._answer_to_finish(committing, ask)
+        except TransientError as error:
+            finishing.refuse_repeating(error)
+            raise
+        finally:
+            finishing.is_left = True
+
+    def _answer_to_finish(self, committing, ask):
+        try:
+            return ask(committing.finishing.complete)
         except Unanswered as lost:
             return check_kept(self, committing, lost)
         except BaseException:
             if committing.is_finishing:
                 self.say_interrupted()
             raise
-        finally:
-            finishing.is_left = True
 
     def say_interrupted(self):
         logger.warning(

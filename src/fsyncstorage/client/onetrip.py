@@ -55,6 +55,11 @@ class OneTrip(ClientStorage):
             return None
         return committing.finishing.tid
 
+    def refuse_repeating(self, txn, error):
+        """Raise another one if it is committed."""
+        if self.finished_as(txn) is not None:
+            self._committing(txn).finishing.refuse_repeating(error)
+
     def _committing(self, txn):
         """None: it was not begun, or is over, or has no commit channel."""
         if self._written(txn) is None:

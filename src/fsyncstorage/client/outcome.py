@@ -27,6 +27,7 @@ from ..wire import commits
 def check_kept(link, committing, lost):
     """Return if it is kept; raise if it is not, or if nobody knows."""
     finishing = committing.finishing
+    committing.is_asked = True
     try:
         outcome = _ask(link, committing)
     except Exception as error:
@@ -51,7 +52,8 @@ def _ask(link, committing):
     stream = committing.stream
     while True:
         try:
-            stream = link.stream_behind(stream, ends - time.monotonic())
+            stream = link.stream_behind(
+                stream, max(0, ends - time.monotonic()))
             if stream is None:
                 raise LookupError('the next connection has no commit channel')
             return stream.ask(committing.id, committing.finishing.learn,

@@ -196,8 +196,8 @@ class Stream:
                     self._finishes[number] = complete
                 self._send(frame)
             while not answer.is_there and time.monotonic() < ends:
-                self._check_over()
-                answer.sleep(min(LOOK_AGAIN, ends - time.monotonic()))
+                self._check_over(answer)
+                answer.sleep(min(LOOK_AGAIN, max(0, ends - time.monotonic())))
         finally:
             self._leave(answer)
         return answer.result()
@@ -221,13 +221,13 @@ class Stream:
         with UntilSent(self):
             self._send(data)
 
-    def _send(self, data):
+    def _send(self, data, error_class=ClientDisconnected):
         with self._sending:
             try:
                 self._socket.sendall(data)
             except OSError as error:  # a part of it may have left
                 self.end(str(error))
-                raise Unanswered(self.end_reason) from error
+                raise error_class(self.end_reason) from error
 
     def _ask(self, make, before=b''):
         """Send what `make` returns with its number; return the answer."""
@@ -239,7 +239,7 @@ class Stream:
                     with self._states:
                         answer.number, frame = make()
                         self._answers[answer.number] = answer
-                    self._send(before + frame)
+                    self._send(before + frame, Unanswered)
                 answer.waits = True
                 self._wait(answer)
             finally:
@@ -253,15 +253,15 @@ class Stream:
 
     def _wait(self, answer):
         while not answer.is_there:
-            self._check_over()
+            self._check_over(answer)
             if self._turn.setdefault(0, answer) is answer:
                 self._watch.disarm()
                 self._read_until(answer)
             else:
                 answer.sleep(LOOK_AGAIN)
 
-    def _check_over(self):
-        if self._is_over:
+    def _check_over(self, answer):
+        if self._is_over and not answer.is_there:  # in this order
             raise Unanswered(self.end_reason)
 
     def _read_until(self, answer):
