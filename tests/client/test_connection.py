@@ -17,6 +17,7 @@ from ZODB.POSException import StorageTransactionError
 from fsyncstorage.client import connection
 from fsyncstorage.client import storage
 from fsyncstorage.client.connection import Connection
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.server.commitchannel import CommitChannel
 
@@ -370,6 +371,16 @@ class TheClass(DatabaseTestCase):
         self.storage = self.open('Hex.fs')
         self.serve()
         self.check_two_trips(Hex(self.connect()))
+        self.check_asked('finish')
+
+    def test_a_client_with_a_finish_of_its_own(self):
+        """It would be called before the commit."""
+        class Derived(FsyncClient):
+
+            def tpc_finish(self, *args):
+                return super().tpc_finish(*args)
+
+        self.check_two_trips(self.connect(make=Derived))
         self.check_asked('finish')
 
     def test_a_demo_storage_over_it(self):

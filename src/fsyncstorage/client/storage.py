@@ -301,6 +301,12 @@ class FsyncClient(OneTrip):
         self._server.send_blob(
             id(txn), _blob_messages(staged, oid, serial, data, id(txn)))
 
+    def finish_with_vote(self, txn: Any,
+                         tpc_finish: Callable[[Any], object]) -> bool:
+        # That of a derived class would be called before the commit.
+        return (type(self).tpc_finish is FsyncClient.tpc_finish
+                and super().finish_with_vote(txn, tpc_finish))
+
     def tpc_finish(self, txn: Any,
                    f: Callable[[bytes], object] = lambda tid: None) -> Any:
         staged = self._staged(txn)

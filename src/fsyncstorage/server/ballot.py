@@ -400,8 +400,7 @@ class Ballot:
             self._resolved += storage.tpc_vote(
                 self.transaction, **not_to_wait) or ()
         except ConflictError as error:
-            stored = [arguments[2] for operation, arguments
-                      in self._each_operation()
+            stored = [arguments[2] for operation, arguments in self._operations
                       if operation == 'store' and arguments[0] == error.oid]
             if not (self._resolves_conflicts and error.serials and stored):
                 raise

@@ -42,8 +42,8 @@ def hasty(*args):
 
 def forgetful(*args):
     """A server: it does not know of what it still finishes."""
-    def end(self, finishing, now):
-        end_it(self, (), now)
+    def end(self, aborted, finishing, now):
+        end_it(self, aborted, (), now)
 
     end_it = outcomes.Record.end
     outcomes.Record.end = end
