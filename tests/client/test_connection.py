@@ -438,7 +438,8 @@ class TooLate(DatabaseTestCase):
         self.change(1)
         with mock.patch.object(
                 self.connection._storage, 'tpc_vote', return_value=None):
-            with self.assertRaises(StorageTransactionError):
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'has not committed'):
                 self.manager.commit()
         self.manager.abort()
         self.change(2)

@@ -380,6 +380,7 @@ class Asked(ChannelTestCase):
         self.assertIsNotNone(question._tell)
         self.other.close()
         until(lambda: question._tell is None, 'dropped')
+        self.assertEqual(list(ended._finishing.values()), [question])
 
     def test_one_that_is_published_when_its_connection_has_ended(self):
         """And its channel a moment later: nothing is told to it."""
