@@ -190,7 +190,7 @@ class Peers(AskingCase):
                 with self.assertLogs('fsyncstorage', 'ERROR'):
                     with self.assertRaises(ErrorReply) as caught:
                         peer.finish()
-                self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+                self.assertEqual(caught.exception.name, 'SyncFailed')
                 other.ping()
                 self.assertEqual(other.invalidations, [])
                 with self.assertLogs('fsyncstorage', 'ERROR'):

@@ -1,8 +1,8 @@
 """Transactions whose vote finishes them, too: *one trip*.
 
-In ZODB's two-phase commit, a transaction may be committed by its last vote, if
-all others have voted: nobody can veto it any more.  The storage sees only its
-own part of a transaction.  So the connection decides (connection), and calls
+A transaction that has one resource may be committed by its vote: nobody else
+can refuse it.  The storage sees only its own part of a transaction.  So the
+connection decides (connection), and calls
 `finish_with_vote` before it votes.  From then on, the vote asks the server for
 both, and its answer is completed as that of a finish is.  `tpc_finish` returns
 the tid that has come with it, and `tpc_abort` comes too late.
@@ -33,7 +33,7 @@ class OneTrip(ClientStorage):
     def finish_with_vote(self, txn, tpc_finish):
         """Let the vote of this transaction finish it, too.
 
-        The caller promises that all others have voted, and that it votes next.
+        The caller promises that nobody else has a vote, and that it votes next.
         `tpc_finish` is what it will call behind the vote: it is called now,
         and has to give our own `tpc_finish` the `f` that the vote is to call.
 
