@@ -2,10 +2,10 @@
 
 A transaction that has one resource may be committed by its vote: nobody else
 can refuse it.  The storage sees only its own part of a transaction.  So the
-connection decides (connection), and calls
-`finish_with_vote` before it votes.  From then on, the vote asks the server for
-both, and its answer is completed as that of a finish is.  `tpc_finish` returns
-the tid that has come with it, and `tpc_abort` comes too late.
+connection decides (connection), and calls `finish_with_vote` before it votes.
+From then on, the vote asks the server for both, and its answer is completed as
+that of a finish is.  `tpc_finish` returns the tid that has come with it, and
+`tpc_abort` comes too late.
 
 Over the ZEO connection, every transaction goes in two trips.
 """
@@ -33,7 +33,7 @@ class OneTrip(ClientStorage):
     def finish_with_vote(self, txn, tpc_finish):
         """Let the vote of this transaction finish it, too.
 
-        The caller promises that nobody else has a vote, and that it votes next.
+        The caller promises that nobody else votes, and that it votes next.
         `tpc_finish` is what it will call behind the vote: it is called now,
         and has to give our own `tpc_finish` the `f` that the vote is to call.
 
