@@ -130,10 +130,11 @@ class Site(TestCase):
         self.other = self.database(self.open_other())
         self.assertEqual(
             self.other.storage.sortKey() < client.sortKey(), self.is_last)
-        self.stock = self.database(ClientStorage(self.address, self.name))
         for each in self.ours, self.other:
             with each.transaction() as connection:
                 connection.root()['counter'] = PersistentMapping(value=0)
+        # Behind that: another client may be told of it late.
+        self.stock = self.database(ClientStorage(self.address, self.name))
 
     def open_other(self):
         return FileStorage(self.path('other.fs'))
