@@ -134,7 +134,8 @@ class Passes(ScrubTestCase):
         self.assertGreaterEqual(figures.pop('last_pass_ended'), begin)
         self.assertEqual(figures, {
             'rate': 1 << 30, 'position': 4, 'end': ends[-1], 'passes': 1,
-            'damaged': 0, 'first_damaged': None})
+            'damaged': 0, 'first_damaged': None, 'interrupted': 0,
+            'interrupted_because': None})
         # The next one is not due yet.
         self.assertGreater(storage._scrub._due,
                            time.monotonic() + scrubbing.PASS_AT_LEAST / 2)

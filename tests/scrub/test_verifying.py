@@ -5,6 +5,7 @@ import errno
 import random
 
 from fsyncstorage.processes.rate import Rate
+from fsyncstorage.scrub import scrubbing
 from fsyncstorage.scrub.fromdisk import BLOCK
 from fsyncstorage.scrub.fromdisk import FromDisk
 from fsyncstorage.scrub.notes import Pass
@@ -271,6 +272,39 @@ class InTime(VerifierTestCase):
         data = self.written(5, 3 * WINDOW)
         reports, end = self.verify_by_the_clock(data)
         self.assertLess(end, 2 * len(data) / self.RATE)
+
+    def test_a_place_with_many_bad_blocks(self):
+        """A disk may take a minute for each: that does not look like a disk
+        that does not answer."""
+        data = self.file(100, 2 * BLOCK)
+        begins = sealing.positions(data)
+        bad = [block for block in range(0, len(data), BLOCK)
+               if begins[5] < block < begins[75]]
+        clock = Clock()
+        begin, reports = clock.now, []
+
+        def pread(length, position):
+            if any(position < block + BLOCK and block < position + length
+                   for block in bad):
+                clock.now += 60
+                raise OSError(errno.EIO, 'bad')
+            return data[position:position + length]
+
+        verifier = Verifier(
+            Pass(0), lambda done, damage: reports.append(
+                (clock.now, damage)), clock)
+        verifier.verify(
+            FromDisk(pread, lambda size: verifier.has_read(), clock.wait,
+                     clock), len(data))
+        times = [begin, *(time for time, _ in reports), clock.now]
+        self.assertGreater(times[-1] - begin, 10 * scrubbing.SILENT_FOR)
+        self.assertLess(
+            max(later - time for time, later in zip(times, times[1:])),
+            scrubbing.SILENT_FOR / 2)
+        # What is behind it is verified.
+        self.assertGreaterEqual(verifier.done.transactions, 5 + 23)
+        self.assertGreater(verifier.done.position, begins[75])
+        self.assertTrue(any(damage for _, damage in reports))
 
     def test_how_far_it_is(self):
         """It is reported all the time, also in a long transaction."""

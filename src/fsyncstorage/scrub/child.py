@@ -47,5 +47,6 @@ def _verify(job: Message, parent: ParentProcess) -> notes.Pass:
     rate = Rate(job['rate'], parent.wait)
     verifier = Verifier(notes.checked(notes.Pass, job['pass']), report)
     verifier.verify(
-        FromDisk(past_the_cache(job['file']), spent), job['end'])
+        FromDisk(past_the_cache(job['file']), spent, parent.wait),
+        job['end'])
     return verifier.done

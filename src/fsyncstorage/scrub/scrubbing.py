@@ -8,7 +8,7 @@ that hears what it reports:
 - how far it is, and what it has found, is noted, so that the next process can
   go on (notes);
 - a process that ends too soon, or says nothing, is logged, and another one
-  goes on later.
+  goes on later; if that is interrupted at the same place, too, it is an error.
 
 A pack replaces the file: then the process is ended, and the next one begins
 anew with the new file (`begin_anew`).  `close` ends it, too.  From then on its
@@ -27,6 +27,7 @@ import logging
 import threading
 import time
 from typing import Any
+from typing import NamedTuple
 
 from ZODB.POSException import StorageError
 
@@ -62,6 +63,17 @@ class Failed(Exception):
     """The process ended before it was done, or reported nonsense."""
 
 
+class Interrupted(NamedTuple):
+    """The scrub was interrupted at this place, so often in succession."""
+
+    position: int
+    times: int
+    why: str | None
+
+
+NEVER_INTERRUPTED = Interrupted(-1, 0, None)
+
+
 class Scrub:
 
     def __init__(self, storage: Any, rate: int) -> None:
@@ -78,6 +90,7 @@ class Scrub:
         #: How often its end was ordered.
         self._endings = 0
         self._closed = False
+        self._interrupted = NEVER_INTERRUPTED
         #: When the next process is started, and when the notes are saved.
         self._due = self._save_due = 0.0
         # The rest belongs to the thread.
@@ -107,6 +120,7 @@ class Scrub:
         with self._mutex:
             past = self._notes.past
             self._notes = Notes(Pass(0), Past(past.passes, past.ended))
+            self._interrupted = NEVER_INTERRUPTED
             self._due = self._save_due = 0.0
             process = self._order_end()
         self._end_process(process)
@@ -145,6 +159,8 @@ class Scrub:
                 'last_pass_ended': past.ended,
                 'damaged': damaged,
                 'first_damaged': first_damaged,
+                'interrupted': self._interrupted.times,
+                'interrupted_because': self._interrupted.why,
             }
 
     # In the thread
@@ -160,14 +176,30 @@ class Scrub:
             self._read(endings)
         except (Failed, NotStarted, Silent, OSError, StorageError,
                 ValueError) as why:
-            with self._mutex:
-                if self._endings != endings or self._storage._closed:
-                    return
-                self._due = time.monotonic() + TRY_AGAIN_AFTER
+            self._note_interruption(str(why)[-LONGEST_WORDS:], endings)
+
+    def _note_interruption(self, why: str, endings: int) -> None:
+        with self._mutex:
+            if self._endings != endings or self._storage._closed:
+                return
+            self._due = time.monotonic() + TRY_AGAIN_AFTER
+            position = self._notes.current.position
+            times = 1
+            if self._interrupted.position == position:
+                times += self._interrupted.times
+            *_, last_line = ['', *why.splitlines()]
+            self._interrupted = Interrupted(position, times, last_line)
+        if times == 1:
             logger.warning(
                 '%s: the scrub was interrupted, and goes on in %.0f minutes:'
-                ' %s', self._name, TRY_AGAIN_AFTER / 60,
-                str(why)[-LONGEST_WORDS:])
+                ' %s', self._name, TRY_AGAIN_AFTER / 60, why)
+        else:
+            logger.error(
+                '%s: the scrub was interrupted %s times at the same place, and'
+                ' nothing behind it is verified: behind byte %s of the file,'
+                ' which the disk may be unable to read; it is tried again in'
+                ' %.0f minutes: %s', self._name, times, position,
+                TRY_AGAIN_AFTER / 60, why)
 
     def _read(self, endings: int) -> None:
         """Let a process read, up to the end of the pass."""
@@ -248,6 +280,9 @@ class Scrub:
         with self._mutex:
             if self._endings != endings:
                 raise Failed('it was ended')
+            if (found.current.position > self._interrupted.position
+                    or found.past.passes > self._notes.past.passes):
+                self._interrupted = NEVER_INTERRUPTED
             self._notes = found
 
     def _save(self) -> None:
