@@ -232,6 +232,25 @@ class Passes(ScrubTestCase):
         self.assertEqual(notes.load(self.path('Data.fs.scrub')),
                          notes.Notes(Pass(0), Past()))
 
+    def test_the_process_ends_before_the_file_is_replaced(self):
+        """Else one could get the old file, and the end of the new one."""
+        self.packable()
+        storage = self.scrubbed(pack_process=False)
+        self.heard.wait(ENDED)
+        seen = []
+        begin_anew = storage._scrub.begin_anew
+
+        def at_once():
+            seen.append((storage._file, storage._sequencer.durable.end))
+            self.assertTrue(storage._swapping.locked())
+            begin_anew()
+
+        before = storage._file, storage._sequencer.durable.end
+        with mock.patch.object(storage._scrub, 'begin_anew', at_once):
+            self.pack(storage)
+        self.assertIsNot(storage._file, before[0])
+        self.assertEqual(seen, [before])
+
     def test_reports_of_a_file_that_was_replaced(self):
         """They came just before its process was ended, and do not count."""
         self.fill()

@@ -430,6 +430,10 @@ class FsyncStorage(
         Readers that are under way go on with the old file, which is closed
         with the last of them.
         """
+        if self._scrub is not None:
+            # First: no process shall read the old file up to where the new
+            # one ends.  (`reopened` waits for the end of the swap.)
+            self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
             self._file = file
@@ -440,8 +444,6 @@ class FsyncStorage(
             self._sequencer.rebase(view)
             self._show(view)
         self._reserve.move(file)
-        if self._scrub is not None:
-            self._scrub.begin_anew()
 
     def reopened(self) -> datafile.DataFile:
         """The data file, open once more and only for reading: for a reader
