@@ -42,8 +42,9 @@ class Damage(ScrubTestCase):
         self.assertIn(f'transaction at {ends[3]} (tid ', said)
         self.assertIn('does not fit the checksum in its seal', said)
         self.assertIn('fsync-check', said)
-        self.assertIn('9 sound transactions (0 of them without a seal), 1'
-                      ' damaged', self.heard.wait(ENDED))
+        self.assertIn('9 sound transactions (0 of them without a seal, and 0'
+                      ' whose tid does not rise), 1 damaged',
+                      self.heard.wait(ENDED))
         [of_damage] = self.heard.those(DAMAGE)
         [of_end] = self.heard.those(ENDED)
         self.assertEqual(of_damage.levelname, 'ERROR')
@@ -84,6 +85,52 @@ class Damage(ScrubTestCase):
         self.flip(ends[4] - 20)
         until(lambda: not storage.stats()['scrub']['damaged'], 'it is mended')
         self.assertGreater(storage.stats()['scrub']['passes'], 0)
+
+    def test_a_backup_was_restored(self):
+        """The next process reads the place first, wherever the pass is."""
+        ends = self.fill()
+        storage = self.open()
+        tid = [each.tid for each in storage.iterator()][7]
+        storage.close()
+        for noted in (
+                notes.Notes(Pass(1700000000, ends[8], int.from_bytes(
+                    tid, 'big'), 7, 0, 0, 1, ends[3], ends[3]), Past()),
+                notes.Notes(Pass(0), Past(3, 1700000000, 2, ends[3],
+                                          ends[5]))):
+            self.heard.records.clear()
+            notes.save(self.path('Data.fs.scrub'), noted)
+            self.flip(ends[4] - 20)
+            storage = self.scrubbed()
+            self.heard.wait(ENDED)
+            self.assertEqual(storage.stats()['scrub']['first_damaged'],
+                             ends[3])
+            self.assertEqual(self.heard.those('is sound now'), [])
+            storage.close()
+            self.flip(ends[4] - 20)
+            notes.save(self.path('Data.fs.scrub'), noted)
+            self.heard.records.clear()
+            storage = self.scrubbed()
+            self.heard.wait('is sound now')
+            self.assertEqual(storage.stats()['scrub']['damaged'], 0)
+            # It has begun anew: there may be other damage between them.
+            self.assertIn(' 10 sound', self.heard.wait(ENDED))
+            storage.close()
+
+    def test_a_pass_that_cannot_be_resumed(self):
+        """What was found before is not forgotten."""
+        self.fill()
+        notes.save(self.path('Data.fs.scrub'), notes.Notes(
+            Pass(1700000000, 500, 7, damaged=2, first_damaged=300,
+                 last_damaged=400), Past()))
+        with self.python_that_says(says(read(Pass(1700000001, 200, 1)))):
+            storage = self.scrubbed()
+            self.wait_until_read(storage, 200)
+            figures = storage.stats()['scrub']
+            storage.close()
+        self.assertEqual((figures['damaged'], figures['first_damaged']),
+                         (2, 300))
+        self.assertEqual(notes.load(self.path('Data.fs.scrub'))
+                         .known_damage(), (2, 300))
 
     def test_much(self):
         """Some is said, all is counted."""
@@ -128,8 +175,9 @@ class Passes(ScrubTestCase):
             self.heard.wait(ENDED))
         [record] = self.heard.those(ENDED)
         self.assertEqual(record.levelname, 'INFO')
-        self.assertIn('10 sound transactions (0 of them without a seal), 0'
-                      ' damaged', record.getMessage())
+        self.assertIn('10 sound transactions (0 of them without a seal, and'
+                      ' 0 whose tid does not rise), 0 damaged',
+                      record.getMessage())
         figures = storage.stats()['scrub']
         self.assertGreaterEqual(figures.pop('last_pass_ended'), begin)
         self.assertEqual(figures, {
@@ -144,7 +192,7 @@ class Passes(ScrubTestCase):
     def test_without_seals(self):
         self.fill(checksums=False)
         self.scrubbed()
-        self.assertIn('10 sound transactions (10 of them without a seal)',
+        self.assertIn('10 sound transactions (10 of them without a seal',
                       self.heard.wait(ENDED))
 
     def test_what_is_not_durable_is_not_read(self):
@@ -176,7 +224,7 @@ class Passes(ScrubTestCase):
             storage.close()
         self.check_gone(self.started[0])
         self.scrubbed()
-        self.assertIn('106 sound transactions (50 of them without a seal)',
+        self.assertIn('106 sound transactions (50 of them without a seal',
                       self.heard.wait(ENDED))
         self.assertEqual(self.heard.those(INTERRUPTED), [])
 
@@ -254,7 +302,8 @@ class Passes(ScrubTestCase):
     def test_reports_of_a_file_that_was_replaced(self):
         """They came just before its process was ended, and do not count."""
         self.fill()
-        late = Pass(1700000000, 500, 7, damaged=1, first_damaged=300)
+        late = Pass(1700000000, 500, 7, damaged=1, first_damaged=300,
+                    last_damaged=300)
         for report in (read(late), read(late, 'words'),
                        {'ended': dataclasses.asdict(late)}):
             storage = self.open()

@@ -66,14 +66,33 @@ class FromDisk:
             position += len(piece)
         return b''.join(pieces)
 
-    def take_unreadable(self, end: int) -> str | None:
-        """Say in words what could not be read before this position, and
-        forget it."""
-        taken = sorted(each for each in self._unreadable if each < end)
-        if not taken:
+    def unreadable(self, end: int) -> str | None:
+        """Say in words what could not be read before this position."""
+        noted = self._unreadable_before(end)
+        if not noted:
             return None
-        why = [self._unreadable.pop(each) for each in taken]
-        return f'the disk cannot read the block at {taken[0]} ({why[0]})'
+        return (f'the disk cannot read the block at {noted[0]}'
+                f' ({self._unreadable[noted[0]]})')
+
+    def _unreadable_before(self, end: int) -> list[int]:
+        return sorted(each for each in self._unreadable if each < end)
+
+    def try_unreadable_again(self, end: int) -> None:
+        """Forget what can be read now, up to a block that still cannot be."""
+        for block in self._unreadable_before(end):
+            try:
+                self._read(BLOCK, block)
+            except OSError as error:
+                self._note(block, error)
+                break
+            del self._unreadable[block]
+
+    def take_unreadable(self, end: int) -> str | None:
+        """The same, and forget it."""
+        words = self.unreadable(end)
+        for block in self._unreadable_before(end):
+            del self._unreadable[block]
+        return words
 
     def _piece(self, length: int, position: int) -> bytes:
         try:

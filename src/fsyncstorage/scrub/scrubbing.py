@@ -51,6 +51,8 @@ PASS_AT_LEAST = 600.0
 TRY_AGAIN_AFTER = 3600.0
 # A process that reads reports every second, and waits for a disk this long.
 SILENT_FOR = 600.0
+# Seconds until what looks damaged is read once more.
+LOOK_AGAIN_AFTER = 5.0
 # The file of the notes is written so often.
 SAVE_EVERY = 60.0
 # Damaged transactions that are logged in a pass; the others are counted.
@@ -118,8 +120,7 @@ class Scrub:
         What is damaged was not copied to it, or is found again.
         """
         with self._mutex:
-            past = self._notes.past
-            self._notes = Notes(Pass(0), Past(past.passes, past.ended))
+            self._notes = self._notes.without_damage()
             self._interrupted = NEVER_INTERRUPTED
             self._due = self._save_due = 0.0
             process = self._order_end()
@@ -219,7 +220,8 @@ class Scrub:
                 self._end_of_pass = self._storage._sequencer.durable.end
                 job = {
                     'file': number, 'end': self._end_of_pass,
-                    'rate': self._rate,
+                    'rate': self._rate, 'pause': LOOK_AGAIN_AFTER,
+                    'damaged': self._notes.places_of_damage(),
                     'pass': dataclasses.asdict(self._notes.current)}
             process.begin(job)
             self._hear(process, endings)
@@ -238,6 +240,13 @@ class Scrub:
             match _parsed(line):
                 case {'read': found, 'damage': str() | None as words}:
                     self._note_read(_pass(found), words, endings)
+                case {'sound': str(words)}:
+                    logger.info(
+                        '%s: what the scrub took for damage is sound when it'
+                        ' is read again: %s', self._name,
+                        words[:LONGEST_WORDS])
+                case {'mended': [*_]}:
+                    self._note_mended(endings)
                 case {'ended': found}:
                     self._note_end(_pass(found), endings)
                     return
@@ -250,29 +259,36 @@ class Scrub:
 
     def _note_read(self, done: Pass, damage: str | None,
                    endings: int) -> None:
-        self._note(Notes(done, self._notes.past), endings)
+        self._note(self._notes.after(done), endings)
         is_said = damage is not None and done.damaged <= MOST_SAID
         if is_said:
             logger.error(
-                '%s: the scrub has found damage: %s. Run fsync-check to see'
-                ' all of it; then restore a backup, or save what is sound'
-                ' with fsync-check --salvage',
+                '%s: the scrub has found damage: %s. Copy the file at once,'
+                ' since memory may still have what the disk has lost; then run'
+                ' fsync-check on the copy, and restore a backup, or save what'
+                ' is sound with fsync-check --salvage',
                 self._name, str(damage)[:LONGEST_WORDS])
         if is_said or time.monotonic() >= self._save_due:
             self._save()
 
+    def _note_mended(self, endings: int) -> None:
+        self._note(self._notes.without_damage(), endings)
+        logger.info(
+            '%s: what the scrub has found damaged is sound now; it begins'
+            ' anew', self._name)
+        self._save()
+
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())
-        self._note(Notes(Pass(0), Past(
-            self._notes.past.passes + 1, now, done.damaged,
-            done.first_damaged)), endings)
+        self._note(self._notes.after_the_end(done, now), endings)
         logger.log(
             logging.WARNING if done.damaged else logging.INFO,
             '%s: a scrub has read %s bytes in %s s: %s sound transactions (%s'
-            ' of them without a seal), %s damaged ones', self._name,
+            ' of them without a seal, and %s whose tid does not rise), %s'
+            ' damaged ones', self._name,
             f'{self._end_of_pass:,}', f'{now - done.began:,}',
             f'{done.transactions:,}', f'{done.unsealed:,}',
-            f'{done.damaged:,}')
+            f'{done.unordered:,}', f'{done.damaged:,}')
         self._save()
 
     def _note(self, found: Notes, endings: int) -> None:
