@@ -179,9 +179,9 @@ class Mended(VerifierTestCase):
 
     def test_what_the_disk_cannot_read(self):
         """Also where no seal verifies it."""
-        data = self.file(3, 5 * BLOCK, lambda index: False)
+        data = self.file(3, 3 * WINDOW, lambda index: False)
         place = sealing.positions(data)[1]
-        block = (place // BLOCK + 2) * BLOCK
+        block = (place + 2 * WINDOW) // BLOCK * BLOCK
         self.assertTrue(self.is_mended(data, place))
         self.assertFalse(self.is_mended(data, place, bad=[block]))
         self.assertFalse(self.is_mended(data, 0, bad=[0]))

@@ -80,8 +80,6 @@ class Verifier:
                     and not _is_unordered(found)):
                 again = self._looked_at_again(disk, end, found, before)
                 if isinstance(again, scan.Transaction):
-                    # What was read ahead may be wrong, too.
-                    window.forget()
                     walk = scan.walk(window, again.end, again)
                 found = again
             before = self._note(found) or before
