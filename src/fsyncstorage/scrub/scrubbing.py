@@ -4,14 +4,14 @@ It makes one pass after the other.  For each a process is started (child),
 which reads the file up to where it is durable now, and ends.  Here is a thread
 that hears what it reports:
 
-- damage is logged, once in each pass;
+- damage is logged: once a day, as long as it is the same;
 - how far it is, and what it has found, is noted, so that the next process can
   go on (notes);
 - a process that ends too soon, or says nothing, is logged, and another one
   goes on later; if that is interrupted at the same place, too, it is an error.
 
 A pack replaces the file: then the process is ended, and the next one begins
-anew with the new file (`begin_anew`).  `close` ends it, too.  From then on its
+anew with the new file (`begin_anew`).  `end` ends it, too.  From then on its
 reports count no more.
 
 State and its owner: the notes and the process whose reports count belong to
@@ -46,13 +46,17 @@ logger = logging.getLogger(__name__)
 
 # Seconds between the begins of two passes, at least: a small file would be
 # read all the time.
-PASS_AT_LEAST = 600.0
+PASS_AT_LEAST = 3600.0
+# Damage that has not changed is said again after so many.
+SAY_AGAIN_AFTER = 86400.0
 # Seconds until it is tried again when something went wrong.
 TRY_AGAIN_AFTER = 3600.0
 # A process that reads reports every second, and waits for a disk this long.
 SILENT_FOR = 600.0
 # Seconds until what looks damaged is read once more.
 LOOK_AGAIN_AFTER = 5.0
+# Seconds that a close waits for the thread.
+CLOSE_WITHIN = 3.0
 # The file of the notes is written so often.
 SAVE_EVERY = 60.0
 # Damaged transactions that are logged in a pass; the others are counted.
@@ -99,6 +103,8 @@ class Scrub:
         #: A process that was killed and has not ended.
         self._stuck: ChildProcess | None = None
         self._saved = self._notes
+        #: Words of damage -> when they were logged.
+        self._said: dict[str, float] = {}
         self._thread = WakeableThread(
             f'scrub of {self._name}', self._read_if_due,
             lambda: max(0.0, self._due - time.monotonic()))
@@ -126,12 +132,18 @@ class Scrub:
             process = self._order_end()
         self._end_process(process)
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """The storage is about to be closed.  Nothing is waited for."""
         with self._mutex:
             self._closed = True
             process = self._order_end()
         self._end_process(process)
-        self._thread.close()
+
+    def close(self) -> None:
+        """A process that does not end when it is killed holds this up for a
+        few seconds, and no longer."""
+        self.end()
+        self._thread.close(CLOSE_WITHIN)
         if self._notes is not self._saved:
             self._save()
 
@@ -261,7 +273,7 @@ class Scrub:
                    endings: int) -> None:
         self._note(self._notes.after(done), endings)
         is_said = damage is not None and done.damaged <= MOST_SAID
-        if is_said:
+        if is_said and self._is_news(str(damage)[:LONGEST_WORDS]):
             logger.error(
                 '%s: the scrub has found damage: %s. Copy the file at once,'
                 ' since memory may still have what the disk has lost; then run'
@@ -270,6 +282,15 @@ class Scrub:
                 self._name, str(damage)[:LONGEST_WORDS])
         if is_said or time.monotonic() >= self._save_due:
             self._save()
+
+    def _is_news(self, words: str) -> bool:
+        now = time.monotonic()
+        self._said = {each: said for each, said in self._said.items()
+                      if now - said < SAY_AGAIN_AFTER}
+        if words in self._said:
+            return False
+        self._said[words] = now
+        return True
 
     def _note_mended(self, endings: int) -> None:
         self._note(self._notes.without_damage(), endings)
@@ -280,9 +301,12 @@ class Scrub:
 
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())
+        past = self._notes.past
+        is_known = (past.damaged, past.first_damaged) == (
+            done.damaged, done.first_damaged)
         self._note(self._notes.after_the_end(done, now), endings)
         logger.log(
-            logging.WARNING if done.damaged else logging.INFO,
+            logging.INFO if is_known or not done.damaged else logging.WARNING,
             '%s: a scrub has read %s bytes in %s s: %s sound transactions (%s'
             ' of them without a seal, and %s whose tid does not rise), %s'
             ' damaged ones', self._name,

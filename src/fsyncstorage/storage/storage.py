@@ -262,7 +262,7 @@ class FsyncStorage(
             pass  # no commit is being written; a later one finds it closed
         try:
             if self._scrub is not None:
-                self._scrub.close()
+                self._scrub.end()
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
                 self._sequencer.offer()
@@ -277,6 +277,8 @@ class FsyncStorage(
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
+            if self._scrub is not None:  # what it waits for, commits need not
+                self._scrub.close()
             with self._swapping:  # a pack may be about to rename
                 self._release()
 
