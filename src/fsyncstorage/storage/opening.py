@@ -34,6 +34,7 @@ from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
 from ..pack import swap
+from ..scrub.notes import SUFFIX
 from . import leftovers
 from . import recovery
 
@@ -100,6 +101,8 @@ def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
     """Open the data file; make it if there is none."""
     if create and os.path.lexists(path):
         datafile.disk.remove(path)
+    if create:
+        datafile.remove_if_there(path + SUFFIX)  # of the old file
     # Never truncated: an existing file is needed.
     file = datafile.DataFile(
         path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)

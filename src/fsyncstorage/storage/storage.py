@@ -265,7 +265,7 @@ class FsyncStorage(
             pass  # no commit is being written; a later one finds it closed
         try:
             if self._scrub is not None:
-                self._scrub.close()
+                self._scrub.end()
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
                 self._sequencer.offer()
@@ -280,6 +280,8 @@ class FsyncStorage(
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
+            if self._scrub is not None:  # what it waits for, commits need not
+                self._scrub.close()
             with self._swapping:  # a pack may be about to rename
                 self._release()
 
@@ -433,6 +435,10 @@ class FsyncStorage(
         Readers that are under way go on with the old file, which is closed
         with the last of them.
         """
+        if self._scrub is not None:
+            # First: no process shall read the old file up to where the new
+            # one ends.  (`reopened` waits for the end of the swap.)
+            self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
             self._file = file
@@ -443,8 +449,6 @@ class FsyncStorage(
             self._sequencer.rebase(view)
             self._show(view)
         self._reserve.move(file)
-        if self._scrub is not None:
-            self._scrub.begin_anew()
 
     def reopened(self) -> datafile.DataFile:
         """The data file, open once more and only for reading: for a reader
