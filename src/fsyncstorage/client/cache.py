@@ -355,13 +355,26 @@ class Cache(ClientCache):
         for oid, data in objects:
             self._add(oid, tid, data)
 
-    @_changes
     def _store(self, oid, start_tid, end_tid, data, size):
-        if size > ONE_WRITE:
-            super()._store(oid, start_tid, end_tid, data, size)
-            self._free_bytes = 0  # no longer known
-            self._does_not_look_empty()
-            return
+        try:
+            if size > ONE_WRITE:
+                super()._store(oid, start_tid, end_tid, data, size)
+                self._free_bytes = 0  # no longer known
+            else:
+                self._gather(oid, start_tid, end_tid, data, size)
+        except BaseException as error:  # as `_changes`, in less time
+            self._give_up(error)
+            if not isinstance(error, FILE_ERRORS):
+                raise
+        else:
+            # It was counted before.  If the cache was emptied meanwhile, ZEO
+            # would take it for empty, and not verify it.
+            if not self._len:
+                self._len = 1
+            if self.currentofs - self._unwritten_from > TOGETHER:
+                self._write()
+
+    def _gather(self, oid, start_tid, end_tid, data, size):
         room = self._makeroom(size + 1)
         position = self.currentofs
         if not self._unwritten:
@@ -376,9 +389,6 @@ class Cache(ClientCache):
             self.current[oid] = position
         self.currentofs = self._free_from = position + size
         self._free_bytes = room - size
-        self._does_not_look_empty()
-        if self.currentofs - self._unwritten_from > TOGETHER:
-            self._write()
 
     def _write(self):
         if not self._unwritten:
@@ -398,12 +408,6 @@ class Cache(ClientCache):
             self._give_up(error)
             if not isinstance(error, FILE_ERRORS):
                 raise
-
-    def _does_not_look_empty(self):
-        """ZEO counts an object before it is stored.  If the cache was emptied
-        in between, ZEO would take it for empty, and not verify it."""
-        if not self._len:
-            self._len = 1
 
     # When the file cannot be used
 
