@@ -25,9 +25,11 @@ from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 from fsyncstorage.processes.rate import Rate
 
+from ..server.serving import record
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import commit
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
@@ -359,6 +361,16 @@ class Room(PacksCase):
                 self.pack(storage)
             self.assertEqual(bool(counted), is_counted)
 
+    def test_where_nothing_can_be_freed(self):
+        """Little room is left: it is not filled to find that out."""
+        storage = self.open(pack_process=False)
+        commit(storage, {0: record()})
+        with (mock.patch.object(work, 'free_bytes', lambda file: 0),
+              mock.patch.object(work, 'Copier') as copier):
+            self.pack(storage)
+        copier.assert_not_called()
+        self.assertEqual(storage.packs.status()['last']['outcome'], 'nothing')
+
     def test_a_file_system_that_does_not_tell(self):
         with mock.patch.object(os, 'statvfs', lambda file: os.statvfs_result(
                 [4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255])):
@@ -415,6 +427,30 @@ class Rates(PacksCase):
         # Three reads of the file and one of what is left, at least.
         self.assertGreaterEqual(
             self.now * (1 << 20), 3 * before + storage.getSize())
+
+    def test_no_commit_waits_for_the_rate(self):
+        """What the append lock is held for is copied without it (I2)."""
+        storage = self.packable(pack_rate='1MB')
+        hold_still, held = storage.hold_still, []
+
+        def commit_and_hold_still():
+            with ZODB.DB(storage).transaction() as connection:
+                connection.root()['late'] = 'x' * 1000
+            rest = storage.getSize()
+            hold_still()
+            held.append(rest)
+
+        def wait(seconds):
+            self.assertFalse(storage._commit_lock.locked())
+            self.wait(seconds)
+
+        with (mock.patch.object(work, 'Rate', functools.partial(
+                Rate, wait=wait, clock=self.clock)),
+              mock.patch.object(storage, 'hold_still', commit_and_hold_still)):
+            self.pack(storage)
+        self.assertGreater(self.now, 0)
+        self.assertEqual(len(held), 1)
+        self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
 
     def test_a_forecast_reads_at_the_rate(self):
         storage = self.packable(pack_rate='1MB')

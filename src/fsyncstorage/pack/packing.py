@@ -308,6 +308,9 @@ class _Packing:
             job, self._pread(), files.new, self._pacer, files.removed,
             _references(referencesf), self._watch.tell)
         copier.flush()
+        # The rest is copied at no rate: in the end, commits wait for it (I2).
+        copier.write_to(
+            Output(files.new, copier.written_to, self._pacer.written))
         self._write_index(files.index, copier)
         return copier
 

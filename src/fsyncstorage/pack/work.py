@@ -70,9 +70,12 @@ def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
         return
     tally = counting.Tally(window)
     tally.read(plan, tell)
-    needed = tally.counted(plan).needed
-    if free < needed:
-        raise NoRoom(needed, free)
+    found = tally.counted(plan)
+    if found.new_size == found.old_size:
+        # The copy would find that out when the disk is full.
+        raise NothingToDo('Nothing can be freed')
+    if free < found.needed:
+        raise NoRoom(found.needed, free)
 
 
 def free_bytes(where: int | str) -> int | None:
