@@ -13,6 +13,7 @@ import ZODB.blob
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.serialize import referencesf
+from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.format.window import Window
@@ -324,6 +325,27 @@ class PackTime(PacksCase):
 
 def storage_time(storage):
     return ZODB.TimeStamp.TimeStamp(storage.lastTransaction()).timeTime() + 1
+
+
+class Wrapped(PacksCase):
+    """Where a wrapper changes records, a forecast would be wrong."""
+
+    def test_it_is_refused(self):
+        for home, process in ('within', False), ('process', True):
+            for gc in True, False:
+                with self.subTest(home, gc=gc):
+                    self.check(f'{home}{gc}', process, gc)
+
+    def check(self, home, process, gc):
+        os.makedirs(self.path(home))
+        storage = self.open(
+            f'{home}/Data.fs', pack_process=process, pack_gc=gc)
+        db = ZODB.DB(HexStorage(storage))
+        for text in 'one', 'two':
+            with db.transaction() as connection:
+                connection.root()['text'] = text
+        with self.assertRaisesRegex(ValueError, 'wrapped'):
+            storage.packs.forecast(time.time())
 
 
 class Room(PacksCase):

@@ -36,6 +36,8 @@ from .progress import Tell
 NO_DATA = '(no data)'
 # Bytes of an index, for each object: it takes fewer, unless oids are sparse.
 _INDEX = 12
+# How a record begins that a storage wrapper has changed; a pickle never does.
+_WRAPPED = b'.'
 # Classes that are listed by name.
 MOST_LISTED = 1000
 
@@ -179,6 +181,13 @@ class Tally:
         source = record if record.length else self._chains.source(record)
         if not source.length:
             return self._no_data
+        if self._window.read(
+                source.position + RECORD_HEADER, 1) == _WRAPPED:
+            raise ValueError(
+                f'the record of the object {source.oid.hex()} at'
+                f' {source.position} was wrapped by another storage'
+                ' (compressed, for example): what it refers to cannot be'
+                ' foretold')
         return self._classes.of_record(
             self._window, source.position, source.length)
 

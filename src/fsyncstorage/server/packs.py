@@ -43,6 +43,12 @@ class Packs:
         return hasattr(self._service.storage, 'packs')
 
     @property
+    def foretell(self):
+        """Whether a forecast is right: not of a storage that is wrapped, and
+        whose records are others than those in the file."""
+        return hasattr(type(self._service.storage), 'packs')
+
+    @property
     def of_storage(self):
         if not self.are_offered:
             raise Unsupported(
@@ -57,6 +63,10 @@ class Packs:
 
     def forecast(self, session, pack_time):
         packs = self.of_storage
+        if not self.foretell:
+            raise Unsupported(
+                'a dry run cannot read the records of this storage, which are'
+                ' wrapped (compressed, for example); a pack can')
 
         def refuse():
             if not session.connected:
@@ -75,18 +85,23 @@ class Packs:
         """Return the answer, which comes when it is over."""
         if kind in self._under_way:
             raise FileStorageError(_TWICE[kind])
-        self._under_way[kind] = session
         answer = answers.Later()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._run, args=(kind, session, function, answer),
-            daemon=True, name=f'{kind} of {self._service.name}').start()
+            daemon=True, name=f'{kind} of {self._service.name}')
+        self._under_way[kind] = session
+        try:
+            thread.start()
+        except BaseException:  # there may be no thread left
+            del self._under_way[kind]
+            raise
         return answer
 
     def _run(self, kind, session, function, answer):
         result = error = None
         try:
             result = function()
-        except Exception as raised:
+        except BaseException as raised:  # else it would never be over
             error = raised
             if not isinstance(error, (Cancelled, Left)):
                 session.log(_FAILED[kind], logging.ERROR, exc_info=True)

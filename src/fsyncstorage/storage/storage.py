@@ -98,6 +98,9 @@ class FsyncStorage(
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
+    #: How far a pack is, its cancel, and what one would free.  (A server asks
+    #: the class for it: an attribute of the object, a wrapper passes on.)
+    packs: Packs = None               # type: ignore[assignment]  # see above
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
 
@@ -149,7 +152,6 @@ class FsyncStorage(
         self.pack_keep_old = pack_keep_old
         self.pack_process = bool(pack_process)
         self.pack_rate = policies.pack_rate(pack_rate)
-        #: How far a pack is, its cancel, and what one would free.
         self.packs = Packs(self)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
