@@ -51,8 +51,8 @@ class Disk:
     #: Allocate blocks at a position; the file keeps its size.
     reserve = staticmethod(allocation.allocate)
 
-    def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def write(self, fd: int, data: bytes | bytearray | memoryview,
               position: int) -> None:
@@ -294,7 +294,7 @@ def open_existing(path: str, read_only: bool = False) -> DataFile:
     return DataFile(path, os.O_RDONLY if read_only else os.O_RDWR)
 
 
-def open_new(path: str) -> DataFile:
+def open_new(path: str, mode: int = 0o666) -> DataFile:
     """A new file; an existing one loses the name.
 
     The existing one is not truncated: the name could be a hard link or a
@@ -302,7 +302,8 @@ def open_new(path: str) -> DataFile:
     """
     remove_if_there(path)
     return DataFile(
-        path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
+        path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW,
+        lambda path, flags: disk.open(path, flags, mode))
 
 
 def sync_path(path: str, opener: Opener | None = None) -> None:

@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -238,6 +240,35 @@ class OfAFile(PackCase):
         self.assertIn('cut off', err)
 
 
+class ByRoot(PackCase):
+    """What a pack leaves, the server can open: all has the owner of the
+    file."""
+
+    OWNER = 1234, 2345
+
+    @unittest.skipUnless(os.getuid() == 0, 'root alone becomes another user')
+    def test_a_pack(self):
+        before = self.packable_file()
+        os.remove(self.path('Data.fs.lock'))
+        os.remove(self.path('Data.fs.index'))
+        for parent, directories, names in os.walk(self.directory):
+            for name in ['', *names]:
+                os.chown(os.path.join(parent, name), *self.OWNER)
+        done = subprocess.run(
+            [sys.executable, '-m', 'fsyncstorage.fsyncpack.commandline',
+             self.path(), '--blobs', self.path('blobs')],
+            capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(os.stat(self.path()).st_size, before)
+        made = [self.directory, *self.files()]
+        for name in 'Data.fs.lock', 'Data.fs.index', 'blobs.old/.layout':
+            self.assertIn(self.path(name), made)
+        for path in made:
+            found = os.stat(path)
+            self.assertEqual(
+                (found.st_uid, found.st_gid), self.OWNER, path)
+
+
 class FilesThatAreRefused(PackCase):
 
     def test_one_that_is_in_use(self):
@@ -267,6 +298,19 @@ class FilesThatAreRefused(PackCase):
         self.packable_file()
         os.chmod(self.path(), 0)
         self.assert_cannot_run('Permission denied')
+
+    def test_one_of_somebody_else(self):
+        self.packable_file()
+        files = self.files()
+        for name in files:
+            if name.endswith('.lock'):
+                os.remove(name)
+        files = self.files()
+        uid = os.getuid()
+        with mock.patch.object(os, 'geteuid', lambda: uid + 1):
+            self.assert_cannot_run(f'belongs to the user {uid}')
+            self.assertIn('would free', self.said('--dry-run'))
+        self.assertEqual(self.files(), files)
 
     def test_no_permission_for_the_directory(self):
         self.packable_file()

@@ -4,8 +4,10 @@ and what a pack refuses at once."""
 import errno
 import functools
 import os
+import stat
 import threading
 import time
+import unittest
 from unittest import mock
 
 import ZODB
@@ -22,6 +24,7 @@ from fsyncstorage.pack import pacing
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
+from fsyncstorage.pack import swap
 from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 from fsyncstorage.processes.rate import Rate
@@ -346,6 +349,54 @@ class Wrapped(PacksCase):
                 connection.root()['text'] = text
         with self.assertRaisesRegex(ValueError, 'wrapped'):
             storage.packs.forecast(time.time())
+
+
+as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
+
+
+class Owners(PacksCase):
+    """A pack changes neither who has the file, nor who may read it."""
+
+    def test_the_mode(self):
+        for home, process in ('within', False), ('process', True):
+            with self.subTest(home):
+                storage = self.packable(home, process)
+                path = self.path(f'{home}/Data.fs')
+                os.chmod(path, 0o640)
+                seen = []
+                with self.at(progress.COPY, lambda: seen.append(
+                        self.mode(path + '.pack'))):
+                    self.pack(storage)
+                self.assertEqual(
+                    [*seen, self.mode(path), self.mode(path + '.index')],
+                    [0o600, 0o640, 0o640])
+
+    def mode(self, path):
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+    @as_root
+    def test_the_owner(self):
+        storage = self.packable()
+        os.chown(self.path(), 1234, 2345)
+        self.pack(storage)
+        for name in 'Data.fs', 'Data.fs.index':
+            found = os.stat(self.path(name))
+            self.assertEqual((found.st_uid, found.st_gid), (1234, 2345))
+
+    @as_root
+    def test_one_who_may_not_give_it_away(self):
+        storage = self.packable()
+        os.chown(self.path(), 1234, 2345)
+        before = self.content()
+        read = []
+        with (mock.patch.object(swap.os, 'fchown', side_effect=OSError(
+                errno.EPERM, 'Operation not permitted')),
+              self.at(progress.CHECK, lambda: read.append(1))):
+            with self.assertRaisesRegex(FileStorageError, '1234:2345'):
+                self.pack(storage)
+        self.assertEqual(read, [])
+        self.assertEqual(self.content(), before)
+        self.assertFalse(storage.is_packing)
 
 
 class Room(PacksCase):

@@ -10,6 +10,7 @@ of a file.
 import contextlib
 import logging
 import os
+import pwd
 import re
 import socket
 import stat
@@ -58,6 +59,8 @@ def file_opened(options):
             wrong = error
         if wrong:
             raise CannotRun(f'{path}: {wrong}')
+        if not options.dry_run:
+            _become_owner(path, os.fstat(file.fileno()))
     if options.blobs:
         opened_blobs(options.blobs)
     with _warnings_shown():
@@ -71,6 +74,31 @@ def file_opened(options):
                 ' server in the place of the file') from None
         with contextlib.closing(storage):
             yield storage
+
+
+def _become_owner(path, found):
+    """What a pack makes belongs to the owner of the file: else the server
+    could not open it afterwards.
+
+    Root becomes that user for good, so that it does nothing in a directory of
+    somebody else that this one may not do.
+    """
+    uid = os.geteuid()
+    if found.st_uid == uid:
+        return
+    if uid != 0:
+        raise CannotRun(
+            f'{path} belongs to the user {found.st_uid}, and this is the user'
+            f' {uid}: a pack would leave files that its server cannot open.'
+            ' Run it as that user')
+    try:
+        name = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        os.setgroups([])
+    else:
+        os.initgroups(name, found.st_gid)
+    os.setgid(found.st_gid)
+    os.setuid(found.st_uid)
 
 
 @contextlib.contextmanager

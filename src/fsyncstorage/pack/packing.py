@@ -250,9 +250,11 @@ class _Files:
             return self.index
 
     def _make(self, path: str) -> datafile.DataFile:
-        file = datafile.open_new(path)
+        # The old file may be for its owner alone.
+        file = datafile.open_new(path, 0o600)
         self._open.append(file)
         self._made.append(file)
+        swap.give_owner(self._storage, file)
         return file
 
     def leave_nothing(self) -> None:
