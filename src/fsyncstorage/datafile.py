@@ -220,6 +220,22 @@ class DataFile(io.RawIOBase):
         descriptor = self.descriptor
         disk.drop_cache(descriptor.number, position)
 
+    def lock(self) -> None:
+        """Lock the file itself, whatever name it has: BlockingIOError if it
+        is locked already.
+        """
+        try:
+            fcntl.flock(self.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
+                raise
+            # The file system has no such locks.
+
+    def unlock(self) -> None:
+        """At once: a reader may have it open for longer."""
+        with contextlib.suppress(OSError, ValueError):  # none; closed
+            fcntl.flock(self.fileno(), fcntl.LOCK_UN)
+
     def size(self) -> int:
         descriptor = self.descriptor
         return os.fstat(descriptor.number).st_size

@@ -140,6 +140,15 @@ class OfAFile(PackCase):
         self.assertEqual(len(blobs), 1)
         self.assertIn('nothing can be freed', self.said())
 
+    def test_a_link(self):
+        """The file that it leads to is packed."""
+        before = self.packable_file()
+        os.symlink('Data.fs', self.path('link'))
+        self.assertIn(f'packed from {before:,}', self.said(
+            path=self.path('link')))
+        self.assertTrue(os.path.islink(self.path('link')))
+        self.assertLess(os.stat(self.path()).st_size, before)
+
     def test_json(self):
         before = self.packable_file()
         found = self.report()
@@ -276,6 +285,17 @@ class FilesThatAreRefused(PackCase):
         self.assert_cannot_run(
             f'is open in process {os.getpid()}: give the ADDRESS')
 
+    def test_one_that_is_in_use_under_another_name(self):
+        self.packable()
+        for make in os.link, os.symlink:
+            with self.subTest(make):
+                make(self.path(), self.path('other'))
+                files = self.files()
+                self.assert_cannot_run('is open ', path=self.path('other'))
+                self.assertLessEqual(
+                    {*self.files()} - {*files}, {self.path('other.lock')})
+                os.remove(self.path('other'))
+
     def test_none(self):
         self.assert_cannot_run('No such file')
         self.assert_cannot_run('No such file', '--dry-run')
@@ -349,6 +369,22 @@ class FilesThatAreRefused(PackCase):
         self.assert_cannot_run(
             'is no directory', '--blobs', self.path('other'))
         self.assertFalse(os.path.exists(self.path('other')))
+
+
+    def test_a_directory_of_something_else(self):
+        """A pack would remove what is in it, or in what is `.old`."""
+        before = self.packable_file()
+        for name, given in ('photos', 'photos'), ('blobs.old', 'blobs'):
+            os.mkdir(self.path(name))
+            with open(self.path(f'{name}/mine'), 'w'):
+                pass
+            with self.subTest(name):
+                self.assert_cannot_run(
+                    f'{name} has no .layout', '--blobs', self.path(given))
+                self.assertEqual(os.listdir(self.path(name)), ['mine'])
+        self.assertEqual(os.stat(self.path()).st_size, before)
+        os.remove(self.path('blobs.old/mine'))
+        self.assertIn('packed', self.said('--blobs', self.path('blobs')))
 
 
 class Options(PackCase):

@@ -123,6 +123,7 @@ def swap(storage: Any, end: int, new_index: fsIndex,
             storage._sequencer.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
             _make_like_the_old_one(storage, file)
+            file.lock()  # as the old file is, before it has its name
             file.sync()
             storage._reserve.prepare(file, end)
             path_of_index = storage._checkpoints.path_of_packed

@@ -180,6 +180,9 @@ class FsyncStorage(
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
                 self._scrub.start()
+        except opening.InUse:
+            self._release()
+            raise
         except zc.lockfile.LockError as error:
             self._release()
             raise zc.lockfile.LockError(opening.locked(file_name)) from error
@@ -199,6 +202,8 @@ class FsyncStorage(
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
         self._file = opening.open_file(file_name, create, read_only)
+        if not read_only:
+            opening.lock(self._file)
         opening.check_magic(self._file, read_only)
         if stop is None:
             found = opening.read(
@@ -295,6 +300,8 @@ class FsyncStorage(
             self._spare.close()
         for under_way in list(self._begun.values()):
             under_way.close()
+        if self._file is not None:
+            self._file.unlock()
         for resource in self._file, self._lock_file:
             if resource is not None:
                 resource.close()
@@ -437,13 +444,14 @@ class FsyncStorage(
         """
         self._reserve.give_back()
         with self._lock:
-            self._file = file
+            old, self._file = self._file, file
             self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # which was in the old file
             view = View(file, self._positions, end, self._view.tid)
             self._sequencer.rebase(view)
             self._show(view)
+        old.unlock()
         self._reserve.move(file)
         if self._scrub is not None:
             self._scrub.begin_anew()
