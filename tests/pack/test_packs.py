@@ -18,6 +18,7 @@ from ZODB.serialize import referencesf
 from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
 from fsyncstorage.format.window import Window
 from fsyncstorage.pack import forecast
 from fsyncstorage.pack import pacing
@@ -433,6 +434,30 @@ class Room(PacksCase):
                   self.at(progress.COUNT, lambda: counted.append(1))):
                 self.pack(storage)
             self.assertEqual(bool(counted), is_counted)
+
+    def test_a_disk_that_compresses(self):
+        """The new file will take less there, too."""
+        for process in False, True:
+            storage = self.packable(f'home{process}', process)
+            whole = storage.packs.forecast(time.time())
+            with mock.patch.object(work, 'share_on_disk', lambda file: .5):
+                half = storage.packs.forecast(time.time())
+                self.assertAlmostEqual(
+                    whole['needed'] - half['needed'],
+                    whole['new_size'] / 2, delta=1)
+                if not process:
+                    with mock.patch.object(
+                            work, 'free_bytes', lambda file: half['needed']):
+                        self.pack(storage)
+
+    def test_what_a_file_takes_on_the_disk(self):
+        with datafile.open_new(self.path('new')) as file:
+            self.assertEqual(work.share_on_disk(file), 1)
+            file.write(b'x')
+            file.sync()
+            self.assertEqual(work.share_on_disk(file), 1)
+            file.truncate(1 << 24)
+            self.assertLess(work.share_on_disk(file), .5)
 
     def test_where_nothing_can_be_freed(self):
         """Little room is left: it is not filled to find that out."""

@@ -82,7 +82,8 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     tally = Tally(
-        window, None if removed is None else GoneBlobs(Output(removed)))
+        window, None if removed is None else GoneBlobs(Output(removed)),
+        job.share)
     begun = time.monotonic()
     is_checked = 0.0
 

@@ -289,7 +289,9 @@ class _Packing:
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
-        job = Job(stop, self._storage.getSize(), gc, self._storage.pack_rate)
+        storage = self._storage
+        job = Job(stop, storage.getSize(), gc, storage.pack_rate,
+                  work.share_on_disk(storage._file))
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
         self._hold_still_for_a_small_rest(copier)
