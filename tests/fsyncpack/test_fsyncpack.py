@@ -24,6 +24,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.check import terminal
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.fsyncpack import commandline
 from fsyncstorage.fsyncpack import looking
@@ -219,6 +220,26 @@ class OfAFile(PackCase):
         self.assertEqual(os.stat(self.path()).st_size, before)
         self.assertEqual(self.files(), files)
 
+    def test_an_interrupt_that_is_too_late(self):
+        self.packable_file()
+
+        def interrupt(work, ask):
+            work.result()
+            raise KeyboardInterrupt
+
+        with mock.patch.object(commandline, 'look_on', interrupt):
+            status, out, err = self.run_pack()
+        self.assertEqual((status, out), (INTERRUPTED, ''))
+        self.assertEqual(
+            err, f'{self.path()}: it was too late: packed\n')
+
+    def test_a_report_that_cannot_be_written(self):
+        self.packable_file()
+        with mock.patch.object(
+                words, 'of_pack', side_effect=BrokenPipeError):
+            status, out, err = self.run_pack()
+        self.assertEqual((status, out, err), (terminal.NOBODY_READS, '', ''))
+
     def test_how_far_it_is(self):
         self.packable_file()
         told = []
@@ -360,6 +381,7 @@ class FilesThatAreRefused(PackCase):
         files = self.files()
         with self.within(), mock.patch.object(
                 work, 'free_bytes', lambda file: 100):
+            self.assert_cannot_run(f'fsync-pack: {self.path()}: a pack needs')
             self.assert_cannot_run('and 100 are free')
             self.assertIn('ONLY 100 ARE FREE', self.said('--dry-run'))
         self.assertEqual(self.files(), files)
@@ -524,6 +546,10 @@ class OfAServer(PackCase):
         self.assertEqual((status, out), (CANNOT_RUN, ''))
         self.assertIn('it was too late: packed', err)
 
+    def test_a_server_that_was_restarted_meanwhile(self):
+        with mock.patch.object(self.storage.packs, 'cancel'):
+            self.assert_cannot_run('was restarted', '--cancel')
+
     def test_nothing_to_cancel(self):
         self.assert_cannot_run('No pack is under way', '--cancel')
 
@@ -565,12 +591,16 @@ class OfAServer(PackCase):
             status, out, err = running.result()
         self.assertEqual((status, out), (CANNOT_RUN, ''))
         self.assertEqual(err.count('\n'), 1, err)
+        self.assertIn('the server goes on to pack', err)
         until(lambda: self.storage.packs.status()['last'], 'the end')
 
     def test_an_answer_that_cannot_be(self):
         for answer in (
                 None, [], {}, {'pack': 1, 'last': None, 'forecast': None},
-                {'pack': None, 'last': {'ago': 'x'}, 'forecast': None}):
+                {'pack': None, 'last': {'ago': 'x'}, 'forecast': None},
+                {'pack': {'phase': 'copy', 'share': .5,
+                          'seconds': 10 ** 400}, 'last': None,
+                 'forecast': None}):
             with self.subTest(answer), mock.patch.object(
                     self.storage.packs, 'status', return_value=answer):
                 self.assert_cannot_run('does not understand', '--status')

@@ -164,6 +164,15 @@ class WithOurClient(PacksCase):
                     call(time.time())
             call(time.time())
 
+    def test_what_is_no_time(self):
+        client = self.client()
+        with mock.patch.object(server_packs.threading, 'Thread') as thread:
+            for call in client.pack, client.packs.forecast:
+                for wrong in float('nan'), float('inf'), 1e300:
+                    with self.assertRaises(ServerException):
+                        call(wrong)
+        thread.assert_not_called()
+
     def test_one_that_ends_by_any_error(self):
         client = self.client()
         with mock.patch.object(

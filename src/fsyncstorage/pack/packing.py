@@ -162,10 +162,10 @@ def _advice_on_room(path: str) -> Iterator[None]:
         yield
     except NoRoom as refused:
         raise OSError(
-            errno.ENOSPC, f'{path}: a pack needs {refused.needed:,} bytes for'
-            f' the new file and its index, and {refused.free:,} are free; the'
+            errno.ENOSPC, f'a pack needs {refused.needed:,} bytes for the new'
+            f' file and its index, and {refused.free:,} are free; the'
             f' {path}.old of the last pack stays until the new file is'
-            ' complete. Nothing was changed') from None
+            ' complete. Nothing was changed', path) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -12,6 +12,7 @@ A storage of ours tells how far they are, and can cancel a pack; this is
 
 import logging
 import threading
+import time
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import Unsupported
@@ -24,6 +25,11 @@ PACK, FORECAST = 'pack', 'forecast'
 _TWICE = {PACK: 'Already packing',
           FORECAST: 'A forecast is under way already'}
 _FAILED = {PACK: 'pack failed', FORECAST: 'forecast failed'}
+
+
+def _refuse_what_is_no_time(pack_time):
+    """At once, without a thread: ValueError, OverflowError or OSError."""
+    time.gmtime(pack_time)
 
 
 class Left(Exception):
@@ -58,6 +64,7 @@ class Packs:
 
     def pack(self, session, pack_time):
         storage = self._service.storage
+        _refuse_what_is_no_time(pack_time)
         return self._start(
             PACK, session, lambda: storage.pack(pack_time, referencesf))
 
@@ -67,6 +74,8 @@ class Packs:
             raise Unsupported(
                 'a dry run cannot read the records of this storage, which are'
                 ' wrapped (compressed, for example); a pack can')
+
+        _refuse_what_is_no_time(pack_time)
 
         def refuse():
             if not session.connected:
@@ -109,5 +118,6 @@ class Packs:
 
     def _over(self, kind, answer, result, error):
         del self._under_way[kind]
-        self._service.broadcast_info()
+        if kind == PACK:    # the size has changed
+            self._service.broadcast_info()
         answer.done(result, error)
