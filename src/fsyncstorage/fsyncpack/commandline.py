@@ -22,7 +22,6 @@ from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
 from ..check.terminal import printable
-from ..pack.progress import PACKED
 from . import target
 from . import words
 from .looking import EVERY
@@ -174,7 +173,7 @@ def pack(storage, options):
     except KeyboardInterrupt:
         if options.address is None:
             cancel_own(storage, work)
-            if storage.packs.status()['last']['outcome'] == PACKED:
+            if storage.packs.status()['last']['outcome'] == 'packed':
                 print(f'{options.path}: it was too late: packed',
                       file=sys.stderr)
         else:
