@@ -2,7 +2,8 @@
 
 1. Refuse a path that cannot be a data file, and a new file in place of a lost
    one; finish the swap of a pack that was interrupted.
-2. Take the lock; open the file, or make it.
+2. Take the lock; open the file, or make it, and lock the file itself, too:
+   the lock file is another one where the file has another name.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
    torn tail of a crash (recovery).
 
@@ -85,6 +86,21 @@ def locked(path: str) -> str:
     return (f'{path} is open for writing in {holder(path)}. Only one may'
             ' write: stop it, connect to it over ZEO, or open the file'
             ' read-only')
+
+
+class InUse(zc.lockfile.LockError):
+    """The file is open for writing under another name."""
+
+
+def lock(file: datafile.DataFile) -> None:
+    """Lock the data file, of which the lock file was taken."""
+    try:
+        file.lock()
+    except BlockingIOError:
+        raise InUse(
+            f'{file.name} is open for writing elsewhere, under another name'
+            ' (a link, or another mount). Only one may write: stop it, connect'
+            ' to it over ZEO, or open the file read-only') from None
 
 
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:

@@ -98,6 +98,9 @@ class FsyncStorage(
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
+    #: How far a pack is, its cancel, and what one would free.  (A server asks
+    #: the class for it: an attribute of the object, a wrapper passes on.)
+    packs: Packs = None               # type: ignore[assignment]  # see above
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
 
@@ -149,7 +152,6 @@ class FsyncStorage(
         self.pack_keep_old = pack_keep_old
         self.pack_process = bool(pack_process)
         self.pack_rate = policies.pack_rate(pack_rate)
-        #: How far a pack is, its cancel, and what one would free.
         self.packs = Packs(self)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
@@ -178,6 +180,9 @@ class FsyncStorage(
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
                 self._scrub.start()
+        except opening.InUse:
+            self._release()
+            raise
         except zc.lockfile.LockError as error:
             self._release()
             raise zc.lockfile.LockError(opening.locked(file_name)) from error
@@ -197,6 +202,8 @@ class FsyncStorage(
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
         self._file = opening.open_file(file_name, create, read_only)
+        if not read_only:
+            opening.lock(self._file)
         opening.check_magic(self._file, read_only)
         if stop is None:
             found = opening.read(
@@ -295,6 +302,8 @@ class FsyncStorage(
             self._spare.close()
         for under_way in list(self._begun.values()):
             under_way.close()
+        if self._file is not None:
+            self._file.unlock()
         for resource in self._file, self._lock_file:
             if resource is not None:
                 resource.close()
@@ -441,13 +450,14 @@ class FsyncStorage(
             self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
-            self._file = file
+            old, self._file = self._file, file
             self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # which was in the old file
             view = View(file, self._positions, end, self._view.tid)
             self._sequencer.rebase(view)
             self._show(view)
+        old.unlock()
         self._reserve.move(file)
 
     def reopened(self) -> datafile.DataFile:
