@@ -80,28 +80,34 @@ def freed_later(path: str) -> Iterator[None]:
         yield
 
 
-def give_owner(storage: Any, file: datafile.DataFile) -> None:
+def give_owner(storage: Any, file: datafile.DataFile) -> bool:
     """Let a new file belong to the owner and the group of the old one.
 
-    Else the server, or the next one to open it, may have no permission.
+    Return False if this process may not do that.
     """
     wanted, found = os.fstat(storage._file.fileno()), os.fstat(file.fileno())
-    if (wanted.st_uid, wanted.st_gid) == (found.st_uid, found.st_gid):
-        return
-    try:
-        os.fchown(file.fileno(), wanted.st_uid, wanted.st_gid)
-    except OSError as error:
-        raise FileStorageError(
-            f'{storage._file_name}: a pack cannot give the new file the owner'
-            f' and the group of the old one ({wanted.st_uid}:{wanted.st_gid};'
-            f' {error.strerror}); pack it as that user. Nothing was changed'
-        ) from None
+    if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+        try:
+            os.fchown(file.fileno(), wanted.st_uid, wanted.st_gid)
+        except OSError:
+            return False
+    return True
 
 
 def _make_like_the_old_one(storage: Any, file: datafile.DataFile) -> None:
-    """Its owner, its group, and who may read and write it."""
-    give_owner(storage, file)
-    mode = stat.S_IMODE(os.fstat(storage._file.fileno()).st_mode)
+    """Its owner, its group, and who may read and write it.
+
+    Where the group is another one, that gets nothing: the old mode was not
+    meant for it.
+    """
+    old = os.fstat(storage._file.fileno())
+    mode = stat.S_IMODE(old.st_mode)
+    if not give_owner(storage, file):
+        mode &= ~stat.S_IRWXG
+        logger.warning(
+            '%s: a pack may not give the new file the owner and the group of'
+            ' the old one (%d:%d): it has those of this process, and its'
+            ' group may not read it', file.name, old.st_uid, old.st_gid)
     if mode != stat.S_IMODE(os.fstat(file.fileno()).st_mode):
         os.fchmod(file.fileno(), mode)
 
