@@ -55,8 +55,7 @@ class Interrupter:
         sys.settrace(None)
 
     def _trace(self, frame, event, arg):
-        if 'fsyncstorage' not in frame.f_code.co_filename or (
-                '/tests/' in frame.f_code.co_filename):
+        if not self._is_ours(frame.f_code.co_filename):
             return None
         if (event == 'line' and not self.fired
                 and not self._line(frame).startswith(('with ', 'try:'))):
@@ -65,6 +64,9 @@ class Interrupter:
                 self.fired = True
                 raise KeyboardInterrupt
         return self._trace
+
+    def _is_ours(self, file_name):
+        return 'fsyncstorage' in file_name and '/tests/' not in file_name
 
     @staticmethod
     def _line(frame):

@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -22,6 +24,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.check import terminal
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.fsyncpack import commandline
 from fsyncstorage.fsyncpack import looking
@@ -138,6 +141,15 @@ class OfAFile(PackCase):
         self.assertEqual(len(blobs), 1)
         self.assertIn('nothing can be freed', self.said())
 
+    def test_a_link(self):
+        """The file that it leads to is packed."""
+        before = self.packable_file()
+        os.symlink('Data.fs', self.path('link'))
+        self.assertIn(f'packed from {before:,}', self.said(
+            path=self.path('link')))
+        self.assertTrue(os.path.islink(self.path('link')))
+        self.assertLess(os.stat(self.path()).st_size, before)
+
     def test_json(self):
         before = self.packable_file()
         found = self.report()
@@ -208,6 +220,26 @@ class OfAFile(PackCase):
         self.assertEqual(os.stat(self.path()).st_size, before)
         self.assertEqual(self.files(), files)
 
+    def test_an_interrupt_that_is_too_late(self):
+        self.packable_file()
+
+        def interrupt(work, ask):
+            work.result()
+            raise KeyboardInterrupt
+
+        with mock.patch.object(commandline, 'look_on', interrupt):
+            status, out, err = self.run_pack()
+        self.assertEqual((status, out), (INTERRUPTED, ''))
+        self.assertEqual(
+            err, f'{self.path()}: it was too late: packed\n')
+
+    def test_a_report_that_cannot_be_written(self):
+        self.packable_file()
+        with mock.patch.object(
+                words, 'of_pack', side_effect=BrokenPipeError):
+            status, out, err = self.run_pack()
+        self.assertEqual((status, out, err), (terminal.NOBODY_READS, '', ''))
+
     def test_how_far_it_is(self):
         self.packable_file()
         told = []
@@ -238,12 +270,52 @@ class OfAFile(PackCase):
         self.assertIn('cut off', err)
 
 
+class ByRoot(PackCase):
+    """What a pack leaves, the server can open: all has the owner of the
+    file."""
+
+    OWNER = 1234, 2345
+
+    @unittest.skipUnless(os.getuid() == 0, 'root alone becomes another user')
+    def test_a_pack(self):
+        before = self.packable_file()
+        os.remove(self.path('Data.fs.lock'))
+        os.remove(self.path('Data.fs.index'))
+        for parent, directories, names in os.walk(self.directory):
+            for name in ['', *names]:
+                os.chown(os.path.join(parent, name), *self.OWNER)
+        done = subprocess.run(
+            [sys.executable, '-m', 'fsyncstorage.fsyncpack.commandline',
+             self.path(), '--blobs', self.path('blobs')],
+            capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(os.stat(self.path()).st_size, before)
+        made = [self.directory, *self.files()]
+        for name in 'Data.fs.lock', 'Data.fs.index', 'blobs.old/.layout':
+            self.assertIn(self.path(name), made)
+        for path in made:
+            found = os.stat(path)
+            self.assertEqual(
+                (found.st_uid, found.st_gid), self.OWNER, path)
+
+
 class FilesThatAreRefused(PackCase):
 
     def test_one_that_is_in_use(self):
         self.packable()
         self.assert_cannot_run(
             f'is open in process {os.getpid()}: give the ADDRESS')
+
+    def test_one_that_is_in_use_under_another_name(self):
+        self.packable()
+        for make in os.link, os.symlink:
+            with self.subTest(make):
+                make(self.path(), self.path('other'))
+                files = self.files()
+                self.assert_cannot_run('is open ', path=self.path('other'))
+                self.assertLessEqual(
+                    {*self.files()} - {*files}, {self.path('other.lock')})
+                os.remove(self.path('other'))
 
     def test_none(self):
         self.assert_cannot_run('No such file')
@@ -267,6 +339,19 @@ class FilesThatAreRefused(PackCase):
         self.packable_file()
         os.chmod(self.path(), 0)
         self.assert_cannot_run('Permission denied')
+
+    def test_one_of_somebody_else(self):
+        self.packable_file()
+        files = self.files()
+        for name in files:
+            if name.endswith('.lock'):
+                os.remove(name)
+        files = self.files()
+        uid = os.getuid()
+        with mock.patch.object(os, 'geteuid', lambda: uid + 1):
+            self.assert_cannot_run(f'belongs to the user {uid}')
+            self.assertIn('would free', self.said('--dry-run'))
+        self.assertEqual(self.files(), files)
 
     def test_no_permission_for_the_directory(self):
         self.packable_file()
@@ -296,6 +381,7 @@ class FilesThatAreRefused(PackCase):
         files = self.files()
         with self.within(), mock.patch.object(
                 work, 'free_bytes', lambda file: 100):
+            self.assert_cannot_run(f'fsync-pack: {self.path()}: a pack needs')
             self.assert_cannot_run('and 100 are free')
             self.assertIn('ONLY 100 ARE FREE', self.said('--dry-run'))
         self.assertEqual(self.files(), files)
@@ -305,6 +391,22 @@ class FilesThatAreRefused(PackCase):
         self.assert_cannot_run(
             'is no directory', '--blobs', self.path('other'))
         self.assertFalse(os.path.exists(self.path('other')))
+
+
+    def test_a_directory_of_something_else(self):
+        """A pack would remove what is in it, or in what is `.old`."""
+        before = self.packable_file()
+        for name, given in ('photos', 'photos'), ('blobs.old', 'blobs'):
+            os.mkdir(self.path(name))
+            with open(self.path(f'{name}/mine'), 'w'):
+                pass
+            with self.subTest(name):
+                self.assert_cannot_run(
+                    f'{name} has no .layout', '--blobs', self.path(given))
+                self.assertEqual(os.listdir(self.path(name)), ['mine'])
+        self.assertEqual(os.stat(self.path()).st_size, before)
+        os.remove(self.path('blobs.old/mine'))
+        self.assertIn('packed', self.said('--blobs', self.path('blobs')))
 
 
 class Options(PackCase):
@@ -444,6 +546,10 @@ class OfAServer(PackCase):
         self.assertEqual((status, out), (CANNOT_RUN, ''))
         self.assertIn('it was too late: packed', err)
 
+    def test_a_server_that_was_restarted_meanwhile(self):
+        with mock.patch.object(self.storage.packs, 'cancel'):
+            self.assert_cannot_run('was restarted', '--cancel')
+
     def test_nothing_to_cancel(self):
         self.assert_cannot_run('No pack is under way', '--cancel')
 
@@ -485,12 +591,16 @@ class OfAServer(PackCase):
             status, out, err = running.result()
         self.assertEqual((status, out), (CANNOT_RUN, ''))
         self.assertEqual(err.count('\n'), 1, err)
+        self.assertIn('the server goes on to pack', err)
         until(lambda: self.storage.packs.status()['last'], 'the end')
 
     def test_an_answer_that_cannot_be(self):
         for answer in (
                 None, [], {}, {'pack': 1, 'last': None, 'forecast': None},
-                {'pack': None, 'last': {'ago': 'x'}, 'forecast': None}):
+                {'pack': None, 'last': {'ago': 'x'}, 'forecast': None},
+                {'pack': {'phase': 'copy', 'share': .5,
+                          'seconds': 10 ** 400}, 'last': None,
+                 'forecast': None}):
             with self.subTest(answer), mock.patch.object(
                     self.storage.packs, 'status', return_value=answer):
                 self.assert_cannot_run('does not understand', '--status')

@@ -4,8 +4,10 @@ and what a pack refuses at once."""
 import errno
 import functools
 import os
+import stat
 import threading
 import time
+import unittest
 from unittest import mock
 
 import ZODB
@@ -13,21 +15,26 @@ import ZODB.blob
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.serialize import referencesf
+from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
 from fsyncstorage.format.window import Window
 from fsyncstorage.pack import forecast
 from fsyncstorage.pack import pacing
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
+from fsyncstorage.pack import swap
 from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 from fsyncstorage.processes.rate import Rate
 
+from ..server.serving import record
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import commit
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
@@ -324,6 +331,75 @@ def storage_time(storage):
     return ZODB.TimeStamp.TimeStamp(storage.lastTransaction()).timeTime() + 1
 
 
+class Wrapped(PacksCase):
+    """Where a wrapper changes records, a forecast would be wrong."""
+
+    def test_it_is_refused(self):
+        for home, process in ('within', False), ('process', True):
+            for gc in True, False:
+                with self.subTest(home, gc=gc):
+                    self.check(f'{home}{gc}', process, gc)
+
+    def check(self, home, process, gc):
+        os.makedirs(self.path(home))
+        storage = self.open(
+            f'{home}/Data.fs', pack_process=process, pack_gc=gc)
+        db = ZODB.DB(HexStorage(storage))
+        for text in 'one', 'two':
+            with db.transaction() as connection:
+                connection.root()['text'] = text
+        with self.assertRaisesRegex(ValueError, 'wrapped'):
+            storage.packs.forecast(time.time())
+
+
+as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
+
+
+class Owners(PacksCase):
+    """A pack changes neither who has the file, nor who may read it."""
+
+    def test_the_mode(self):
+        for home, process in ('within', False), ('process', True):
+            with self.subTest(home):
+                storage = self.packable(home, process)
+                path = self.path(f'{home}/Data.fs')
+                os.chmod(path, 0o640)
+                seen = []
+                with self.at(progress.COPY, lambda: seen.append(
+                        self.mode(path + '.pack'))):
+                    self.pack(storage)
+                self.assertEqual(
+                    [*seen, self.mode(path), self.mode(path + '.index')],
+                    [0o600, 0o640, 0o640])
+
+    def mode(self, path):
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+    @as_root
+    def test_the_owner(self):
+        storage = self.packable()
+        os.chown(self.path(), 1234, 2345)
+        self.pack(storage)
+        for name in 'Data.fs', 'Data.fs.index':
+            found = os.stat(self.path(name))
+            self.assertEqual((found.st_uid, found.st_gid), (1234, 2345))
+
+    @as_root
+    def test_one_who_may_not_give_it_away(self):
+        """The mode was not meant for the group that it has now."""
+        storage = self.packable()
+        os.chown(self.path(), 1234, 2345)
+        os.chmod(self.path(), 0o664)
+        with (mock.patch.object(swap.os, 'fchown', side_effect=OSError(
+                errno.EPERM, 'Operation not permitted')),
+              self.assertLogs(swap.logger, 'WARNING') as said):
+            self.pack(storage)
+        self.assertEqual(len(said.output), 2)  # and of the index
+        self.assertIn('1234:2345', said.output[0])
+        self.assertEqual(os.stat(self.path()).st_uid, os.getuid())
+        self.assertEqual(self.mode(self.path()), 0o604)
+
+
 class Room(PacksCase):
 
     def test_too_little(self):
@@ -358,6 +434,40 @@ class Room(PacksCase):
                   self.at(progress.COUNT, lambda: counted.append(1))):
                 self.pack(storage)
             self.assertEqual(bool(counted), is_counted)
+
+    def test_a_disk_that_compresses(self):
+        """The new file will take less there, too."""
+        for process in False, True:
+            storage = self.packable(f'home{process}', process)
+            whole = storage.packs.forecast(time.time())
+            with mock.patch.object(work, 'share_on_disk', lambda file: .5):
+                half = storage.packs.forecast(time.time())
+                self.assertAlmostEqual(
+                    whole['needed'] - half['needed'],
+                    whole['new_size'] / 2, delta=1)
+                if not process:
+                    with mock.patch.object(
+                            work, 'free_bytes', lambda file: half['needed']):
+                        self.pack(storage)
+
+    def test_what_a_file_takes_on_the_disk(self):
+        with datafile.open_new(self.path('new')) as file:
+            self.assertEqual(work.share_on_disk(file), 1)
+            file.write(b'x')
+            file.sync()
+            self.assertEqual(work.share_on_disk(file), 1)
+            file.truncate(1 << 24)
+            self.assertLess(work.share_on_disk(file), .5)
+
+    def test_where_nothing_can_be_freed(self):
+        """Little room is left: it is not filled to find that out."""
+        storage = self.open(pack_process=False)
+        commit(storage, {0: record()})
+        with (mock.patch.object(work, 'free_bytes', lambda file: 0),
+              mock.patch.object(work, 'Copier') as copier):
+            self.pack(storage)
+        copier.assert_not_called()
+        self.assertEqual(storage.packs.status()['last']['outcome'], 'nothing')
 
     def test_a_file_system_that_does_not_tell(self):
         with mock.patch.object(os, 'statvfs', lambda file: os.statvfs_result(
@@ -415,6 +525,30 @@ class Rates(PacksCase):
         # Three reads of the file and one of what is left, at least.
         self.assertGreaterEqual(
             self.now * (1 << 20), 3 * before + storage.getSize())
+
+    def test_no_commit_waits_for_the_rate(self):
+        """What the append lock is held for is copied without it (I2)."""
+        storage = self.packable(pack_rate='1MB')
+        hold_still, held = storage.hold_still, []
+
+        def commit_and_hold_still():
+            with ZODB.DB(storage).transaction() as connection:
+                connection.root()['late'] = 'x' * 1000
+            rest = storage.getSize()
+            hold_still()
+            held.append(rest)
+
+        def wait(seconds):
+            self.assertFalse(storage._commit_lock.locked())
+            self.wait(seconds)
+
+        with (mock.patch.object(work, 'Rate', functools.partial(
+                Rate, wait=wait, clock=self.clock)),
+              mock.patch.object(storage, 'hold_still', commit_and_hold_still)):
+            self.pack(storage)
+        self.assertGreater(self.now, 0)
+        self.assertEqual(len(held), 1)
+        self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
 
     def test_a_forecast_reads_at_the_rate(self):
         storage = self.packable(pack_rate='1MB')

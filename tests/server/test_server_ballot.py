@@ -16,6 +16,7 @@ from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.storage import records
+from fsyncstorage.wire import batch
 
 from ..support import TestCase
 from ..support import commit
@@ -391,6 +392,21 @@ class Ballots(TestCase):
                 self.assertEqual(ballot.transaction.extension, extension)
                 ballot.is_forgotten()
             self.ballot(client=client, extension=extension)
+
+    def test_more_stores_than_memory(self):
+        """Also where many come at once; what was refused does not count."""
+        ballot = self.ballot()
+        message = batch.pack([(oid(number), z64, b'.') for number in (1, 2)])
+        with mock.patch.object(module, 'MOST_OPERATIONS', 3):
+            ballot.add('store', oid(3), z64, b'.')
+            ballot.add_batch(message, 2)
+            for _ in range(2):
+                with self.assertRaisesRegex(StorageError, 'more than 3'):
+                    ballot.add_batch(message, 2)
+                with self.assertRaisesRegex(StorageError, 'more than 3'):
+                    ballot.add('store', oid(4), z64, b'.')
+        self.vote_and_finish(ballot)
+        self.assertEqual(len(self.storage), 3)
 
     def test_closed_twice(self):
         """Refused, and aborted before the client heard of it."""

@@ -15,11 +15,13 @@ from ZEO.Exceptions import ServerException
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import Unsupported
+from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
+from fsyncstorage.server import packs as server_packs
 from fsyncstorage.timing.zeo import zeowire
 
 from ..support import PATIENCE
@@ -151,6 +153,34 @@ class WithOurClient(PacksCase):
         with self.assertRaisesRegex(ServerException, 'No pack is under way'):
             self.client().packs.cancel()
 
+    def test_a_thread_that_does_not_start(self):
+        """What it was for can be asked for again."""
+        client = self.client()
+        for call in client.pack, client.packs.forecast:
+            with mock.patch.object(
+                    server_packs.threading.Thread, 'start',
+                    side_effect=RuntimeError("can't start new thread")):
+                with self.assertRaisesRegex(ServerException, 'new thread'):
+                    call(time.time())
+            call(time.time())
+
+    def test_what_is_no_time(self):
+        client = self.client()
+        with mock.patch.object(server_packs.threading, 'Thread') as thread:
+            for call in client.pack, client.packs.forecast:
+                for wrong in float('nan'), float('inf'), 1e300:
+                    with self.assertRaises(ServerException):
+                        call(wrong)
+        thread.assert_not_called()
+
+    def test_one_that_ends_by_any_error(self):
+        client = self.client()
+        with mock.patch.object(
+                self.storage, 'pack', side_effect=SystemExit(1)):
+            with self.assertRaises(ServerException):
+                client.pack(time.time())
+        client.pack(time.time())
+
     def test_one_forecast_at_a_time(self):
         """Whoever asks: each costs a thread, a process and a read."""
         with self.held_up(progress.MARK, progress.FORECAST) as there:
@@ -237,6 +267,22 @@ class Who(PacksCase):
 
 
 class OtherStorages(Served):
+
+    def test_one_that_is_wrapped(self):
+        """It passes our methods on; a forecast would not know its records."""
+        storage = HexStorage(self.open(pack_process=False))
+        db = ZODB.DB(storage)
+        for text in 'one', 'two':
+            with db.transaction() as connection:
+                connection.root()['text'] = text * 100
+        client = FsyncClient(self.serve(storage).addr)
+        self.addCleanup(client.close)
+        with self.assertRaisesRegex(ServerException, 'wrapped'):
+            client.packs.forecast(time.time())
+        before = storage.getSize()
+        client.pack(time.time())
+        self.assertLess(storage.getSize(), before)
+        self.assertEqual(client.packs.status()['last']['outcome'], 'packed')
 
     def test_one_that_tells_nothing(self):
         """Nothing is offered; and who asks nevertheless is told so."""

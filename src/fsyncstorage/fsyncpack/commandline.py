@@ -12,10 +12,12 @@ import sys
 import time
 
 import zc.lockfile
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import POSError
 from ZODB.serialize import referencesf
 
+from ..check import terminal
 from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
@@ -116,11 +118,12 @@ def run(options):
     try:
         with _opened(options) as storage:
             found = done(storage, options)
-        show({'path': options.path, **found}, options)
+        with terminal.output():
+            show({'path': options.path, **found}, options)
     except (POSError, CorruptedError, ValueError,
             zc.lockfile.LockError) as error:
         raise CannotRun(f'{options.path}: {words.of_error(error)}') from None
-    except (AttributeError, KeyError, TypeError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
         if options.address is None:
             raise
         raise CannotRun(
@@ -170,10 +173,17 @@ def pack(storage, options):
     except KeyboardInterrupt:
         if options.address is None:
             cancel_own(storage, work)
+            if storage.packs.status()['last']['outcome'] == 'packed':
+                print(f'{options.path}: it was too late: packed',
+                      file=sys.stderr)
         else:
             print(f'{options.path}: the pack goes on; --cancel ends it',
                   file=sys.stderr)
         raise
+    except ClientDisconnected:
+        raise CannotRun(
+            f'{options.path}: the connection was lost; the server goes on to'
+            ' pack, if it runs (--status tells)') from None
     if not is_told:
         return {'outcome': None}
     last = storage.packs.status()['last'] or {'outcome': 'nothing'}
@@ -198,7 +208,11 @@ def cancel(storage):
             raise CannotRun('the pack was asked to end, and goes on; --status'
                             ' tells more')
         time.sleep(EVERY)
-    outcome = packs.status()['last']['outcome']
+    last = packs.status()['last']
+    if last is None:
+        raise CannotRun('the server was restarted meanwhile: no pack is under'
+                        ' way, and what became of it, it does not know')
+    outcome = last['outcome']
     if outcome != 'cancelled':
         raise CannotRun(f'it was too late: {outcome}')
     return {'outcome': outcome}

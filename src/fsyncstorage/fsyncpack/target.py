@@ -10,6 +10,7 @@ of a file.
 import contextlib
 import logging
 import os
+import pwd
 import re
 import socket
 import stat
@@ -17,6 +18,7 @@ import sys
 
 import zc.lockfile
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.blob import LAYOUT_MARKER
 
 from ..check.magic import NoDataFile
 from ..check.magic import wrong_magic
@@ -25,6 +27,7 @@ from ..check.terminal import opened
 from ..check.terminal import opened_blobs
 from ..client.storage import FsyncClient
 from ..format.window import Window
+from ..storage.opening import InUse
 from ..storage.opening import holder
 from ..storage.storage import FsyncStorage
 
@@ -51,6 +54,8 @@ def address_of(path):
 def file_opened(options):
     """The storage of the file."""
     path = options.path
+    # A pack of a link would give its name to the new file alone.
+    real = os.path.realpath(path)
     with contextlib.closing(opened(path)) as file:
         try:
             wrong = wrong_magic(Window.of_file(file.fileno()))
@@ -58,19 +63,61 @@ def file_opened(options):
             wrong = error
         if wrong:
             raise CannotRun(f'{path}: {wrong}')
+        if not options.dry_run:
+            _become_owner(path, os.fstat(file.fileno()))
     if options.blobs:
-        opened_blobs(options.blobs)
+        _refuse_other_directories(options.blobs)
     with _warnings_shown():
         try:
             storage = FsyncStorage(
-                path, read_only=options.dry_run, blob_dir=options.blobs,
+                real, read_only=options.dry_run, blob_dir=options.blobs,
                 pack_gc=options.gc)
+        except InUse as error:
+            raise CannotRun(str(error)) from None
         except zc.lockfile.LockError:
             raise CannotRun(
-                f'{path} is open in {holder(path)}: give the ADDRESS of that'
+                f'{path} is open in {holder(real)}: give the ADDRESS of that'
                 ' server in the place of the file') from None
         with contextlib.closing(storage):
             yield storage
+
+
+def _refuse_other_directories(blobs):
+    """Of what is not needed, a pack removes all; so it must be of blobs."""
+    opened_blobs(blobs)
+    old = os.path.abspath(blobs) + '.old'
+    for path in blobs, old:
+        if path == old and not (os.path.isdir(old) and os.listdir(old)):
+            continue
+        if not os.path.isfile(os.path.join(path, LAYOUT_MARKER)):
+            raise CannotRun(
+                f'{path} has no {LAYOUT_MARKER}: it is no blob directory.'
+                ' Nothing was changed')
+
+
+def _become_owner(path, found):
+    """What a pack makes belongs to the owner of the file: else the server
+    could not open it afterwards.
+
+    Root becomes that user for good, so that it does nothing in a directory of
+    somebody else that this one may not do.
+    """
+    uid = os.geteuid()
+    if found.st_uid == uid:
+        return
+    if uid != 0:
+        raise CannotRun(
+            f'{path} belongs to the user {found.st_uid}, and this is the user'
+            f' {uid}: a pack would leave files that its server cannot open.'
+            ' Run it as that user')
+    try:
+        name = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        os.setgroups([])
+    else:
+        os.initgroups(name, found.st_gid)
+    os.setgid(found.st_gid)
+    os.setuid(found.st_uid)
 
 
 @contextlib.contextmanager

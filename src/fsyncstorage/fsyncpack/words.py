@@ -68,6 +68,9 @@ def of_forecast(found):
     yield (f'{found["path"]}: a pack would free {freed:,} of {old:,} bytes'
            f' ({100 * freed / old:.1f} %), and take about'
            f' {duration(found["seconds"])}')
+    if found['objects']:
+        yield (f'{found["objects"]:,} objects go that nothing in this file'
+               ' refers to')
     if found['blobs'] is not None:
         yield (f'{found["blobs"]:,} blobs with {found["blob_bytes"]:,} bytes'
                ' would go')

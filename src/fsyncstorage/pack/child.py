@@ -39,7 +39,8 @@ def main(pid: int) -> None:
         job = parent.job()
         removed = None if job['removed'] is None else _file(job['removed'])
         wanted = Job(
-            bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'])
+            bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'],
+            job['share'])
         if job['new'] is None:
             parent.report({'forecast': foreseen(
                 wanted, Reader(job['old']), removed, parent.tell)})

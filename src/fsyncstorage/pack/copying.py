@@ -80,6 +80,10 @@ class Copier:
         """In the new file."""
         return self._out.end
 
+    def write_to(self, out: Output) -> None:
+        """From now on; what was written so far is flushed."""
+        self._out = out
+
     def flush(self) -> None:
         self._out.flush()
         if self._removed is not None:

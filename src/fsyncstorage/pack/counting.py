@@ -36,6 +36,8 @@ from .progress import Tell
 NO_DATA = '(no data)'
 # Bytes of an index, for each object: it takes fewer, unless oids are sparse.
 _INDEX = 12
+# How a record begins that a storage wrapper has changed; a pickle never does.
+_WRAPPED = b'.'
 # Classes that are listed by name.
 MOST_LISTED = 1000
 
@@ -53,23 +55,26 @@ class Row(typing.NamedTuple):
 class Counted(typing.NamedTuple):
     old_size: int
     new_size: int
-    #: Of the new file and its index.
+    #: On the disk, for the new file and its index.
     needed: int
     #: Bytes that are freed of transactions, beside their records.
     transactions: int
     rows: list[Row]     # the largest first
 
 
-def index_size(kept: Kept) -> int:
-    """Of the index of the new file, about, and at most."""
-    return _INDEX * len(kept.objects)
+def room(size: int, kept: Kept, share: float) -> int:
+    """For a new file of this size, of whose bytes the disk takes a share;
+    and for its index, about, and at most."""
+    return int(size * share) + _INDEX * len(kept.objects)
 
 
 class Tally:
     """`removed` gets the blobs that are not kept."""
 
     def __init__(self, window: Window,
-                 removed: GoneBlobs | None = None) -> None:
+                 removed: GoneBlobs | None = None,
+                 share: float = 1.0) -> None:
+        self._share = share
         self._window = window
         self._chains = Chains(window)
         self._classes = Classes()
@@ -179,6 +184,13 @@ class Tally:
         source = record if record.length else self._chains.source(record)
         if not source.length:
             return self._no_data
+        if self._window.read(
+                source.position + RECORD_HEADER, 1) == _WRAPPED:
+            raise ValueError(
+                f'the record of the object {source.oid.hex()} at'
+                f' {source.position} was wrapped by another storage'
+                ' (compressed, for example): what it refers to cannot be'
+                ' foretold')
         return self._classes.of_record(
             self._window, source.position, source.length)
 
@@ -196,7 +208,7 @@ class Tally:
         if size == plan.pack_end:
             return Counted(end, end, 0, 0, [])
         size += end - plan.pack_end + self._longer(plan)
-        return Counted(end, size, size + index_size(kept),
+        return Counted(end, size, room(size, kept, self._share),
                        self._all_beside - beside, self._rows(objects))
 
     def _beside_kept(self, kept: Kept) -> int:

@@ -3,6 +3,9 @@
 It is decided as in a pack (plan), and counted in place of copied (counting).
 Like the copy, it can be done by a process of its own, or within this one.
 
+Records that a storage wrapper has changed are refused (ValueError, counting):
+no reference would be found in them, and nearly all would seem to go.
+
 In one place it is less strict: what can have no reference is not read, in less
 time, so that a record which a pack refuses may go unnoticed.
 
@@ -79,7 +82,8 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     tally = Tally(
-        window, None if removed is None else GoneBlobs(Output(removed)))
+        window, None if removed is None else GoneBlobs(Output(removed)),
+        job.share)
     begun = time.monotonic()
     is_checked = 0.0
 

@@ -162,10 +162,10 @@ def _advice_on_room(path: str) -> Iterator[None]:
         yield
     except NoRoom as refused:
         raise OSError(
-            errno.ENOSPC, f'{path}: a pack needs {refused.needed:,} bytes for'
-            f' the new file and its index, and {refused.free:,} are free; the'
+            errno.ENOSPC, f'a pack needs {refused.needed:,} bytes for the new'
+            f' file and its index, and {refused.free:,} are free; the'
             f' {path}.old of the last pack stays until the new file is'
-            ' complete. Nothing was changed') from None
+            ' complete. Nothing was changed', path) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -250,9 +250,11 @@ class _Files:
             return self.index
 
     def _make(self, path: str) -> datafile.DataFile:
-        file = datafile.open_new(path)
+        # The old file may be for its owner alone.
+        file = datafile.open_new(path, 0o600)
         self._open.append(file)
         self._made.append(file)
+        swap.give_owner(self._storage, file)
         return file
 
     def leave_nothing(self) -> None:
@@ -287,7 +289,9 @@ class _Packing:
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
-        job = Job(stop, self._storage.getSize(), gc, self._storage.pack_rate)
+        storage = self._storage
+        job = Job(stop, storage.getSize(), gc, storage.pack_rate,
+                  work.share_on_disk(storage._file))
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
         self._hold_still_for_a_small_rest(copier)
@@ -308,6 +312,9 @@ class _Packing:
             job, self._pread(), files.new, self._pacer, files.removed,
             _references(referencesf), self._watch.tell)
         copier.flush()
+        # The rest is copied at no rate: in the end, commits wait for it (I2).
+        copier.write_to(
+            Output(files.new, copier.written_to, self._pacer.written))
         self._write_index(files.index, copier)
         return copier
 

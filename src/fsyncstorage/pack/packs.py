@@ -132,7 +132,8 @@ class _Forecasting:
     def made(self, stop: bytes) -> Forecast:
         storage = self._storage
         old, end = self._opened()
-        job = Job(stop, end, storage._pack_gc, storage.pack_rate)
+        job = Job(stop, end, storage._pack_gc, storage.pack_rate,
+                  work.share_on_disk(old))
         with old, self._removed or contextlib.nullcontext():
             return self._by_process(job, old) or foreseen(
                 job, Reader(old.fileno()), self._removed, self._watch.tell)

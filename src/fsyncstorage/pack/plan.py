@@ -17,6 +17,7 @@ class Job(typing.NamedTuple):
     end: int        # of the old file, for now
     gc: bool
     rate: int | None = None     # bytes that are read or written in a second
+    share: float = 1.0          # of a byte, on the disk (compressed: less)
 
 
 class NothingToDo(Exception):

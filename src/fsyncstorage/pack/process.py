@@ -68,7 +68,7 @@ class Process:
                    for name, file in files.items()}
         self._job = {
             **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc,
-            'rate': job.rate}
+            'rate': job.rate, 'share': job.share}
         self._process = starting.ChildProcess(
             'fsyncstorage.pack.child',
             [number for number in numbers.values() if number is not None])

@@ -31,6 +31,9 @@ from .plan import Plan
 from .plan import planned
 from .progress import Tell
 
+# Bytes of one of `st_blocks`, on any file system.
+_BLOCK = 512
+
 
 class NoRoom(Exception):
     """There is not enough room for the new file."""
@@ -51,7 +54,7 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
-    _refuse_without_room(new, window, plan, tell)
+    _refuse_without_room(new, window, plan, job.share, tell)
     copier = Copier(Output(new, 0, writing_at(rate, pacer.written)),
                     None if removed is None else GoneBlobs(Output(removed)))
     copier.copy_to_pack_end(
@@ -64,18 +67,32 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
 
 
 def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
-                         tell: Tell) -> None:
+                         share: float, tell: Tell) -> None:
     free = free_bytes(new.fileno())
-    if free is None or free >= window.end + counting.index_size(plan.kept):
+    if free is None or free >= counting.room(window.end, plan.kept, share):
         return
-    tally = counting.Tally(window)
+    tally = counting.Tally(window, share=share)
     tally.read(plan, tell)
-    needed = tally.counted(plan).needed
-    if free < needed:
-        raise NoRoom(needed, free)
+    found = tally.counted(plan)
+    if found.new_size == found.old_size:
+        # The copy would find that out when the disk is full.
+        raise NothingToDo('Nothing can be freed')
+    if free < found.needed:
+        raise NoRoom(found.needed, free)
 
 
 def free_bytes(where: int | str) -> int | None:
     """What the file system of this file has for us; None: it does not say."""
     found = os.statvfs(where)
     return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
+def share_on_disk(file: datafile.DataFile) -> float:
+    """How much of its length a file takes on the disk, at most all of it.
+
+    The new file is taken to be compressed as well as the old one.
+    """
+    found = os.fstat(file.fileno())
+    if not found.st_blocks:     # a small file, or one that is not written yet
+        return 1.0
+    return min(1.0, found.st_blocks * _BLOCK / found.st_size)

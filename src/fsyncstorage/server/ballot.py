@@ -61,6 +61,9 @@ OVERHEAD = 300
 IN_STORAGE = 1000
 # The same for an undo: nobody knows yet, so no other is there beside it.
 OF_AN_UNDO = 1 << 40
+# Stores and other operations of a transaction.  Each takes some 330 bytes of
+# memory while the storage has it, however small it is: 1.4 GB in all.
+MOST_OPERATIONS = 1 << 22
 # The same for all ballots of one client, and for all ballots: above it, each
 # is kept in a file.
 IN_MEMORY_OF_ONE = 8 << 20
@@ -245,6 +248,9 @@ class Ballot:
             count, count * OVERHEAD + len(message), BATCH, (message,))
 
     def _note(self, number, size, operation, arguments):
+        if self._number + number > MOST_OPERATIONS:
+            raise StorageError(
+                f'more than {MOST_OPERATIONS} stores in one transaction')
         self._number += number
         self._size += size
         self._operations.add(operation, arguments)

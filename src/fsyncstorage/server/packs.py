@@ -12,6 +12,7 @@ A storage of ours tells how far they are, and can cancel a pack; this is
 
 import logging
 import threading
+import time
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import Unsupported
@@ -24,6 +25,11 @@ PACK, FORECAST = 'pack', 'forecast'
 _TWICE = {PACK: 'Already packing',
           FORECAST: 'A forecast is under way already'}
 _FAILED = {PACK: 'pack failed', FORECAST: 'forecast failed'}
+
+
+def _refuse_what_is_no_time(pack_time):
+    """At once, without a thread: ValueError, OverflowError or OSError."""
+    time.gmtime(pack_time)
 
 
 class Left(Exception):
@@ -43,6 +49,12 @@ class Packs:
         return hasattr(self._service.storage, 'packs')
 
     @property
+    def foretell(self):
+        """Whether a forecast is right: not of a storage that is wrapped, and
+        whose records are others than those in the file."""
+        return hasattr(type(self._service.storage), 'packs')
+
+    @property
     def of_storage(self):
         if not self.are_offered:
             raise Unsupported(
@@ -52,11 +64,18 @@ class Packs:
 
     def pack(self, session, pack_time):
         storage = self._service.storage
+        _refuse_what_is_no_time(pack_time)
         return self._start(
             PACK, session, lambda: storage.pack(pack_time, referencesf))
 
     def forecast(self, session, pack_time):
         packs = self.of_storage
+        if not self.foretell:
+            raise Unsupported(
+                'a dry run cannot read the records of this storage, which are'
+                ' wrapped (compressed, for example); a pack can')
+
+        _refuse_what_is_no_time(pack_time)
 
         def refuse():
             if not session.connected:
@@ -75,18 +94,23 @@ class Packs:
         """Return the answer, which comes when it is over."""
         if kind in self._under_way:
             raise FileStorageError(_TWICE[kind])
-        self._under_way[kind] = session
         answer = answers.Later()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._run, args=(kind, session, function, answer),
-            daemon=True, name=f'{kind} of {self._service.name}').start()
+            daemon=True, name=f'{kind} of {self._service.name}')
+        self._under_way[kind] = session
+        try:
+            thread.start()
+        except BaseException:  # there may be no thread left
+            del self._under_way[kind]
+            raise
         return answer
 
     def _run(self, kind, session, function, answer):
         result = error = None
         try:
             result = function()
-        except Exception as raised:
+        except BaseException as raised:  # else it would never be over
             error = raised
             if not isinstance(error, (Cancelled, Left)):
                 session.log(_FAILED[kind], logging.ERROR, exc_info=True)
@@ -94,5 +118,6 @@ class Packs:
 
     def _over(self, kind, answer, result, error):
         del self._under_way[kind]
-        self._service.broadcast_info()
+        if kind == PACK:    # the size has changed
+            self._service.broadcast_info()
         answer.done(result, error)

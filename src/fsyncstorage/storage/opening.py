@@ -2,7 +2,8 @@
 
 1. Refuse a path that cannot be a data file, and a new file in place of a lost
    one; finish the swap of a pack that was interrupted.
-2. Take the lock; open the file, or make it.
+2. Take the lock; open the file, or make it, and lock the file itself, too:
+   the lock file is another one where the file has another name.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
    torn tail of a crash (recovery).
 
@@ -34,6 +35,7 @@ from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
 from ..pack import swap
+from ..scrub.notes import SUFFIX
 from . import leftovers
 from . import recovery
 
@@ -86,6 +88,21 @@ def locked(path: str) -> str:
             ' read-only')
 
 
+class InUse(zc.lockfile.LockError):
+    """The file is open for writing under another name."""
+
+
+def lock(file: datafile.DataFile) -> None:
+    """Lock the data file, of which the lock file was taken."""
+    try:
+        file.lock()
+    except BlockingIOError:
+        raise InUse(
+            f'{file.name} is open for writing elsewhere, under another name'
+            ' (a link, or another mount). Only one may write: stop it, connect'
+            ' to it over ZEO, or open the file read-only') from None
+
+
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
     """Close the file only: the lock belongs to an open file that the parent
     shares, so that `lock_file.close` would free the parent's lock."""
@@ -100,6 +117,8 @@ def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
     """Open the data file; make it if there is none."""
     if create and os.path.lexists(path):
         datafile.disk.remove(path)
+    if create:
+        datafile.remove_if_there(path + SUFFIX)  # of the old file
     # Never truncated: an existing file is needed.
     file = datafile.DataFile(
         path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)

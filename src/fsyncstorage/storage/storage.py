@@ -98,6 +98,9 @@ class FsyncStorage(
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
+    #: How far a pack is, its cancel, and what one would free.  (A server asks
+    #: the class for it: an attribute of the object, a wrapper passes on.)
+    packs: Packs = None               # type: ignore[assignment]  # see above
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
 
@@ -149,7 +152,6 @@ class FsyncStorage(
         self.pack_keep_old = pack_keep_old
         self.pack_process = bool(pack_process)
         self.pack_rate = policies.pack_rate(pack_rate)
-        #: How far a pack is, its cancel, and what one would free.
         self.packs = Packs(self)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
@@ -178,6 +180,9 @@ class FsyncStorage(
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
                 self._scrub.start()
+        except opening.InUse:
+            self._release()
+            raise
         except zc.lockfile.LockError as error:
             self._release()
             raise zc.lockfile.LockError(opening.locked(file_name)) from error
@@ -197,6 +202,8 @@ class FsyncStorage(
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
         self._file = opening.open_file(file_name, create, read_only)
+        if not read_only:
+            opening.lock(self._file)
         opening.check_magic(self._file, read_only)
         if stop is None:
             found = opening.read(
@@ -265,7 +272,7 @@ class FsyncStorage(
             pass  # no commit is being written; a later one finds it closed
         try:
             if self._scrub is not None:
-                self._scrub.close()
+                self._scrub.end()
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
                 self._sequencer.offer()
@@ -280,6 +287,8 @@ class FsyncStorage(
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
+            if self._scrub is not None:  # what it waits for, commits need not
+                self._scrub.close()
             with self._swapping:  # a pack may be about to rename
                 self._release()
 
@@ -293,6 +302,8 @@ class FsyncStorage(
             self._spare.close()
         for under_way in list(self._begun.values()):
             under_way.close()
+        if self._file is not None:
+            self._file.unlock()
         for resource in self._file, self._lock_file:
             if resource is not None:
                 resource.close()
@@ -433,18 +444,21 @@ class FsyncStorage(
         Readers that are under way go on with the old file, which is closed
         with the last of them.
         """
+        if self._scrub is not None:
+            # First: no process shall read the old file up to where the new
+            # one ends.  (`reopened` waits for the end of the swap.)
+            self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
-            self._file = file
+            old, self._file = self._file, file
             self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # which was in the old file
             view = View(file, self._positions, end, self._view.tid)
             self._sequencer.rebase(view)
             self._show(view)
+        old.unlock()
         self._reserve.move(file)
-        if self._scrub is not None:
-            self._scrub.begin_anew()
 
     def reopened(self) -> datafile.DataFile:
         """The data file, open once more and only for reading: for a reader
