@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -160,7 +161,7 @@ class Damage(ScrubTestCase):
                   .known_damage() == (1, 300), 'it is saved')
             os.mkdir(self.path('restarted'))
             for name in 'Data.fs', 'Data.fs.scrub':
-                os.link(self.path(name), self.path(f'restarted/{name}'))
+                shutil.copy(self.path(name), self.path(f'restarted/{name}'))
             restarted = self.open('restarted/Data.fs', scrub_rate='1GB')
             figures = restarted.stats()['scrub']
         self.assertEqual((figures['damaged'], figures['first_damaged']),
