@@ -63,8 +63,7 @@ OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes some 330 bytes of
 # memory while the storage has it, however small it is: 1.4 GB in all.
 MOST_OPERATIONS = 1 << 22
-# The same for all ballots of one client, and for all ballots: above it, each
-# is kept in a file.
+# What is kept in memory of one client's ballots, and of all: beyond, in files.
 IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob.
@@ -79,7 +78,6 @@ SMALL = 1 << 15
 # ahead of the clock.  Every later id must be greater: after one from the far
 # future, ids no longer tell the time, and after the greatest there is none.
 MOST_AHEAD = 24 * 3600
-
 
 BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
     'begun', 'waiting for room', 'voting', 'waiting for its objects',
