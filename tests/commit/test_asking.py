@@ -32,6 +32,7 @@ from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
+from ..support import vote
 from .test_failures import EIO
 
 # What asks for more, under a policy that promises nothing.
@@ -44,17 +45,8 @@ MORE = [
 ASKED = {'durability': 'group-commit', 'key': 'value'}
 
 
-def vote(storage, records, extension):
-    metadata = TransactionMetaData(extension=extension)
-    storage.tpc_begin(metadata)
-    for number, data in records.items():
-        storage.store(oid(number), z64, data, '', metadata)
-    storage.tpc_vote(metadata)
-    return metadata
-
-
 def vote_asking(storage, records, name='group-commit'):
-    return vote(storage, records, {'durability': name})
+    return vote(storage, records, extension={'durability': name})
 
 
 class AskingCase(TestCase):
@@ -168,7 +160,7 @@ class Promised(AskingCase):
                 storage = self.held(policy)
                 thread = self.start(vote_asking(storage, {2: b'x'}))
                 self.disk.wait_for_sync()
-                behind = self.start(vote(storage, {3: b'x'}, {}))
+                behind = self.start(vote(storage, {3: b'x'}))
                 self.assertTrue(behind.is_alive())
                 self.assertEqual(storage.lastTransaction(), self.first)
                 syncs = self.disk.syncs
@@ -204,7 +196,7 @@ class Promised(AskingCase):
                 storage = self.held(policy)
                 thread = self.start(vote_asking(storage, {2: b'x'}))
                 self.disk.wait_for_sync()
-                behind = self.start(vote(storage, {3: b'x'}, {}))
+                behind = self.start(vote(storage, {3: b'x'}))
                 self.disk.fail_sync(EIO)
                 with self.assertLogs('fsyncstorage', 'CRITICAL'):
                     self.disk.release_syncs()
@@ -376,7 +368,7 @@ class InTheFile(AskingCase):
             return b'\3' * 8
 
         with mock.patch.object(Commits, '_new_tid', given):
-            storage.tpc_finish(vote(storage, {1: b'x'}, extension))
+            storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
         storage.close()
         with open(self.path(name), 'rb') as file:
             return file.read()
@@ -420,7 +412,7 @@ class InTheFile(AskingCase):
         """Another database of the same transaction may be ours, too."""
         extension = {'durability': 'group-commit', 'key': 'value'}
         storage = self.open()
-        storage.tpc_finish(vote(storage, {1: b'x'}, extension))
+        storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
         self.assertEqual(
             extension, {'durability': 'group-commit', 'key': 'value'})
 
@@ -445,7 +437,8 @@ class InTheFile(AskingCase):
         rest = {'x': 'y' * (LONGEST_FIELD - len(asking.encoded({'x': ''})))}
         self.assertEqual(len(asking.encoded(rest)), LONGEST_FIELD)
         storage.tpc_finish(
-            vote(storage, {1: b'x'}, {'durability': 'group-commit', **rest}))
+            vote(storage, {1: b'x'}, extension={
+                'durability': 'group-commit', **rest}))
         last, = storage.iterator()
         self.assertEqual(last.extension, rest)
 
@@ -459,8 +452,8 @@ class Copies(AskingCase):
         self.addCleanup(storage.close)
         for number in range(1, 4):
             storage.tpc_finish(vote(
-                storage, {number: b'x'},
-                {'durability': 'group-commit', 'number': number}))
+                storage, {number: b'x'}, extension={
+                    'durability': 'group-commit', 'number': number}))
         return storage
 
     def test_of_all_transactions(self):
@@ -622,7 +615,7 @@ class NotHeeded(AskingCase):
         """It is stored, and shown, as before; no sync is made for it."""
         syncs = self.disk.syncs
         extension = {'durability': value, 'key': 'value'}
-        storage.tpc_finish(vote(storage, {number: b'x'}, extension))
+        storage.tpc_finish(vote(storage, {number: b'x'}, extension=extension))
         self.assertEqual(self.disk.syncs, syncs)
         *_, last = storage.iterator()
         self.assertEqual(last.extension, extension)
@@ -674,7 +667,8 @@ class NotHeeded(AskingCase):
                 pickle.dumps({'durability': 'group-commit', 'b': Bomb()}, 3),
                 pickle.dumps({'durability': 'group-commit'}, 3),
                 b'durability'):
-            storage.tpc_finish(vote(storage, {len(data): b'x'}, data))
+            storage.tpc_finish(
+                vote(storage, {len(data): b'x'}, extension=data))
             *_, last = storage.iterator()
             self.assertEqual(last.extension_bytes, data)
         self.assertEqual(Bomb.exploded, [])

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 import unittest
 from unittest import mock
@@ -33,6 +32,7 @@ from fsyncstorage.fsyncpack import words
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 
+from ..pack import phases
 from ..pack.histories import state
 from ..server.serving import Served
 from ..server.serving import record
@@ -40,6 +40,7 @@ from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import run_command
 from ..support import until
 
 CANNOT_RUN = 2
@@ -58,13 +59,8 @@ class PackCase(Served):
 
     def packable(self, **options):
         """A storage with something to free."""
-        storage = self.open(blob_dir=self.path('blobs'), **options)
-        db = ZODB.DB(storage)
-        for number in range(20):
-            with db.transaction() as connection:
-                connection.root()['text'] = 'x' * number * 100
-                connection.root()['blob'] = ZODB.blob.Blob(b'x' * number)
-        return storage
+        return phases.fill(
+            self.open(blob_dir=self.path('blobs'), **options))
 
     def packable_file(self):
         self.packable().close()
@@ -72,15 +68,9 @@ class PackCase(Served):
 
     def run_pack(self, *options, path=None):
         """Exit status, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with (mock.patch.dict(os.environ, COLUMNS='100'),
-              contextlib.redirect_stdout(out),
-              contextlib.redirect_stderr(err)):
-            try:
-                status = commandline.main([path or self.path(), *options])
-            except SystemExit as end:   # of argparse
-                status = end.code
-        return status, out.getvalue(), err.getvalue()
+        with mock.patch.dict(os.environ, COLUMNS='100'):
+            return run_command(
+                commandline.main, path or self.path(), *options)
 
     def said(self, *options, path=None):
         status, out, err = self.run_pack(*options, path=path)
@@ -105,26 +95,6 @@ class PackCase(Served):
         return sorted(
             os.path.join(parent, name)
             for parent, _, names in os.walk(self.directory) for name in names)
-
-    @contextlib.contextmanager
-    def held_up(self, phase, kind=progress.PACK):
-        """While this lasts, what is under way waits in a phase; yield an
-        event that is set when it is there."""
-        there, go_on = threading.Event(), threading.Event()
-        tell = progress.Watch.tell
-
-        def tell_us(watch, told, *figures):
-            tell(watch, told, *figures)
-            if told == phase and watch._kind == kind and not there.is_set():
-                there.set()
-                until(lambda: go_on.is_set() or watch._cancelled, 'an end')
-                watch.go_on()
-
-        with mock.patch.object(progress.Watch, 'tell', tell_us):
-            try:
-                yield there
-            finally:
-                go_on.set()
 
 
 class OfAFile(PackCase):
@@ -207,7 +177,7 @@ class OfAFile(PackCase):
     def test_an_interrupt_cancels_it(self):
         before = self.packable_file()
         files = self.files()
-        with self.held_up(progress.MARK) as there:
+        with phases.held_up(progress.MARK) as there:
 
             def interrupt(*args):
                 self.assertTrue(there.wait(PATIENCE))
@@ -249,7 +219,7 @@ class OfAFile(PackCase):
             yield lambda stage, position: told.append(
                 (stages[stage], position / size))
 
-        with (self.held_up(progress.COPY) as there, self.within(),
+        with (phases.held_up(progress.COPY) as there, self.within(),
               mock.patch.object(looking, 'progress_bar', bar)):
             running = Thread(lambda: commandline.main([self.path()]))
             self.assertTrue(there.wait(PATIENCE))
@@ -492,7 +462,7 @@ class OfAServer(PackCase):
     def test_status(self):
         self.assertEqual(
             self.said('--status'), f'{self.address}: no pack is under way\n')
-        with self.held_up(progress.COPY) as there:
+        with phases.held_up(progress.COPY) as there:
             packing = Thread(
                 lambda: self.storage.pack(time.time(), referencesf))
             self.assertTrue(there.wait(PATIENCE))
@@ -505,7 +475,7 @@ class OfAServer(PackCase):
             'the last one ended .* ago: packed from .* to .* bytes in ')
 
     def test_a_second_pack(self):
-        with self.held_up(progress.CHECK) as there:
+        with phases.held_up(progress.CHECK) as there:
             packing = Thread(
                 lambda: self.storage.pack(time.time(), referencesf))
             self.assertTrue(there.wait(PATIENCE))
@@ -515,7 +485,7 @@ class OfAServer(PackCase):
     def test_cancel(self):
         before = self.storage.getSize()
         for phase in progress.CHECK, progress.COPY, progress.SWAP:
-            with self.subTest(phase), self.held_up(phase) as there:
+            with self.subTest(phase), phases.held_up(phase) as there:
                 packing = Thread(lambda: FsyncClient.pack(self.client))
                 self.assertTrue(there.wait(PATIENCE))
                 self.assertEqual(
@@ -527,14 +497,14 @@ class OfAServer(PackCase):
                 self.assertEqual(self.storage.getSize(), before)
 
     def test_who_waits_for_a_pack_that_is_cancelled(self):
-        with self.held_up(progress.COPY) as there:
+        with phases.held_up(progress.COPY) as there:
             cancelling = Thread(lambda: (
                 there.wait(PATIENCE), self.storage.packs.cancel()))
             self.assert_cannot_run('the pack was cancelled')
             cancelling.result()
 
     def test_a_cancel_that_is_too_late(self):
-        with self.held_up(progress.SWAP) as there, mock.patch.object(
+        with phases.held_up(progress.SWAP) as there, mock.patch.object(
                 progress.Watch, 'cancel'):
             packing = Thread(
                 lambda: self.storage.pack(time.time(), referencesf))
@@ -555,7 +525,7 @@ class OfAServer(PackCase):
 
     def test_an_interrupt_lets_it_go_on(self):
         before = self.storage.getSize()
-        with self.held_up(progress.MARK) as there:
+        with phases.held_up(progress.MARK) as there:
 
             def interrupt(*args):
                 self.assertTrue(there.wait(PATIENCE))
@@ -575,7 +545,7 @@ class OfAServer(PackCase):
         def bar(size, stages):
             yield lambda stage, position: told.append(stages[stage])
 
-        with (self.held_up(progress.COPY) as there,
+        with (phases.held_up(progress.COPY) as there,
               mock.patch.object(looking, 'progress_bar', bar)):
             running = Thread(self.run_pack)
             self.assertTrue(there.wait(PATIENCE))
@@ -583,7 +553,7 @@ class OfAServer(PackCase):
         self.assertEqual(running.result()[0], 0)
 
     def test_a_server_that_goes_away(self):
-        with self.held_up(progress.COPY) as there:
+        with phases.held_up(progress.COPY) as there:
             running = Thread(self.run_pack)
             self.assertTrue(there.wait(PATIENCE))
             for session in list(self.server.services['1'].sessions):

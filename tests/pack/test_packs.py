@@ -35,6 +35,7 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import commit
+from . import phases
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
@@ -45,15 +46,9 @@ class PacksCase(TestCase):
     def packable(self, home='.', pack_process=False, **options):
         """A storage with something to free."""
         os.makedirs(self.path(home), exist_ok=True)
-        storage = self.open(
+        return phases.fill(self.open(
             f'{home}/Data.fs', blob_dir=self.path(f'{home}/blobs'),
-            pack_process=pack_process, **options)
-        db = ZODB.DB(storage)
-        for number in range(20):
-            with db.transaction() as connection:
-                connection.root()['text'] = 'x' * number * 100
-                connection.root()['blob'] = ZODB.blob.Blob(b'x' * number)
-        return storage
+            pack_process=pack_process, **options))
 
     def content(self):
         return {
@@ -64,16 +59,7 @@ class PacksCase(TestCase):
 
     def at(self, phase, do, kind=progress.PACK):
         """While this lasts, `do()` is called once in a phase."""
-        tell = progress.Watch.tell
-        done = []
-
-        def tell_us(watch, told, *progress):
-            tell(watch, told, *progress)
-            if told == phase and watch._kind == kind and not done:
-                done.append(told)
-                do()
-
-        return mock.patch.object(progress.Watch, 'tell', tell_us)
+        return phases.at(phase, lambda watch: do(), kind)
 
     def pack(self, storage):
         storage.pack(time.time(), referencesf)

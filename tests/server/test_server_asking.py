@@ -9,7 +9,6 @@ from unittest import mock
 
 import ZODB
 from ZEO.ClientStorage import ClientStorage
-from ZODB.Connection import TransactionMetaData
 from ZODB.DemoStorage import DemoStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.tests.hexstorage import HexStorage
@@ -25,21 +24,13 @@ from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import vote
 from .byhand import Client
 from .serving import ErrorReply
 from .serving import Served
 
 ASKED = {'durability': 'group-commit', 'key': 'value'}
 UNPROMISING = 'none', 'interval'
-
-
-def vote(client, records, extension):
-    metadata = TransactionMetaData(extension=extension)
-    client.tpc_begin(metadata)
-    for number, data in records.items():
-        client.store(oid(number), z64, data, '', metadata)
-    client.tpc_vote(metadata)
-    return metadata
 
 
 class AskingCase(Served):
@@ -81,9 +72,9 @@ class Clients(AskingCase):
                 server.close()
 
     def check_one(self, client, other):
-        plain = other.tpc_finish(vote(other, {1: b'x'}, {}))
+        plain = other.tpc_finish(vote(other, {1: b'x'}))
         self.assertLess(self.stats('last_durable'), plain)
-        metadata = vote(client, {2: b'x'}, ASKED)
+        metadata = vote(client, {2: b'x'}, extension=ASKED)
         self.disk.hold_again()
         thread = Thread(client.tpc_finish, metadata)
         self.disk.wait_for_sync()
@@ -95,7 +86,7 @@ class Clients(AskingCase):
         self.assertEqual(self.stats('last_durable'), tid)
         self.assertEqual(self.last_extension(), {'key': 'value'})
         # One that does not ask is as before.
-        self.assertLess(tid, other.tpc_finish(vote(other, {3: b'x'}, {})))
+        self.assertLess(tid, other.tpc_finish(vote(other, {3: b'x'})))
         self.assertEqual(self.stats('last_durable'), tid)
 
     def test_ours(self):
@@ -234,7 +225,7 @@ class Peers(AskingCase):
         source = FileStorage(self.path('stock'))
         self.addCleanup(source.close)
         commit(source, {1: b'x'})
-        source.tpc_finish(vote(source, {2: b'x'}, ASKED))
+        source.tpc_finish(vote(source, {2: b'x'}, extension=ASKED))
         before = self.disk.syncs
         self.client(server, ClientStorage).copyTransactionsFrom(source)
         self.assertEqual(self.disk.syncs, before)

@@ -1,6 +1,5 @@
 """Packs of a server: how far they are, cancel, forecasts; and who may ask."""
 
-import contextlib
 import os
 import socket
 import threading
@@ -24,6 +23,7 @@ from fsyncstorage.pack import work
 from fsyncstorage.server import packs as server_packs
 from fsyncstorage.timing.zeo import zeowire
 
+from ..pack import phases
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
@@ -42,39 +42,13 @@ class PacksCase(Served):
     pack_process = False
 
     def packable(self):
-        storage = self.open(
-            blob_dir=self.path('blobs'), pack_process=self.pack_process)
-        db = ZODB.DB(storage)
-        for number in range(20):
-            with db.transaction() as connection:
-                connection.root()['text'] = 'x' * number * 100
-                connection.root()['blob'] = ZODB.blob.Blob(b'x' * number)
-        return storage
+        return phases.fill(self.open(
+            blob_dir=self.path('blobs'), pack_process=self.pack_process))
 
     def client(self, kind=FsyncClient, **options):
         client = kind(self.server.addr, **options)
         self.addCleanup(client.close)
         return client
-
-    @contextlib.contextmanager
-    def held_up(self, phase, kind=progress.PACK):
-        """While this lasts, what is under way waits in a phase; yield an
-        event that is set when it is there."""
-        there, go_on = threading.Event(), threading.Event()
-        tell = progress.Watch.tell
-
-        def tell_us(watch, told, *figures):
-            tell(watch, told, *figures)
-            if told == phase and watch._kind == kind and not there.is_set():
-                there.set()
-                go_on.wait(PATIENCE)
-                watch.go_on()
-
-        with mock.patch.object(progress.Watch, 'tell', tell_us):
-            try:
-                yield there
-            finally:
-                go_on.set()
 
 
 class Process(PacksCase):
@@ -117,7 +91,7 @@ class WithOurClient(PacksCase):
         client = self.client()
         self.assertEqual(client.packs.status(), {
             'pack': None, 'forecast': None, 'last': None})
-        with self.held_up(progress.COPY) as there:
+        with phases.held_up(progress.COPY) as there:
             packing = Thread(lambda: client.pack(time.time()))
             self.assertTrue(there.wait(PATIENCE))
             # Another client sees it, too.
@@ -136,7 +110,7 @@ class WithOurClient(PacksCase):
         for phase in (progress.CHECK, progress.REFERENCES, progress.MARK,
                       progress.COPY, progress.SWAP):
             with self.subTest(phase):
-                with self.held_up(phase) as there:
+                with phases.held_up(phase) as there:
                     packing = Thread(lambda: client.pack(time.time()))
                     self.assertTrue(there.wait(PATIENCE))
                     self.client().packs.cancel()
@@ -183,7 +157,7 @@ class WithOurClient(PacksCase):
 
     def test_one_forecast_at_a_time(self):
         """Whoever asks: each costs a thread, a process and a read."""
-        with self.held_up(progress.MARK, progress.FORECAST) as there:
+        with phases.held_up(progress.MARK, progress.FORECAST) as there:
             first = Thread(
                 lambda: self.client().packs.forecast(time.time()))
             self.assertTrue(there.wait(PATIENCE))
@@ -195,7 +169,7 @@ class WithOurClient(PacksCase):
     def test_a_forecast_ends_with_its_client(self):
         client = self.client()
         session, = self.server.services['1'].sessions
-        with self.held_up(progress.MARK, progress.FORECAST) as there:
+        with phases.held_up(progress.MARK, progress.FORECAST) as there:
             asking = Thread(lambda: client.packs.forecast(time.time()))
             self.assertTrue(there.wait(PATIENCE))
             client.close()

@@ -81,11 +81,13 @@ def holder(path: str) -> str:
         return 'another process'
 
 
+ONE_WRITER = ('Only one may write: stop it, connect to it over ZEO, or open'
+              ' the file read-only')
+
+
 def locked(path: str) -> str:
     """A message that says which process has the file."""
-    return (f'{path} is open for writing in {holder(path)}. Only one may'
-            ' write: stop it, connect to it over ZEO, or open the file'
-            ' read-only')
+    return f'{path} is open for writing in {holder(path)}. {ONE_WRITER}'
 
 
 class InUse(zc.lockfile.LockError):
@@ -99,8 +101,7 @@ def lock(file: datafile.DataFile) -> None:
     except BlockingIOError:
         raise InUse(
             f'{file.name} is open for writing elsewhere, under another name'
-            ' (a link, or another mount). Only one may write: stop it, connect'
-            ' to it over ZEO, or open the file read-only') from None
+            f' (a link, or another mount). {ONE_WRITER}') from None
 
 
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
