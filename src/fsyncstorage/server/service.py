@@ -94,7 +94,7 @@ def _need_not_wait(storage):
 class Service:
 
     def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
-                 queue_size, queue_age, timeout):
+                 queue_size, queue_age, timeout, resolves_conflicts=True):
         self.name = name
         self.storage = storage
         self.sessions = sessions
@@ -128,7 +128,7 @@ class Service:
         self.committer = Committer(name, storage, self, mailbox.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
-            distrust_records()
+            distrust_records(resolve=resolves_conflicts)
 
     def start(self):
         if self.own_publishing:
