@@ -147,8 +147,10 @@ class Service:
     def publish(self):
         """Publish and announce what the policy allows by now."""
         self.storage.publish()
-        self.announce()
-        self.committer.published()
+        try:
+            self.announce()
+        finally:
+            self.committer.published()
 
     # Called by the committer
 
