@@ -221,7 +221,8 @@ def owners(turns):
 def until(condition, what):
     """Poll for what no event tells: that a thread has begun to wait."""
     for _ in range(PATIENCE * 1000):
-        if condition():
-            return
+        found = condition()
+        if found:
+            return found
         threading.Event().wait(0.001)
     raise AssertionError(f'never: {what}')

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from unittest import mock
 
+import zc.lockfile
+
 from fsyncstorage import FsyncStorage
 from fsyncstorage.storage import recovery
 
@@ -75,11 +77,19 @@ class Loaded(TestCase):
             scanned.append(file.size() - known.end)
             return original(file, known, *args)
 
+        def opened():
+            scanned.clear()
+            with contextlib.suppress(zc.lockfile.LockError):
+                return [FsyncStorage(  # which is false if it is empty
+                    os.path.join(home, 'Data.fs'), durability=policy,
+                    blob_dir=os.path.join(home, 'blobs'),
+                    index_checkpoint=self.checkpoint)]
+
         with mock.patch.object(recovery, 'recover', recover):
-            storage = FsyncStorage(
-                os.path.join(home, 'Data.fs'), durability=policy,
-                blob_dir=os.path.join(home, 'blobs'),
-                index_checkpoint=self.checkpoint)
+            # One that was killed while it started another process is survived
+            # by that, with its locks, until that has become a program of its
+            # own.
+            storage, = until(opened, 'its locks are gone')
         with contextlib.closing(storage):
             for number, newest in self._newest().items():
                 self._check_object(storage, number, *newest)

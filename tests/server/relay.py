@@ -159,7 +159,8 @@ class Relay:
         #: Those that were made.
         self.made = collections.Counter()
         self._cuts = collections.deque()
-        self._messages = 0
+        #: How many came from the client since it was armed.
+        self.messages = 0
         self._connections = set()
         self._late = []
         self._until = None
@@ -181,7 +182,7 @@ class Relay:
         """Make these, one behind the other."""
         self.over.clear()
         self.is_given_up = False
-        self._messages = 0
+        self.messages = 0
         self._cuts.extend(cuts)
 
     def settle(self):
@@ -269,8 +270,8 @@ class Relay:
             return None
         if kind == self._cuts[0].kind:
             return self._cuts.popleft()
-        self._messages += way is UP
-        if self._messages == MOST_MESSAGES:
+        self.messages += way is UP
+        if self.messages == MOST_MESSAGES:
             self._cuts.clear()
             self.is_given_up = True
             self.reset()

@@ -129,9 +129,12 @@ class _Client:
         relays = self._trial.relays
         for _ in range(TRIES):
             relays.do(self.relay.arm, cuts)
-            if not self.relay.over.wait(PATIENCE):
-                raise AssertionError(
-                    f'nothing goes on: {cuts}\n{self._trial.threads()}')
+            messages = None
+            while not self.relay.over.wait(PATIENCE):
+                if self.relay.messages == messages:
+                    raise AssertionError(
+                        f'nothing goes on: {cuts}\n{self._trial.threads()}')
+                messages = self.relay.messages
             if not self.relay.is_given_up:
                 break
         struck, self.struck = self.struck, None
