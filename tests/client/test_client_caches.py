@@ -21,7 +21,7 @@ class Caches(CachesTestCase):
         self.trips = Trips(self)
 
     def test_no_violation(self):
-        self.check_no_violation(2_000, 50)
+        self.check_no_violation(1_000, 50)
         self.check_trips()
 
     def check_trips(self):
