@@ -41,7 +41,7 @@ from .harness.site import Site
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 
-EXAMPLES = 400
+EXAMPLES = 250
 MANY_EXAMPLES = 3000
 STEPS = 40
 
