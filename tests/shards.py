@@ -41,8 +41,6 @@ LONGEST = (
     'test_conformance_filestorage',
     'test_conformance_zeo',
     'test_crash_images',
-    'test_server_bounds',
-    'test_server_workers',
     'test_zeo',
     'test_client_caches',
     'test_server_kill',
