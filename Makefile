@@ -15,7 +15,7 @@ TEST = $(PY) -m tests.shards
 LONG_ROOMS   = crash|perf|sites|timing|upstream
 LONG_MODULES = documents|every_fault|hostile|stress|_caches|_kill
 
-.PHONY: help run lint check test test-all test-oldest docs docs-build dist dist-check clean
+.PHONY: help venv run lint check test test-all test-oldest docs docs-build dist dist-check clean
 
 help:
 	@echo "make run          serve an example database over ZEO (PORT=$(PORT))"
@@ -27,6 +27,7 @@ help:
 	@echo "make docs         build the documents into docs/_build/html"
 	@echo "make dist         build the wheel and the sdist into dist/, and check them"
 	@echo "make dist-check   install each in an empty environment, and try it"
+	@echo "make venv         set up what lint, test and docs need, at once"
 	@echo "make clean        remove what was built, and .venv; the data in var/ stay"
 	@echo
 	@echo "Each sets up what it needs in a virtual environment first."
@@ -34,6 +35,13 @@ help:
 	@echo "  PYTHON=$(PYTHON)  the Python to make it with (3.10 or newer)"
 	@echo "  TESTOPTS=  options for the test runner, for example"
 	@echo "             make test TESTOPTS='-m test_pipeline'"
+
+# The package is built once for all of it; nothing is done where all is there.
+venv: INSTALLED = $(foreach extra,check docs test,$(VENV)/.installed-$(extra))
+venv: $(VENV)/.made
+	@$(MAKE) --silent --question $(INSTALLED) || { \
+	  echo "Installing all that it needs into $(VENV)"; \
+	  $(PIP) install --editable '.[check,docs,test]' && touch $(INSTALLED); }
 
 run: $(VENV)/.installed-test
 	@$(PY) examples/zeo/serve.py --port $(PORT)

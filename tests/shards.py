@@ -1,8 +1,11 @@
 """Runs the test modules side by side: python -m tests.shards [options]
 
-Each module is run by a zope.testrunner in a process of its own, as many at a
-time as there are processors (``-j`` says another number).  The options are
-those of zope.testrunner, and select modules and tests as they do there.
+Each module is run by a zope.testrunner in a process of its own, and one more
+at a time than there are processors (``-j`` says another number): while one
+waits, for a server that starts, a disk that syncs or a time that is over, it
+leaves its processor to another.  With as many as there are processors, these
+had nothing to do for a third of the time.  The options are those of
+zope.testrunner, and select modules and tests as they do there.
 
 It promises:
 
@@ -35,17 +38,29 @@ ROOT = pathlib.Path(__file__).parent.parent
 # alone at the end.
 LONGEST = (
     'test_conformance_client',
+    'test_conformance_filestorage',
     'test_conformance_zeo',
     'test_crash_images',
-    'test_conformance_filestorage',
+    'test_zeo',
+    'test_client_caches',
+    'test_server_kill',
+    'test_client_databases',
+    'test_commit_cuts',
     'test_every_fault',
     'test_crash_machine',
-    'test_server_bounds',
-    'test_server_workers',
-    'test_channel',
+    'test_documents',
+    'test_client_cuts',
+    'test_client_stream_machine',
     'test_check',
-    'test_client_caches',
-    'test_zeo',
+    'test_server_caches',
+    'test_client_commits',
+    'test_hostile_files',
+    'test_info_hostile',
+    'test_timing_zeo',
+    'test_pending',
+    'test_server_hostile',
+    'test_stress',
+    'test_process_ends',
 )
 
 BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -129,7 +144,7 @@ def summary(shards):
 
 def main(arguments, root=ROOT, package='tests'):
     options = get_options(
-        ['tests.shards', *arguments], ['-j', str(os.cpu_count())])
+        ['tests.shards', *arguments], ['-j', str(os.cpu_count() + 1)])
     if options.fail:
         return 1
     whole = options.all and options.test == ['.'] and not options.layer

@@ -22,6 +22,10 @@ MOST_MEMORY = 2
 
 class MutationTests(TestCase):
 
+    #: So many mutations, and so many of which the memory is counted.
+    number = 300
+    traced = 60
+
     def setUp(self):
         super().setUp()
         logging.disable()
@@ -34,7 +38,7 @@ class MutationTests(TestCase):
 
     def test_time(self):
         fuzzer = Fuzzer(self.directory, traced=False)
-        for number in range(1000):
+        for number in range(self.number):
             for name, seconds, _ in fuzzer.run(number):
                 if seconds > MOST_TIME:  # or was the machine busy?
                     seconds = min(self.again(fuzzer, number, name))
@@ -48,9 +52,16 @@ class MutationTests(TestCase):
 
     def test_memory(self):
         fuzzer = Fuzzer(self.directory)
-        for number in range(150):
+        for number in range(self.traced):
             for name, _, memory in fuzzer.run(number):
                 self.assertLess(memory, MOST_MEMORY, (number, name))
+
+
+class MoreMutationTests(MutationTests):
+
+    level = 2
+    number = 1000
+    traced = 150
 
 
 class ManyMutationsTests(TestCase):

@@ -49,7 +49,7 @@ class TenThousandCuts(Cuts):
         print(f'  {trials.made.total()} cuts', flush=True)
 
 
-class Harness(unittest.TestCase):
+class Noticing(unittest.TestCase):
     """Who does not tell the truth is noticed."""
 
     cuts = 2000
@@ -59,9 +59,22 @@ class Harness(unittest.TestCase):
         print(trials)
         self.assertIn(words, '\n'.join(trials.problems))
 
+
+class Harness(Noticing):
+
     def test_a_client_that_takes_a_lost_answer_for_a_no(self):
         self.check_noticed('was refused, and is there',
                            client=mutants.command(mutants.pessimist))
+
+    def test_a_server_that_says_yes_for_no(self):
+        self.check_noticed('and there is []',
+                           server=mutants.command(mutants.obliging))
+
+
+class HarnessOfManyCuts(Noticing):
+    """It takes a hundred of them, and more, until one shows it."""
+
+    level = 2
 
     def test_a_server_that_does_not_end_the_old_session(self):
         """What is late is committed, behind the promise."""
@@ -71,7 +84,3 @@ class Harness(unittest.TestCase):
     def test_a_server_that_does_not_know_what_it_finishes(self):
         self.check_noticed('was refused, and is there',
                            server=mutants.command(mutants.forgetful))
-
-    def test_a_server_that_says_yes_for_no(self):
-        self.check_noticed('and there is []',
-                           server=mutants.command(mutants.obliging))

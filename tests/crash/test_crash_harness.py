@@ -18,6 +18,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import allocation
 from fsyncstorage import datafile
 
+from ..memory import scratch_directory
 from .harness import campaign
 from .harness import events
 from .harness import images
@@ -165,7 +166,7 @@ class PowerCut(unittest.TestCase):
             events.Linked('a', 'b'), events.SyncedDirectory('', 3)]
         image = images.Space(
             powercut.Disk.after_all(log), MODELS[PREFIX]).image([])
-        with campaign.scratch_directory() as scratch:
+        with scratch_directory() as scratch:
             directory = os.path.join(scratch, 'site')
             image.write(directory)
             self.assertTrue(os.path.samefile(
@@ -213,7 +214,7 @@ class PowerCut(unittest.TestCase):
 class Recording(unittest.TestCase):
 
     def setUp(self):
-        self.directory = self.enter(campaign.scratch_directory())
+        self.directory = self.enter(scratch_directory())
         self.recorder = Recorder(self.directory)
         self.disk = RecordingDisk(self.recorder)
 

@@ -29,6 +29,7 @@ from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.errors import DiskError
 
 from ..generated import settings
+from ..memory import scratch_directory
 from .harness import campaign
 from .harness import images
 from .harness import powercut
@@ -40,7 +41,7 @@ from .harness.site import Site
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 
-EXAMPLES = 400
+EXAMPLES = 250
 MANY_EXAMPLES = 3000
 STEPS = 40
 
@@ -68,7 +69,7 @@ class Lives(RuleBasedStateMachine):
         self.resources = contextlib.ExitStack()
         self.resources.enter_context(campaign.quiet())
         self.scratch = self.resources.enter_context(
-            campaign.scratch_directory())
+            scratch_directory())
         self.life = contextlib.ExitStack()
         self.site = None
         self.attempt = None     # the transaction that is under way

@@ -105,7 +105,7 @@ class CachesTestCase(Served):
 class Caches(CachesTestCase):
 
     def test_no_violation(self):
-        self.check_no_violation(2_000, 50)
+        self.check_no_violation(1_000, 50)
 
     def test_without_the_barrier_there_are_violations(self):
         none = property(lambda outbox: 0, lambda outbox, count: None)

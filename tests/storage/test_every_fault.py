@@ -3,6 +3,7 @@ blobs, and openings that find no descriptor.  Whatever fails, nothing that was
 acknowledged is lost, nothing is half there, nobody is left waiting, and the
 storage goes on or says that it stopped."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -15,7 +16,9 @@ from ZODB.POSException import POSKeyError
 from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.commit import spare
+from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 
+from ..memory import scratch_directory
 from ..support import TestCase
 from ..support import begin
 from ..support import oid
@@ -23,6 +26,8 @@ from ..support import oid
 OPERATIONS = ('open', 'write', 'sync', 'truncate', 'reserve', 'link',
               'replace', 'remove', 'make_directory', 'remove_directory',
               'sync_directory')
+# More than a transaction keeps in memory: it has a file of its own.
+LARGE = b'large' * (SPOOL_IN_MEMORY // 5 + 1)
 # A full disk does not fail at what needs no space.
 NEED_SPACE = 'open', 'write', 'reserve', 'link', 'replace', 'make_directory'
 
@@ -57,7 +62,9 @@ class EveryFault(TestCase):
 
     def setUp(self):
         super().setUp()
-        self.number = 0
+        resources = contextlib.ExitStack()
+        self.addCleanup(resources.close)
+        self.directory = resources.enter_context(scratch_directory())
 
     def test_full_disk(self):
         for policy in policies.POLICIES:
@@ -124,7 +131,7 @@ class EveryFault(TestCase):
     def workload(self, storage):
         for step in (
             lambda: self.commit(storage, 1, b'first'),
-            lambda: self.commit(storage, 2, b'large' * 300000),
+            lambda: self.commit(storage, 2, LARGE),
             lambda: self.commit(storage, 1, b'second'),
             lambda: self.commit_blob(storage, 3, b'blob one'),
             storage._checkpoints.write,

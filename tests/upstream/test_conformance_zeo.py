@@ -1,7 +1,8 @@
 """The suites of ZEO, its stock client over our server.
 
-The default run has what differs in the server; at level 2 is what goes the
-same ways through it with another storage.
+The default run has what differs in the server, the same tests once: with blobs
+and over msgpack, as the others are not.  At level 2 is what goes the same ways
+through it with another storage, and what differs in one of the two only.
 """
 
 import functools
@@ -54,13 +55,17 @@ def generic_tests():
     over_policy = functools.partial(zeosuites.over_policy, [our_server])
     cases = ZEO.tests.testZEO
     with_blobs = {'more': 'blob-dir blobs'}
-    # The same tests, with blobs, are in the default run below.
     yield over_policy('group-commit', level=2)
     yield over_policy('none', level=2)
     yield over_policy('group-commit', encoding='msgpack',
-                      getZEOConfig=msgpack)
-    yield over_policy(
-        'group-commit', cases.BlobAdaptedFileStorageTests, **with_blobs)
+                      getZEOConfig=msgpack, level=2)
+    for encoding in (
+        {'encoding': 'msgpack', 'getZEOConfig': msgpack},
+        {'level': 2},
+    ):
+        yield over_policy(
+            'group-commit', cases.BlobAdaptedFileStorageTests,
+            **with_blobs, **encoding)
     yield over_policy(
         'group-commit', cases.BlobWritableCacheTests, level=2, **with_blobs)
     yield over(cases.FileStorageSSLTests, level=2)

@@ -24,11 +24,11 @@ from persistent.mapping import PersistentMapping
 
 from fsyncstorage import FsyncStorage
 
+from ...memory import scratch_directory
 from ...server.relay import WHERE
 from ...server.relay import Cut
 from ...server.relay import Relays
 from ...support import PATIENCE
-from ..harness.campaign import scratch_directory
 from . import client
 from . import server
 from .outcomes import Outcomes

@@ -14,10 +14,10 @@ import logging
 import os
 import random
 import shutil
-import tempfile
 import typing
 import warnings
 
+from ...memory import scratch_directory
 from . import events
 from . import images
 from . import powercut
@@ -32,16 +32,6 @@ THOROUGH = 5
 # A cut that gives so many known images in a row gives no new ones.
 EXHAUSTED = 30
 SEED = 1
-
-MEMORY = '/dev/shm'
-
-
-@contextlib.contextmanager
-def scratch_directory():
-    """In memory, where there is such a place: images are many and short."""
-    where = MEMORY if os.access(MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix='crash-', dir=where) as path:
-        yield path
 
 
 @contextlib.contextmanager

@@ -33,10 +33,10 @@ from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
 
 from ...client.doomed import impatience
+from ...memory import scratch_directory
 from ...support import PATIENCE
 from ...support import Thread
 from .campaign import quiet
-from .campaign import scratch_directory
 from .history import History
 from .history import Holder
 from .history import Thing
