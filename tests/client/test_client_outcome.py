@@ -7,6 +7,7 @@ from unittest import mock
 
 import transaction
 import ZODB
+from BTrees.Length import Length
 from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
@@ -81,6 +82,19 @@ class OutcomeTestCase(ConnectedTestCase):
         self.patch(CommitChannel, '_finished', lost)
         return lost
 
+    @contextlib.contextmanager
+    def done_is_taken_by_another(self):
+        """It is completed, and the stream is over for the one that waits."""
+        wait = Stream._wait
+
+        def lose(stream, answer):
+            wait(stream, answer)
+            if answer.event.__class__ is commits.Done:
+                raise Unanswered('the connection has ended')
+
+        with mock.patch.object(Stream, '_wait', lose):
+            yield
+
     def check_all_is_well(self):
         until(self.has_channel, 'connected again')
         self.assertEqual(self.transactions(), 0)
@@ -134,17 +148,11 @@ class InTwoTrips:
 class Outcomes:
 
     def test_its_answer_was_completed_by_another_thread(self):
-        """And the stream was over for this one, and the next one, too."""
-        wait = Stream._wait
-
-        def lose(stream, answer):
-            wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
-                raise Unanswered('the connection has ended')
-
-        with mock.patch.object(Stream, '_wait', lose), mock.patch.object(
-                link.Link, 'stream_behind', side_effect=ClientDisconnected):
+        """And the stream was over for this one: nobody is asked."""
+        with self.done_is_taken_by_another(), mock.patch.object(
+                link.Link, 'stream_behind') as behind:
             tid = self.commit()
+        behind.assert_not_called()
         self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
@@ -162,19 +170,6 @@ class Outcomes:
             tid = self.commit()
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
-
-    def test_its_answer_was_completed_and_there_is_no_channel(self):
-        wait = Stream._wait
-
-        def lose(stream, answer):
-            wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
-                raise Unanswered('the connection has ended')
-
-        with mock.patch.object(Stream, '_wait', lose), mock.patch.object(
-                link.Link, 'stream_behind', return_value=None):
-            tid = self.commit()
-        self.assertEqual(self.called, [tid])
 
     def test_it_is_kept(self):
         self.done_is_lost()
@@ -516,6 +511,46 @@ class OfDatabases(OutcomeTestCase):
             self.count()
         self.manager.begin()
         self.check(1)
+
+    def make_conflict(self):
+        """One that the server resolves; return the object."""
+        self.root['length'] = length = Length(0)
+        self.manager.commit()
+        length.change(1)
+        with self.db.transaction() as other:
+            other.root()['length'].change(10)
+        return length
+
+    def check_resolved(self, length):
+        """The state that is read next, and changed, is that of the file."""
+        self.assertEqual(length(), 11)
+        length.change(100)
+        self.manager.commit()
+        with self.db.transaction() as other:
+            self.assertEqual(other.root()['length'](), 111)
+
+    def commit_and_look(self, length):
+        """Before it is finished, no state has the serial that is not kept."""
+        finish, states = StockConnection.tpc_finish, []
+
+        def note(*args):
+            states.append(length._p_changed)
+            finish(*args)
+
+        with mock.patch.object(StockConnection, 'tpc_finish', note):
+            self.manager.commit()
+        self.assertEqual(states, [None])
+        self.check_resolved(length)
+
+    def test_a_resolved_conflict_that_another_thread_completed(self):
+        length = self.make_conflict()
+        with self.done_is_taken_by_another():
+            self.commit_and_look(length)
+
+    def test_a_resolved_conflict_whose_answer_is_lost(self):
+        length = self.make_conflict()
+        self.done_is_lost()
+        self.commit_and_look(length)
 
     def test_a_blob(self):
         self.done_is_lost()

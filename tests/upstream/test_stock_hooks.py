@@ -225,6 +225,9 @@ class ClientHooks(unittest.TestCase):
         f(p64(1))
         self.assertEqual(instance._ltid, p64(1))
         self.assertIn('tpc_finish', names(Connection.tpc_finish))
+        # What has changed is dropped as here.
+        self.assertTrue({'_cache', 'invalidate', '_modified'}
+                        <= names(Connection.tpc_abort))
 
     def test_the_votes_of_a_transaction(self):
         """A resource that votes finds all that have joined."""

@@ -88,9 +88,17 @@ class Connection(ZODB.Connection.Connection):
             if client is not None:
                 client.refuse_repeating(transaction.data(self), error)
             raise
-        if in_one_trip and client.finished_as(transaction.data(self)) is None:
+        if not in_one_trip:
+            return
+        if client.finished_as(transaction.data(self)) is None:
             # ZEO gives up when too many conflicts of the client were resolved.
             raise StorageTransactionError('the vote has not committed it')
+        if not client.knows_resolved(transaction.data(self)):
+            self._drop_modified()
+
+    def _drop_modified(self):
+        """Any of it may be stored with another state than it has here."""
+        self._cache.invalidate(self._modified)
 
     def tpc_finish(self, transaction):
         try:
@@ -124,7 +132,10 @@ class Connection(ZODB.Connection.Connection):
             return
         if tid is not None:
             error = client.too_late(tid)  # logged, whatever comes
+            # Nobody may have taken from the vote what the server has resolved.
+            self._drop_modified()
             try:
                 self.tpc_finish(transaction)
-            finally:
-                raise error
+            except Exception as failed:
+                raise error from failed
+            raise error

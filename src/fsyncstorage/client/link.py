@@ -381,7 +381,7 @@ class Link(ClientThread):
         return committing.finishing.tid
 
     def _finish(self, committing, updates, f, ask):
-        """What `ask` returns; None: its answer was lost, and it is kept."""
+        """What `ask` returns; also if its answer was lost, and it is kept."""
         committing.finishing = finishing = Finishing(
             self.client.client, self._cache, updates, f)
         try:

@@ -55,6 +55,11 @@ class OneTrip(ClientStorage):
             return None
         return committing.finishing.tid
 
+    def knows_resolved(self, txn):
+        """Did the vote, which has committed it, return all the oids whose
+        conflicts the server has resolved?"""
+        return self._committing(txn).finishing.resolved is not None
+
     def refuse_repeating(self, txn, error):
         """Raise another one if it is committed."""
         if self.finished_as(txn) is not None:
