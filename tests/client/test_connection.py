@@ -11,6 +11,7 @@ from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransactionFailedError
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.DB import TransactionalUndo
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
@@ -436,7 +437,7 @@ class TooLate(DatabaseTestCase):
         self.check_asked()
         self.assertNotIn('value', self.root)
 
-    def fail_to_finish(self, error, *others, databases=()):
+    def fail_to_finish(self, error, *others, databases=(), lose=None):
         """The connection is lost, and it is not committed."""
         self.change(1)
         for each in others:
@@ -446,7 +447,7 @@ class TooLate(DatabaseTestCase):
             opened.root()['value'] = 1
         with mock.patch.object(
                 self.connection._storage, 'tpc_finish',
-                side_effect=ClientDisconnected), \
+                side_effect=lose or ClientDisconnected), \
                 self.assertLogs('txn', 'ERROR'), \
                 self.assertRaises(error) as caught:
             self.manager.commit()
@@ -465,6 +466,34 @@ class TooLate(DatabaseTestCase):
         """They are aborted, and it can be tried again."""
         self.fail_to_finish(ClientDisconnected, databases=['~'])
         self.fail_to_finish(OutcomeUnknown, databases=['~', '!'])
+
+    def test_the_order_is_that_of_the_votes(self):
+        """Keys are not asked for again: that of a client has the address of
+        its server, and raises when there is none."""
+        keys = mock.Mock()
+        for error, name in (ClientDisconnected, '~'), (OutcomeUnknown, '!'):
+            def lose(*args):
+                self.patch(ZODB.Connection.Connection, 'sortKey', keys)
+                raise ClientDisconnected
+
+            with self.subTest(name), mock.patch.object(
+                    ZODB.Connection.Connection, 'sortKey',
+                    ZODB.Connection.Connection.sortKey):
+                self.fail_to_finish(error, databases=[name], lose=lose)
+        keys.assert_not_called()
+
+    def test_an_undo_that_has_not_committed(self):
+        for error, name in (ClientDisconnected, '~'), (OutcomeUnknown, '!'):
+            with self.subTest(name):
+                self.fail_to_finish(error, TransactionalUndo(
+                    self.database(MappingStorage(name)), []))
+
+    def test_alone_in_another_kind_of_transaction(self):
+        class Other(transaction.Transaction):
+            pass
+
+        with mock.patch('transaction._manager.Transaction', Other):
+            self.fail_to_finish(ClientDisconnected)
 
     def test_a_vote_that_has_not_committed(self):
         """ZEO resolves conflicts of its client a few times, and gives up."""
