@@ -52,6 +52,9 @@ class Lost:
     def __get__(self, channel, owner):
         return functools.partial(self, channel)
 
+    def again(self):
+        self.calls = 0
+
     def __call__(self, channel, *args, **options):
         self.calls += 1
         if self.calls == 1:

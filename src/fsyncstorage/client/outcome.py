@@ -38,9 +38,6 @@ def check_kept(link, committing, lost):
         except Exception as error:
             if finishing.tid is None:
                 raise _unknown(error) from lost
-        except BaseException:
-            link.say_interrupted()
-            raise
     if finishing.tid is not None:
         finishing.check()
         return finishing.resolved

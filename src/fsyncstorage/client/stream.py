@@ -169,10 +169,11 @@ class Stream:
         self._finishes[number] = complete
         return number, frame
 
-    def is_finishing(self, number):
-        """Can it no longer be aborted, and may an answer still come?"""
+    def may_be_finished(self, number):
+        """Its finish was asked for, or is over."""
         with self._states:
-            return not self._is_over and self._frames.is_finishing(number)
+            return (self._frames.is_finishing(number)
+                    or self._frames.state(number) is None)
 
     def commit_id(self, number):
         return self._frames.commit_id(number)
