@@ -116,7 +116,7 @@ class EveryLine(OutcomeTestCase):
     def until_it_is_over(self):
         """Also where nobody waits for it."""
         until(self.pinged, 'connected')
-        until(lambda: len(self.sessions()) == 2, 'the session before has ended')
+        until(lambda: len(self.sessions()) == 2, 'the one before has ended')
         until(lambda: not self.transactions(), 'no more is voted')
         # It comes behind what is being finished.
         self.serial = commit(self.other, {1 << 20: b'x'}, self.serial)

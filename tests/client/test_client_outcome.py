@@ -371,6 +371,19 @@ class Outcomes:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
 
+    def test_a_failed_sync_of_which_anything_is_said(self):
+        class Strange(SyncFailed):
+            args = ({}, 7)
+
+        Strange.__module__ = SyncFailed.__module__
+        Strange.__qualname__ = Strange.__name__ = 'SyncFailed'
+        with mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=Strange), \
+                self.assertLogs('fsyncstorage.server', 'ERROR'), \
+                self.assertRaises(SyncFailed) as caught:
+            self.commit()
+        self.assertEqual(caught.exception.args, ('',))
+
     def test_an_interrupt_in_the_middle_of_completing_it(self):
         """By another thread, which reads: `f` was called, and is not called
         again; or was not, and is called."""
@@ -563,6 +576,18 @@ class OfDatabases(OutcomeTestCase):
             blob._p_oid, self.client.lastTransaction()))
         with blob.open() as file:
             self.assertEqual(file.read(), b'content')
+
+    def test_an_error_that_is_made_a_transient_one(self):
+        """By the vote of ZEO, where the connection is another one by now."""
+        self.done_is_lost()
+        with mock.patch.object(
+                self.connection._storage._base, '_invalidate_finish',
+                side_effect=StorageTransactionError('a test')), \
+                self.assertRaises(StorageError) as caught:
+            self.count()
+        self.assertNotIsInstance(caught.exception, TransientError)
+        self.manager.abort()
+        self.check(1)
 
     def test_a_new_object(self):
         self.done_is_lost()

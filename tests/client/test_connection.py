@@ -15,7 +15,7 @@ from ZODB.DB import TransactionalUndo
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
-from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import StorageError
 
 from fsyncstorage.client import connection
 from fsyncstorage.client import storage
@@ -387,6 +387,16 @@ class TheClass(DatabaseTestCase):
         self.check_two_trips(self.connect(make=Derived))
         self.check_asked('finish')
 
+    def test_a_client_with_a_vote_of_its_own(self):
+        """It may refuse what is committed."""
+        class Derived(FsyncClient):
+
+            def tpc_vote(self, *args):
+                return super().tpc_vote(*args)
+
+        self.check_two_trips(self.connect(make=Derived))
+        self.check_asked('finish')
+
     def test_a_demo_storage_over_it(self):
         self.check_two_trips(DemoStorage(base=self.client))
         self.check_asked()
@@ -500,10 +510,10 @@ class TooLate(DatabaseTestCase):
         self.change(1)
         with mock.patch.object(
                 self.connection._storage, 'tpc_vote', return_value=None):
-            with self.assertRaisesRegex(
-                    StorageTransactionError, 'has not committed'):
+            with self.assertRaisesRegex(ConflictError, 'again and again'):
                 self.manager.commit()
         self.manager.abort()
+        self.assertNotIn('value', self.root)
         self.change(2)
         self.manager.commit()
         self.check_committed(2)
@@ -528,6 +538,23 @@ class TooLate(DatabaseTestCase):
         with self.assertRaises(TransactionFailedError):
             self.manager.commit()
         self.check_committed(1)
+
+    def test_an_interrupt_in_the_abort(self):
+        """It is passed on."""
+        self.change(1)
+        self.patch(FsyncClient, 'knows_resolved', mock.Mock(
+            side_effect=ZeroDivisionError))
+        with self.assertLogs('fsyncstorage.client', 'CRITICAL') as logged:
+            with mock.patch.object(
+                    ZODB.Connection.Connection, 'tpc_finish',
+                    side_effect=KeyboardInterrupt), \
+                    self.assertRaises(KeyboardInterrupt):
+                self.manager.commit()
+            with self.assertLogs('txn', 'ERROR'), \
+                    self.assertRaisesRegex(StorageError, 'too late'):
+                self.manager.abort()
+        self.assertEqual(len(logged.output), 2)
+        self.assertEqual(self.seen_by_others(), 1)
 
     def test_an_error_of_what_is_told(self):
         """`f` raises: its committer gets the error."""

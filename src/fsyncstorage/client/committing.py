@@ -174,8 +174,14 @@ class Committing:
         """As ZEO makes it of a reply."""
         name, arguments = self._decoded(event)
         if name == SYNC_FAILED:
-            return SyncFailed(*arguments)
+            return SyncFailed(_text(arguments))
         factory = exc_factories.get(name)
         if factory is None:
             return ServerException(name, arguments)
         return factory(name, arguments)
+
+
+def _text(arguments):
+    """What an error says; a server may send anything."""
+    return (arguments[0] if arguments.__class__ in (tuple, list)
+            and len(arguments) == 1 and arguments[0].__class__ is str else '')

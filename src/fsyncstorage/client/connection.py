@@ -27,7 +27,7 @@ from transaction import Transaction
 from transaction.interfaces import TransientError
 from ZODB.DB import TransactionalUndo
 from ZODB.mvccadapter import MVCCAdapterInstance
-from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import ConflictError
 
 from ..errors import OutcomeUnknown
 from .onetrip import OneTrip
@@ -99,8 +99,9 @@ class Connection(ZODB.Connection.Connection):
         if not in_one_trip:
             return
         if client.finished_as(transaction.data(self)) is None:
-            # ZEO gives up when too many conflicts of the client were resolved.
-            raise StorageTransactionError('the vote has not committed it')
+            # ZEO gives up.  What the client has resolved last was not voted.
+            raise ConflictError(
+                'resolved again and again, and always changed by others')
         if not client.knows_resolved(transaction.data(self)):
             self._drop_modified()
 

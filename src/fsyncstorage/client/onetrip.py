@@ -98,6 +98,6 @@ class OneTrip(ClientStorage):
         """Log that this transaction cannot be aborted; return the error."""
         logger.critical(
             '%s: a transaction is aborted that is already committed, as %s:'
-            ' other resources of it may not be', self.__name__, tid.hex())
+            ' it stays committed', self.__name__, tid.hex())
         return StorageTransactionError(
             f'too late to abort: it is committed, as {tid.hex()}')

@@ -170,10 +170,8 @@ class Stream:
         return number, frame
 
     def may_be_finished(self, number):
-        """Its finish was asked for, or is over."""
         with self._states:
-            return (self._frames.is_finishing(number)
-                    or self._frames.state(number) is None)
+            return self._frames.may_be_finished(number)
 
     def commit_id(self, number):
         return self._frames.commit_id(number)
