@@ -7,6 +7,7 @@ from unittest import mock
 
 import transaction
 import ZODB
+from BTrees.Length import Length
 from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
@@ -51,6 +52,9 @@ class Lost:
     def __get__(self, channel, owner):
         return functools.partial(self, channel)
 
+    def again(self):
+        self.calls = 0
+
     def __call__(self, channel, *args, **options):
         self.calls += 1
         if self.calls == 1:
@@ -80,6 +84,19 @@ class OutcomeTestCase(ConnectedTestCase):
         lost = Lost(CommitChannel._finished, goes_on=True)
         self.patch(CommitChannel, '_finished', lost)
         return lost
+
+    @contextlib.contextmanager
+    def done_is_taken_by_another(self):
+        """It is completed, and the stream is over for the one that waits."""
+        wait = Stream._wait
+
+        def lose(stream, answer):
+            wait(stream, answer)
+            if answer.event.__class__ is commits.Done:
+                raise Unanswered('the connection has ended')
+
+        with mock.patch.object(Stream, '_wait', lose):
+            yield
 
     def check_all_is_well(self):
         until(self.has_channel, 'connected again')
@@ -134,17 +151,11 @@ class InTwoTrips:
 class Outcomes:
 
     def test_its_answer_was_completed_by_another_thread(self):
-        """And the stream was over for this one, and the next one, too."""
-        wait = Stream._wait
-
-        def lose(stream, answer):
-            wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
-                raise Unanswered('the connection has ended')
-
-        with mock.patch.object(Stream, '_wait', lose), mock.patch.object(
-                link.Link, 'stream_behind', side_effect=ClientDisconnected):
+        """And the stream was over for this one: nobody is asked."""
+        with self.done_is_taken_by_another(), mock.patch.object(
+                link.Link, 'stream_behind') as behind:
             tid = self.commit()
+        behind.assert_not_called()
         self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
@@ -162,19 +173,6 @@ class Outcomes:
             tid = self.commit()
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
-
-    def test_its_answer_was_completed_and_there_is_no_channel(self):
-        wait = Stream._wait
-
-        def lose(stream, answer):
-            wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
-                raise Unanswered('the connection has ended')
-
-        with mock.patch.object(Stream, '_wait', lose), mock.patch.object(
-                link.Link, 'stream_behind', return_value=None):
-            tid = self.commit()
-        self.assertEqual(self.called, [tid])
 
     def test_it_is_kept(self):
         self.done_is_lost()
@@ -373,6 +371,19 @@ class Outcomes:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
 
+    def test_a_failed_sync_of_which_anything_is_said(self):
+        class Strange(SyncFailed):
+            args = ({}, 7)
+
+        Strange.__module__ = SyncFailed.__module__
+        Strange.__qualname__ = Strange.__name__ = 'SyncFailed'
+        with mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=Strange), \
+                self.assertLogs('fsyncstorage.server', 'ERROR'), \
+                self.assertRaises(SyncFailed) as caught:
+            self.commit()
+        self.assertEqual(caught.exception.args, ('',))
+
     def test_an_interrupt_in_the_middle_of_completing_it(self):
         """By another thread, which reads: `f` was called, and is not called
         again; or was not, and is called."""
@@ -517,6 +528,46 @@ class OfDatabases(OutcomeTestCase):
         self.manager.begin()
         self.check(1)
 
+    def make_conflict(self):
+        """One that the server resolves; return the object."""
+        self.root['length'] = length = Length(0)
+        self.manager.commit()
+        length.change(1)
+        with self.db.transaction() as other:
+            other.root()['length'].change(10)
+        return length
+
+    def check_resolved(self, length):
+        """The state that is read next, and changed, is that of the file."""
+        self.assertEqual(length(), 11)
+        length.change(100)
+        self.manager.commit()
+        with self.db.transaction() as other:
+            self.assertEqual(other.root()['length'](), 111)
+
+    def commit_and_look(self, length):
+        """Before it is finished, no state has the serial that is not kept."""
+        finish, states = StockConnection.tpc_finish, []
+
+        def note(*args):
+            states.append(length._p_changed)
+            finish(*args)
+
+        with mock.patch.object(StockConnection, 'tpc_finish', note):
+            self.manager.commit()
+        self.assertEqual(states, [None])
+        self.check_resolved(length)
+
+    def test_a_resolved_conflict_that_another_thread_completed(self):
+        length = self.make_conflict()
+        with self.done_is_taken_by_another():
+            self.commit_and_look(length)
+
+    def test_a_resolved_conflict_whose_answer_is_lost(self):
+        length = self.make_conflict()
+        self.done_is_lost()
+        self.commit_and_look(length)
+
     def test_a_blob(self):
         self.done_is_lost()
         blob = self.root['blob'] = Blob(b'content')
@@ -525,6 +576,18 @@ class OfDatabases(OutcomeTestCase):
             blob._p_oid, self.client.lastTransaction()))
         with blob.open() as file:
             self.assertEqual(file.read(), b'content')
+
+    def test_an_error_that_is_made_a_transient_one(self):
+        """By the vote of ZEO, where the connection is another one by now."""
+        self.done_is_lost()
+        with mock.patch.object(
+                self.connection._storage._base, '_invalidate_finish',
+                side_effect=StorageTransactionError('a test')), \
+                self.assertRaises(StorageError) as caught:
+            self.count()
+        self.assertNotIsInstance(caught.exception, TransientError)
+        self.manager.abort()
+        self.check(1)
 
     def test_a_new_object(self):
         self.done_is_lost()

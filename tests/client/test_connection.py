@@ -11,10 +11,11 @@ from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransactionFailedError
 from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.DB import TransactionalUndo
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
-from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import StorageError
 
 from fsyncstorage.client import connection
 from fsyncstorage.client import storage
@@ -386,6 +387,16 @@ class TheClass(DatabaseTestCase):
         self.check_two_trips(self.connect(make=Derived))
         self.check_asked('finish')
 
+    def test_a_client_with_a_vote_of_its_own(self):
+        """It may refuse what is committed."""
+        class Derived(FsyncClient):
+
+            def tpc_vote(self, *args):
+                return super().tpc_vote(*args)
+
+        self.check_two_trips(self.connect(make=Derived))
+        self.check_asked('finish')
+
     def test_a_demo_storage_over_it(self):
         self.check_two_trips(DemoStorage(base=self.client))
         self.check_asked()
@@ -436,7 +447,7 @@ class TooLate(DatabaseTestCase):
         self.check_asked()
         self.assertNotIn('value', self.root)
 
-    def fail_to_finish(self, error, *others, databases=()):
+    def fail_to_finish(self, error, *others, databases=(), lose=None):
         """The connection is lost, and it is not committed."""
         self.change(1)
         for each in others:
@@ -446,7 +457,7 @@ class TooLate(DatabaseTestCase):
             opened.root()['value'] = 1
         with mock.patch.object(
                 self.connection._storage, 'tpc_finish',
-                side_effect=ClientDisconnected), \
+                side_effect=lose or ClientDisconnected), \
                 self.assertLogs('txn', 'ERROR'), \
                 self.assertRaises(error) as caught:
             self.manager.commit()
@@ -466,15 +477,43 @@ class TooLate(DatabaseTestCase):
         self.fail_to_finish(ClientDisconnected, databases=['~'])
         self.fail_to_finish(OutcomeUnknown, databases=['~', '!'])
 
+    def test_the_order_is_that_of_the_votes(self):
+        """Keys are not asked for again: that of a client has the address of
+        its server, and raises when there is none."""
+        keys = mock.Mock()
+        for error, name in (ClientDisconnected, '~'), (OutcomeUnknown, '!'):
+            def lose(*args):
+                self.patch(ZODB.Connection.Connection, 'sortKey', keys)
+                raise ClientDisconnected
+
+            with self.subTest(name), mock.patch.object(
+                    ZODB.Connection.Connection, 'sortKey',
+                    ZODB.Connection.Connection.sortKey):
+                self.fail_to_finish(error, databases=[name], lose=lose)
+        keys.assert_not_called()
+
+    def test_an_undo_that_has_not_committed(self):
+        for error, name in (ClientDisconnected, '~'), (OutcomeUnknown, '!'):
+            with self.subTest(name):
+                self.fail_to_finish(error, TransactionalUndo(
+                    self.database(MappingStorage(name)), []))
+
+    def test_alone_in_another_kind_of_transaction(self):
+        class Other(transaction.Transaction):
+            pass
+
+        with mock.patch('transaction._manager.Transaction', Other):
+            self.fail_to_finish(ClientDisconnected)
+
     def test_a_vote_that_has_not_committed(self):
         """ZEO resolves conflicts of its client a few times, and gives up."""
         self.change(1)
         with mock.patch.object(
                 self.connection._storage, 'tpc_vote', return_value=None):
-            with self.assertRaisesRegex(
-                    StorageTransactionError, 'has not committed'):
+            with self.assertRaisesRegex(ConflictError, 'again and again'):
                 self.manager.commit()
         self.manager.abort()
+        self.assertNotIn('value', self.root)
         self.change(2)
         self.manager.commit()
         self.check_committed(2)
@@ -499,6 +538,23 @@ class TooLate(DatabaseTestCase):
         with self.assertRaises(TransactionFailedError):
             self.manager.commit()
         self.check_committed(1)
+
+    def test_an_interrupt_in_the_abort(self):
+        """It is passed on."""
+        self.change(1)
+        self.patch(FsyncClient, 'knows_resolved', mock.Mock(
+            side_effect=ZeroDivisionError))
+        with self.assertLogs('fsyncstorage.client', 'CRITICAL') as logged:
+            with mock.patch.object(
+                    ZODB.Connection.Connection, 'tpc_finish',
+                    side_effect=KeyboardInterrupt), \
+                    self.assertRaises(KeyboardInterrupt):
+                self.manager.commit()
+            with self.assertLogs('txn', 'ERROR'), \
+                    self.assertRaisesRegex(StorageError, 'too late'):
+                self.manager.abort()
+        self.assertEqual(len(logged.output), 2)
+        self.assertEqual(self.seen_by_others(), 1)
 
     def test_an_error_of_what_is_told(self):
         """`f` raises: its committer gets the error."""

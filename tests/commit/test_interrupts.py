@@ -36,16 +36,17 @@ EIO = OSError(5, 'Input/output error')
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt at the n-th line that this thread executes in
-    the package.
+    """Raises KeyboardInterrupt, or another error, at the n-th line that this
+    thread executes in the package.
 
     Not at `with` and `try`: there a trace function comes between the end of a
     block and the release of its lock, or before the handlers are in force,
     where the interpreter lets no signal in.
     """
 
-    def __init__(self, at):
+    def __init__(self, at, error=KeyboardInterrupt):
         self._left = at
+        self._error = error
         self.fired = False
 
     def __enter__(self):
@@ -62,7 +63,7 @@ class Interrupter:
             self._left -= 1
             if not self._left:
                 self.fired = True
-                raise KeyboardInterrupt
+                raise self._error
         return self._trace
 
     def _is_ours(self, file_name):

@@ -225,10 +225,14 @@ class ClientHooks(unittest.TestCase):
         f(p64(1))
         self.assertEqual(instance._ltid, p64(1))
         self.assertIn('tpc_finish', names(Connection.tpc_finish))
+        # What has changed is dropped as here.
+        self.assertTrue({'_cache', 'invalidate', '_modified'}
+                        <= names(Connection.tpc_abort))
 
     def test_the_votes_of_a_transaction(self):
-        """A resource that votes finds all that have joined."""
-        found = []
+        """A resource that votes finds all that have joined, and those that
+        have voted, which finish before it."""
+        found, finished = [], []
 
         class Resource:
 
@@ -237,12 +241,16 @@ class ClientHooks(unittest.TestCase):
 
             def tpc_vote(self, txn):
                 found.append(
-                    (txn._resources == joined, txn.status == COMMITTING))
+                    (txn._resources == joined, txn.status == COMMITTING,
+                     list(txn._voted)))
+
+            def tpc_finish(self, txn):
+                finished.append(id(self))
 
             def nothing(self, txn):
                 pass
 
-            tpc_begin = commit = tpc_finish = nothing
+            tpc_begin = commit = nothing
 
         resources = [Resource(key) for key in 'abc']
         joined = [resources[2], *resources[:2]]
@@ -250,7 +258,9 @@ class ClientHooks(unittest.TestCase):
         for each in joined:
             txn.join(each)
         txn.commit()
-        self.assertEqual(found, [(True, True)] * 3)
+        self.assertEqual(
+            found, [(True, True, finished[:count]) for count in range(3)])
+        self.assertEqual(finished, [id(each) for each in resources])
 
     def test_nobody_joins_a_transaction_that_commits(self):
         txn = Transaction()

@@ -42,6 +42,8 @@ class Committing:
     trip = None
     #: All that was taken to be sent has left.
     _is_whole = True
+    #: What it has asked last is answered.
+    _is_answered = True
 
     def __init__(self, stream, *description):
         """`description` are the arguments of tpc_begin, the id first."""
@@ -121,7 +123,7 @@ class Committing:
         return self._voted(self.stream.vote(self.number, before))
 
     def finish(self, complete):
-        event = self.stream.finish(self.number, complete)
+        event = self._asked(self.stream.finish, complete)
         if event.__class__ is not commits.Done:
             raise self._error(event)
 
@@ -129,7 +131,13 @@ class Committing:
         """What ZEO's vote returns: if these are conflicts, it has to be
         called again."""
         before = self._taken()
-        return self._voted(self.stream.trip(self.number, before, complete))
+        return self._voted(self._asked(self.stream.trip, before, complete))
+
+    def _asked(self, ask, *args):
+        self._is_answered = False
+        event = ask(self.number, *args)
+        self._is_answered = True
+        return event
 
     def _voted(self, event):
         self._is_whole = True
@@ -140,10 +148,10 @@ class Committing:
         raise self._error(event)
 
     @property
-    def is_finishing(self):
-        """Can it no longer be aborted, and may an answer still come?"""
-        return (self.number is not None
-                and self.stream.is_finishing(self.number))
+    def may_be_kept(self):
+        """Its finish may have left, and its thread has no answer."""
+        return (not self._is_answered
+                and self.stream.may_be_finished(self.number))
 
     @property
     def id(self):
@@ -166,8 +174,14 @@ class Committing:
         """As ZEO makes it of a reply."""
         name, arguments = self._decoded(event)
         if name == SYNC_FAILED:
-            return SyncFailed(*arguments)
+            return SyncFailed(_text(arguments))
         factory = exc_factories.get(name)
         if factory is None:
             return ServerException(name, arguments)
         return factory(name, arguments)
+
+
+def _text(arguments):
+    """What an error says; a server may send anything."""
+    return (arguments[0] if arguments.__class__ in (tuple, list)
+            and len(arguments) == 1 and arguments[0].__class__ is str else '')

@@ -25,14 +25,18 @@ transaction 5.1; tests/upstream/test_stock_hooks.py fails when they move.
 import ZODB.Connection
 from transaction import Transaction
 from transaction.interfaces import TransientError
+from ZODB.DB import TransactionalUndo
 from ZODB.mvccadapter import MVCCAdapterInstance
-from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import ConflictError
 
 from ..errors import OutcomeUnknown
 from .onetrip import OneTrip
 
 # The status of a transaction whose resources vote and finish.
 COMMITTING = 'Committing'
+
+# Resources that commit when they finish.
+OF_ZODB = ZODB.Connection.Connection, TransactionalUndo
 
 
 def use_our_connection():
@@ -52,21 +56,24 @@ def is_alone(resource, transaction):
 
 
 def others_finish_later(resource, transaction):
-    """Has no other resource of a transaction that commits finished already?
+    """Called when this one votes: is nothing of any other resource committed
+    before this one has finished?
 
-    A connection of ZODB finishes in the order of the keys, and nothing of it
-    is committed before.  Of other resources nobody knows: SQL may be committed
-    in its vote.
+    They finish in the order in which they vote.  A connection or an undo of
+    ZODB commits nothing before it finishes.  Of other resources nobody knows:
+    SQL may be committed in its vote.
     """
-    if transaction.__class__ is not Transaction:
-        return False
-    others = [each for each in getattr(transaction, '_resources', [None])
-              if each is not resource]
-    return all(isinstance(each, ZODB.Connection.Connection)
-               and each.sortKey() > resource.sortKey() for each in others)
+    resources = getattr(transaction, '_resources', [None])
+    voted = getattr(transaction, '_voted', {})
+    return all(each is resource
+               or isinstance(each, OF_ZODB) and id(each) not in voted
+               for each in resources)
 
 
 class Connection(ZODB.Connection.Connection):
+
+    # As of its last vote.
+    _others_finish_later = False
 
     def _client(self):
         """The storage, if it is ours and nothing is between us."""
@@ -78,6 +85,7 @@ class Connection(ZODB.Connection.Connection):
 
     def tpc_vote(self, transaction):
         client = self._client()
+        self._others_finish_later = others_finish_later(self, transaction)
         in_one_trip = (
             client is not None and is_alone(self, transaction)
             and client.finish_with_vote(
@@ -88,17 +96,25 @@ class Connection(ZODB.Connection.Connection):
             if client is not None:
                 client.refuse_repeating(transaction.data(self), error)
             raise
-        if in_one_trip and client.finished_as(transaction.data(self)) is None:
-            # ZEO gives up when too many conflicts of the client were resolved.
-            raise StorageTransactionError('the vote has not committed it')
+        if not in_one_trip:
+            return
+        if client.finished_as(transaction.data(self)) is None:
+            # ZEO gives up.  What the client has resolved last was not voted.
+            raise ConflictError(
+                'resolved again and again, and always changed by others')
+        if not client.knows_resolved(transaction.data(self)):
+            self._drop_modified()
+
+    def _drop_modified(self):
+        """Any of it may be stored with another state than it has here."""
+        self._cache.invalidate(self._modified)
 
     def tpc_finish(self, transaction):
         try:
             super().tpc_finish(transaction)
         except TransientError as error:
             # This one has not committed, and could be repeated alone.
-            if (self._client() is None
-                    or others_finish_later(self, transaction)):
+            if self._client() is None or self._others_finish_later:
                 raise
             raise OutcomeUnknown(
                 f'this database could not finish the transaction ({error}),'
@@ -124,7 +140,10 @@ class Connection(ZODB.Connection.Connection):
             return
         if tid is not None:
             error = client.too_late(tid)  # logged, whatever comes
+            # Nobody may have taken from the vote what the server has resolved.
+            self._drop_modified()
             try:
                 self.tpc_finish(transaction)
-            finally:
-                raise error
+            except Exception as failed:
+                raise error from failed
+            raise error

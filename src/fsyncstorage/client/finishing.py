@@ -9,10 +9,10 @@ of another client are.
 If the Done was lost with its stream, the client asks on its next one (outcome)
 whether it is committed.  By then, what it has changed has come, as of a
 transaction of another client: when the cache was verified, or behind that as
-an invalidation.  All connections have been told, also the one that commits: it
-drops its objects when its next transaction begins, and with them those whose
-conflicts the server has resolved.  So only `f` is left, which is called in the
-order of that stream, too: behind it, and perhaps behind later ones.
+an invalidation.  All connections have been told, also the one that commits.
+So only `f` is left, which is called in the order of that stream, too: behind
+it, and perhaps behind later ones.  Which conflicts the server has resolved is
+not known then: the connection that commits drops all that it has changed.
 
 An error of `f` is the committer's own: the transaction is kept, and others are
 not disturbed.  But some connections may not have been told, so all of them
@@ -29,6 +29,10 @@ class Finishing:
 
     #: It is committed, whatever has come of completing that here.
     tid = None
+    #: The oids whose conflicts the server has resolved; None: not known here.
+    resolved = None
+    #: All of it was done here.
+    is_complete = False
     #: The thread that has asked for it waits no more.
     is_left = False
     #: `f` is called once.
@@ -58,11 +62,13 @@ class Finishing:
 
     def complete(self, done):
         """Return what `f` has raised; None: nothing."""
+        self.resolved = done.oids
         self.tid = done.tid
         if done.oids:
             self._resolved_by_server(done.oids)
         self._storage.info({'length': done.length, 'size': done.size})
         self._cache.committed(done.tid, self._updates, self._tell)
+        self.is_complete = True
         return self._error
 
     def learn(self, outcome):

@@ -20,6 +20,7 @@ from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
 
 from .. import wire
+from ..errors import OutcomeUnknown
 from ..wire import commits
 from .answer import Unanswered
 from .channels import Channels
@@ -381,13 +382,21 @@ class Link(ClientThread):
         return committing.finishing.tid
 
     def _finish(self, committing, updates, f, ask):
-        """What `ask` returns; None: its answer was lost, and it is kept."""
+        """What `ask` returns; also if its answer was lost, and it is kept."""
         committing.finishing = finishing = Finishing(
             self.client.client, self._cache, updates, f)
         try:
             return self._answer_to_finish(committing, ask)
         except TransientError as error:
             finishing.refuse_repeating(error)
+            raise
+        except OutcomeUnknown:
+            raise
+        except BaseException:
+            if committing.may_be_kept:
+                logger.warning(
+                    '%s: a thread was interrupted while its commit was under'
+                    ' way: the server may keep it', self._name)
             raise
         finally:
             finishing.is_left = True
@@ -397,15 +406,6 @@ class Link(ClientThread):
             return ask(committing.finishing.complete)
         except Unanswered as lost:
             return check_kept(self, committing, lost)
-        except BaseException:
-            if committing.is_finishing:
-                self.say_interrupted()
-            raise
-
-    def say_interrupted(self):
-        logger.warning(
-            '%s: a thread was interrupted while its commit was under way: the'
-            ' server may keep it', self._name)
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

@@ -55,6 +55,11 @@ class OneTrip(ClientStorage):
             return None
         return committing.finishing.tid
 
+    def knows_resolved(self, txn):
+        """Did the vote, which has committed it, return all the oids whose
+        conflicts the server has resolved?"""
+        return self._committing(txn).finishing.resolved is not None
+
     def refuse_repeating(self, txn, error):
         """Raise another one if it is committed."""
         if self.finished_as(txn) is not None:
@@ -93,6 +98,6 @@ class OneTrip(ClientStorage):
         """Log that this transaction cannot be aborted; return the error."""
         logger.critical(
             '%s: a transaction is aborted that is already committed, as %s:'
-            ' other resources of it may not be', self.__name__, tid.hex())
+            ' it stays committed', self.__name__, tid.hex())
         return StorageTransactionError(
             f'too late to abort: it is committed, as {tid.hex()}')

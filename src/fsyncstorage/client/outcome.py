@@ -25,22 +25,22 @@ from ..wire import commits
 
 
 def check_kept(link, committing, lost):
-    """Return if it is kept; raise if it is not, or if nobody knows."""
+    """If it is kept, return the oids that the server has resolved, or None:
+    they are not known.  Raise if it is not kept, or if nobody knows."""
     finishing = committing.finishing
     committing.is_asked = True
-    try:
-        outcome = _ask(link, committing)
-    except Exception as error:
-        if finishing.tid is None:
-            raise _unknown(error) from lost
-    except BaseException:
-        link.say_interrupted()
-        raise
+    outcome = None
     # Another thread may have completed its Done, or the Outcome, although a
     # stream was over for this one.
+    if not finishing.is_complete:
+        try:
+            outcome = _ask(link, committing)
+        except Exception as error:
+            if finishing.tid is None:
+                raise _unknown(error) from lost
     if finishing.tid is not None:
         finishing.check()
-        return
+        return finishing.resolved
     if outcome is None or outcome.outcome != commits.NOT_COMMITTED:
         raise _unknown('the server does not know it') from lost
     raise lost

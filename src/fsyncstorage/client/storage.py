@@ -303,8 +303,10 @@ class FsyncClient(OneTrip):
 
     def finish_with_vote(self, txn: Any,
                          tpc_finish: Callable[[Any], object]) -> bool:
-        # That of a derived class would be called before the commit.
+        # Those of a derived class would be called before the commit, or may
+        # refuse it when it is made.
         return (type(self).tpc_finish is FsyncClient.tpc_finish
+                and type(self).tpc_vote is FsyncClient.tpc_vote
                 and super().finish_with_vote(txn, tpc_finish))
 
     def tpc_finish(self, txn: Any,

@@ -169,10 +169,9 @@ class Stream:
         self._finishes[number] = complete
         return number, frame
 
-    def is_finishing(self, number):
-        """Can it no longer be aborted, and may an answer still come?"""
+    def may_be_finished(self, number):
         with self._states:
-            return not self._is_over and self._frames.is_finishing(number)
+            return self._frames.may_be_finished(number)
 
     def commit_id(self, number):
         return self._frames.commit_id(number)

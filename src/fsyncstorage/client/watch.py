@@ -8,11 +8,14 @@ It is never closed, since any thread may arm it at any time: its descriptor
 goes with the last reference to it.
 """
 
-import contextlib
+import errno
 import select
 
 #: Only with this can the background reader be left asleep.
 is_possible = hasattr(select, 'epoll')
+
+# What the system says of a connection that is closed.
+CLOSED = errno.EBADF, errno.ENOENT
 
 
 class Watch:
@@ -35,8 +38,11 @@ class Watch:
         self._set(select.EPOLLONESHOT)
 
     def _set(self, events):
-        with contextlib.suppress(OSError):  # the connection is closed
+        try:
             self._poll.modify(self._descriptor, events)
+        except OSError as error:  # what the handler of a signal raises, too
+            if error.errno not in CLOSED:
+                raise
 
     def wait(self, seconds=None):
         self._poll.poll(seconds)

@@ -296,6 +296,10 @@ class Client:
         """Can it no longer be aborted, and has no answer come?"""
         return self._states.get(number) in (FINISHING, IN_ONE_TRIP)
 
+    def may_be_finished(self, number: int) -> bool:
+        """Was its finish asked for?  Also if it is over."""
+        return self.is_finishing(number) or self._states.get(number) is None
+
     def abort(self, number: int) -> bytes | None:
         """None: it is over already, or has to be."""
         if (self.is_finishing(number)
