@@ -10,10 +10,12 @@ import os
 import pickle
 import unittest
 from datetime import tzinfo  # noqa: F401
+from unittest import mock
 
 from BTrees.Length import Length
 from BTrees.OOBTree import OOBucket
 from persistent.mapping import PersistentMapping
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.FileStorage import FileStorage
 from ZODB.serialize import ObjectWriter
 from ZODB.tests.hexstorage import HexStorage
@@ -26,6 +28,8 @@ from ..server.serving import counter
 from ..server.serving import state_of
 from ..server.test_server_hostile import A_BIG_MEMO
 from ..server.test_server_hostile import Calling
+from ..support import TestCase
+from ..support import commit
 from ..support import oid
 
 
@@ -167,6 +171,29 @@ class OverZEO(Served):
                 self.peer.vote({1: bomb}, self.first)
             self.assertEqual(caught.exception.name, 'ConflictError')
             self.assertFalse(os.path.exists(self.canary), 'code was run')
+
+
+class BeingAppended(TestCase):
+
+    def test_it_is_in_the_index_and_not_appended_yet(self):
+        """The other thread stores between two lines of `_advance`."""
+        storage = self.open()
+        first = commit(storage, {1: counter(0)})
+        other = TransactionMetaData()
+        storage.tpc_begin(other)
+        append = storage._sequencer.append
+
+        def store_and_append(appended):
+            storage.store(oid(1), first, counter(10), '', other)
+            append(appended)
+
+        with mock.patch.object(
+                storage._sequencer, 'append', store_and_append), \
+                self.assertNoLogs('ZODB.ConflictResolution'):
+            commit(storage, {1: counter(1)}, {1: first})
+        storage.tpc_vote(other)
+        storage.tpc_finish(other)
+        self.assertEqual(state_of(storage.load(oid(1))[0]), 11)
 
 
 class LeftToClients(Served):

@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import operator
 import shutil
+import sys
 import typing
 from base64 import decodebytes
 
@@ -453,10 +454,12 @@ class Records(Conflicts):
                              committedData: bytes = b'') -> bytes:
         if not committedData:
             # Stock would ask loadSerial, which shows only what is published.
-            # Where its creation was undone, stock raises the error.
+            # This one may even be in the index, and not appended yet.  Where
+            # its creation was undone, stock raises the error.
+            view = self._view
+            all_of_it = View(view.file, view.index, sys.maxsize, view.tid)
             with contextlib.suppress(POSKeyError):
-                committedData = self._appended.load_serial(
-                    oid, committedSerial)
+                committedData = all_of_it.load_serial(oid, committedSerial)
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
 
