@@ -157,7 +157,7 @@ class Trips(Opened):
 
         self.stream.end('enough')
         until(lambda: self.stream._is_over, 'over')
-        self.stream._wait(Late())
+        self.stream._check_over(Late())
 
     def test_the_end_before_its_request(self):
         """Nothing has left: it can be repeated."""
