@@ -155,9 +155,12 @@ class Trips(Opened):
                 self.looks += 1
                 return self.looks > 1
 
+            def sleep(self, seconds):
+                """Another one has the turn; nobody wakes this one."""
+
         self.stream.end('enough')
         until(lambda: self.stream._is_over, 'over')
-        self.stream._check_over(Late())
+        self.stream._wait(Late())
 
     def test_the_end_before_its_request(self):
         """Nothing has left: it can be repeated."""
