@@ -19,6 +19,7 @@ from ..errors import OutcomeUnknown
 from ..errors import WritingStopped
 from ..format.view import View
 from .checkpoints import Checkpoints
+from .objectmap import ObjectMap
 from .records import Records
 from .transaction import STATUS_OFFSET
 from .transaction import Transaction
@@ -29,6 +30,8 @@ class Appending(Records):
     _checkpoints: Checkpoints
     _spare: Spare
     _unsynced_blobs: Placed
+    #: The map for local reads, while it is built or used.
+    _map: ObjectMap | None = None
 
     def _refuse_unless_later(self, tid: bytes) -> None:
         last = self._sequencer.pipeline.appended.tid
@@ -104,6 +107,8 @@ class Appending(Records):
                 self._checkpoints.snapshot.about_to_change(under_way.places)
             for oid, place in under_way.places.items():
                 self._positions[oid] = place
+            if self._map is not None:
+                self._map.add(under_way.places)
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
             self._has_tail = False
@@ -117,12 +122,21 @@ class Appending(Records):
     def _write_status(self, commit: Commit) -> None:
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
-    def _sync_batch(self, batch: list[Commit]) -> None:
-        """The sequencer's sync: these commits, and all before them.
+    def _sync_batch(self, point: Point, batch: list[Commit]) -> None:
+        """The sequencer's sync: these commits, and all before the point."""
+        try:
+            self._sync_all_of(batch)
+        except Exception:
+            # What is behind the durable end is in doubt from now on.
+            if (object_map := self._map) is not None:
+                object_map.retire()
+            raise
+        if (object_map := self._map) is not None:
+            object_map.is_durable(point.end)
 
-        A transaction becomes durable together with its blobs, under every
-        policy.
-        """
+    def _sync_all_of(self, batch: list[Commit]) -> None:
+        """A transaction becomes durable together with its blobs, under every
+        policy."""
         if self.blob_dir:
             self._unsynced_blobs.sync(self._spare)
         unfinished = []
@@ -139,3 +153,14 @@ class Appending(Records):
 
     def _show(self, point: Point | Commit) -> None:
         self._view = View(self._file, self._positions, point.end, point.tid)
+        if (object_map := self._map) is not None:
+            object_map.show(point.end)
+
+    def replace_map(self, new: ObjectMap | None) -> None:
+        """Retire the map for local reads, and use another one, or none.
+
+        `_lock` is held.
+        """
+        if self._map is not None:
+            self._map.retire()
+        self._map = new
