@@ -14,5 +14,6 @@
       |     Reader (reader)     loads and prefetches on
       |       Channels (channels)   connections for reading only
       |     PlainPrefetches (plainprefetch)   prefetches without channels
+      |     LocalReads (local)  loads from the file of a server on this machine
       `-- BlobCache (blobs/)    blob files, and how much they may take
 """
