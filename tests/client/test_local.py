@@ -409,7 +409,7 @@ class Ends(LocalTestCase):
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
-class HostileServers(TestCase):
+class HandedOver(TestCase):
     """What comes over the socket may be anything."""
 
     def setUp(self):
@@ -437,6 +437,19 @@ class HostileServers(TestCase):
         source = self.receive(b'\1', *self.good)
         self.assertEqual(source.load_before(oid(0), maxtid),
                          (b'data', self.tid, None))
+
+    def test_what_is_synced_and_not_published_yet(self):
+        source = self.receive(b'\1', *self.good)
+        seen = []
+
+        def look(tid):
+            self.assertGreater(source._map.durable, source._map.end)
+            seen.append(source.load_before(oid(0), maxtid))
+
+        new = commit_to(self.storage, {0: b'changed'}, {0: self.tid}, look)
+        self.assertEqual(seen, [(b'data', self.tid, None)])
+        self.assertEqual(source.load_before(oid(0), maxtid),
+                         (b'changed', new, None))
 
     def check_refused(self, error, *args, **options):
         before = open_files()

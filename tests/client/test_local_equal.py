@@ -61,8 +61,9 @@ class Equal(TestCase):
                 + [self.pack, self.restart] + 3 * [self.sync])()
             if self.source._map.retired:
                 self.take()
+            revisions = self.revisions()
             for _ in range(COMPARED):
-                self.compare()
+                self.compare(revisions)
 
     # What happens
 
@@ -136,7 +137,26 @@ class Equal(TestCase):
 
     # What is compared
 
-    def compare(self):
+    def revisions(self):
+        """Of each object: (tid, data or None), as an iteration finds them."""
+        found = {}
+        for transaction in self.storage.iterator():
+            for record in transaction:
+                found.setdefault(record.oid, []).append(
+                    (record.tid, record.data))
+        return found
+
+    @staticmethod
+    def expected(revisions, tid):
+        """What loadBefore returns, or raises."""
+        end = None
+        for serial, data in reversed(revisions):
+            if serial < tid:
+                return POSKeyError if data is None else (data, serial, end)
+            end = serial
+        return None if revisions else POSKeyError
+
+    def compare(self, revisions):
         if not self.tids:
             return
         tid = self.choice.choice(self.tids)
@@ -148,11 +168,10 @@ class Equal(TestCase):
         self.compared += 1
         if answer is not NOT_KNOWN:
             self.answered += 1
-            try:
-                expected = self.storage.loadBefore(oid(number), tid)
-            except POSKeyError:
-                expected = POSKeyError
-            self.assertEqual(answer, expected)
+            self.assertEqual(answer, self.expected(
+                revisions.get(oid(number), []), tid))
+            self.assertEqual(
+                answer, self.storage.loadBefore(oid(number), tid))
 
 
 class EqualForLong(Equal):

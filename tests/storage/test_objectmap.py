@@ -255,13 +255,25 @@ class Retired(MapTestCase):
             with self.assertRaisesRegex(NoMap, 'while it was built'):
                 self.build(storage)
 
+    @staticmethod
+    def descriptors_of(path):
+        return [number for number in os.listdir('/proc/self/fd')
+                if os.path.realpath(f'/proc/self/fd/{number}') == path]
+
     def test_not_by_the_child_of_a_fork(self):
-        storage, reader = self.open_and_read()
+        storage = self.open()
+        self.serial = commit(storage, {0: b'data', 1: b'data'})
+        made = self.build(storage)
+        data_file, descriptor = made.open()
+        reader = Reader(descriptor, SECRET)
+        os.close(data_file)
+        os.close(descriptor)
         child = os.fork()
         if not child:
             storage.close()
-            os._exit(0)
-        os.waitpid(child, 0)
+            os._exit(len(self.descriptors_of(self.path())))
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(status, 0)
         self.assertFalse(reader.retired)
         commit(storage, {1: b'changed'}, {1: self.serial})
         self.check_equal_to_index(storage, reader)

@@ -50,6 +50,8 @@ READ_AHEAD = 4096
 # Errors of a system or file system that cannot tell what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
 
+_LATER_THAN_ALL = b'\xff' * 8
+
 # What a log of transactions, or a history, has of each; and what chooses.
 Entry = dict[str, Any]
 Filter = Callable[[Entry], object]
@@ -246,9 +248,9 @@ class View:
         return None
 
     def load(self, oid: bytes) -> tuple[bytes, bytes]:
-        for tid, position, data, back in self._revisions(oid):
-            return data or self._data(oid, position, back), tid
-        raise self._missing(oid)
+        found = self.load_before(oid, _LATER_THAN_ALL)
+        assert found is not None
+        return found[:2]
 
     def load_serial(self, oid: bytes, serial: bytes) -> bytes:
         for tid, position, data, back in self._revisions(oid):

@@ -301,7 +301,9 @@ class FsyncStorage(
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
-        self._map = None  # which the parent goes on with
+        if self._map is not None:
+            self._map.close()  # not retired: the parent goes on with it
+            self._map = None
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
