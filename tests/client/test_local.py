@@ -161,6 +161,28 @@ class Loads(LocalTestCase):
         self.until_told(client, new)
         self.assertEqual(seen, [True, True])
 
+    def test_the_kernel_prefetches(self):
+        client = self.connect()
+        with self.asked(0):
+            client.prefetch([oid(0), oid(1), None],
+                            after(client.lastTransaction()))
+        with self.asked(1), mock.patch.object(os, 'posix_fadvise') as advised:
+            client.prefetch([oid(0), oid(77), oid(1)],
+                            after(client.lastTransaction()))
+            until(lambda: self.figures.requests, 'asked')
+        data_file, *_ = advised.call_args.args
+        self.assertTrue(os.path.samestat(
+            os.fstat(data_file), os.stat(self.path())))
+        self.assertEqual(
+            [call.args[1] for call in advised.call_args_list],
+            [self.storage._positions[oid(number)] for number in (0, 1)])
+
+    def test_a_socket_at_another_place(self):
+        os.rename(self.path('Data.fs.local'), self.path('elsewhere'))
+        client = self.connect(local_reads_socket=self.path('elsewhere'))
+        with self.asked(0):
+            self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
     def test_off(self):
         client = self.connect_without()
         self.assertIsNone(client._server.local)

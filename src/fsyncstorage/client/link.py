@@ -140,13 +140,14 @@ class Link(ClientThread):
     _is_verified = _has_moved = False
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
-                 read_channels, local_reads=False, ssl=None,
-                 ssl_server_hostname=None):
+                 read_channels, local_reads=False, local_reads_socket=None,
+                 ssl=None, ssl_server_hostname=None):
         self._name = storage.__name__
         self._cache = cache
         self._storage_key = storage_key
         self._read_channels = read_channels
         self._local_reads = local_reads
+        self._local_reads_socket = local_reads_socket
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
@@ -250,7 +251,8 @@ class Link(ClientThread):
         self.instance = about.get('instance')
         if self._local_reads:
             self.local = local.begin(
-                self._name, self._cache, about.get('local'))
+                self._name, self._cache, about.get('local'),
+                self._local_reads_socket)
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
                 self._said_plain = True
@@ -305,6 +307,8 @@ class Link(ClientThread):
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
+        if self.local is not None:
+            oids = self.local.prefetch(oids)
         if reader is not None:
             reader.prefetch(oids, tid)
         elif self.is_connected():

@@ -34,6 +34,7 @@ from ..format.objectmap import SECRET_SIZE
 from ..format.objectmap import NotAMap
 from ..format.objectmap import Reader
 from ..format.objectmap import is_possible
+from ..format.view import READ_AHEAD
 from ..format.view import View
 from ..wire.framing import LONGEST
 
@@ -97,6 +98,17 @@ class Source:
             return NOT_KNOWN
 
 
+    def prefetch(self, oid):
+        """Let the kernel read it ahead; False: the server has to be asked."""
+        position = self._map.get(oid, 0)
+        if self._map.retired or not 0 < position < self._map.durable:
+            return False
+        descriptor = self._file.descriptor
+        os.posix_fadvise(descriptor.number, position, READ_AHEAD,
+                         os.POSIX_FADV_WILLNEED)
+        return True
+
+
 class LocalReads:
 
     #: Answers loads; None: there is nothing to read from.
@@ -130,6 +142,15 @@ class LocalReads:
         if tid > limit:
             return NOT_KNOWN
         return source.load_before(oid, tid)
+
+    def prefetch(self, oids):
+        """Return those for which the server has to be asked."""
+        source = self.source
+        if source is None or os.getpid() != self._process:
+            return oids
+        # (A new object has no oid.)
+        return [oid for oid in oids
+                if oid is not None and not source.prefetch(oid)]
 
     def close(self):
         """Let go of both files."""
@@ -188,11 +209,14 @@ class LocalReads:
             self._connection = connection
 
 
-def begin(name, cache, about):
-    """LocalReads as the server's `get_info` describes it, or None."""
+def begin(name, cache, about, path=None):
+    """LocalReads as the server's `get_info` describes it, or None.
+
+    `path`: where its socket is, if that is known here.
+    """
     if not (is_possible() and isinstance(about, dict)):
         return None
-    path, secret = about.get('socket'), about.get('secret')
+    path, secret = path or about.get('socket'), about.get('secret')
     if not (isinstance(path, str) and path.startswith('/')
             and '\0' not in path and len(os.fsencode(path)) <= LONGEST_NAME
             and isinstance(secret, bytes) and len(secret) == SECRET_SIZE):

@@ -41,7 +41,7 @@ class FsyncClient(BaseConfig):
             'read_only', 'read_only_fallback', 'server_sync', 'client_label',
             'blob_dir', 'shared_blob_dir', 'blob_cache_size',
             'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
-            'read_channels', 'local_reads')
+            'read_channels', 'local_reads', 'local_reads_socket')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

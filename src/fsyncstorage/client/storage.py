@@ -57,6 +57,7 @@ class FsyncClient(ClientStorage):
                  blob_cache_fill: str = 'commit', blob_cache_mode: int = MODE,
                  read_channels: int = DEFAULT_READ_CHANNELS,
                  local_reads: str = 'auto',
+                 local_reads_socket: str | None = None,
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
@@ -71,6 +72,8 @@ class FsyncClient(ClientStorage):
             at most; as many again for blobs, and one for prefetches.
         :param str local_reads: ``auto``: read objects from the data file of a
             server that is on this machine and offers it; ``off``: never.
+        :param str local_reads_socket: where the socket is at which it offers
+            that, if it is not where the server says.
         """
         checked_blob_cache_fill(blob_cache_fill)
         checked_blob_cache_mode(blob_cache_mode)
@@ -88,7 +91,8 @@ class FsyncClient(ClientStorage):
 
         def connect(*args: Any, **more: Any) -> Link:
             return Link(*args, read_channels=read_channels,
-                        local_reads=local_reads == 'auto', **more)
+                        local_reads=local_reads == 'auto',
+                        local_reads_socket=local_reads_socket, **more)
 
         try:
             super().__init__(
