@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import socket
 import stat
 import time
@@ -33,7 +34,11 @@ class Client:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(PATIENCE)
-        self.socket.connect(path)
+        try:
+            self.socket.connect(path)
+        except OSError:
+            self.socket.close()
+            raise
 
     def receive(self):
         """The message, and the descriptors that came with it."""
@@ -138,6 +143,18 @@ class HandOver(HandoutTestCase):
                 if number not in taken:
                     yield os.fstat(number)
 
+    def test_those_who_have_the_old_map_are_told_by_the_next_client(self):
+        """The thread has not been woken yet."""
+        with mock.patch.object(Handout, '_wake'):
+            made = self.hand_out()
+            old = self.connect()
+            self.take(old)
+            made._map.retire()
+            new = self.connect()
+            self.take(new)
+            self.assertEqual(old.socket.recv(1), handout.LET_GO)
+            until(lambda: made.clients == 1, 'sent away')
+
     def test_nothing_where_there_is_no_map(self):
         self.hand_out()
         with mock.patch.object(
@@ -226,15 +243,37 @@ class Hostile(HandoutTestCase):
         until(lambda: not made.clients, 'sent away')
 
     def test_there_are_not_too_many(self):
-        made = self.hand_out()
         with mock.patch.object(handout, 'MOST_CLIENTS', 3):
-            clients = [self.connect() for _ in range(3)]
-            for client in clients:
-                self.take(client)
-            self.assertTrue(self.connect().is_sent_away())
-            clients[0].close()
-            until(lambda: made.clients == 2, 'one less')
-            self.take(self.connect())
+            made = self.hand_out()
+        clients = [self.connect() for _ in range(3)]
+        for client in clients:
+            self.take(client)
+        self.assertTrue(self.connect().is_sent_away())
+        clients[0].close()
+        until(lambda: made.clients == 2, 'one less')
+        self.take(self.connect())
+
+    def test_they_take_a_part_of_the_descriptors(self):
+        for limit, most in ((400, 50), (1 << 20, 256),
+                            (resource.RLIM_INFINITY, 256)):
+            with mock.patch.object(
+                    resource, 'getrlimit', lambda what: (limit, limit)):
+                self.assertEqual(handout.most_clients(), most)
+
+    def test_no_file_that_others_could_open_again_to_write(self):
+        for mode, others, handed in (
+                (0o644, True, True), (0o664, True, False),
+                (0o666, True, False), (0o642, True, False),
+                (0o666, False, True)):
+            with self.subTest(f'{mode:o}', others=others):
+                os.chmod(self.path(), mode)
+                self.hand_out(0o660 if others else 0o600)
+                client = self.connect()
+                if handed:
+                    self.take(client)
+                else:
+                    self.assertTrue(client.is_sent_away())
+                self.end()
 
     def test_those_that_come_and_go_leave_nothing(self):
         made = self.hand_out()

@@ -157,7 +157,9 @@ class LocalReads:
         self.source = None
         self._closed.set()
         with self._changing:
-            if self._connection is not None:
+            # (In a fork, it is the parent's, too.)
+            if (self._connection is not None
+                    and os.getpid() == self._process):
                 with contextlib.suppress(OSError):  # the server is gone
                     self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()

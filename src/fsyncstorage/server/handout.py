@@ -7,9 +7,13 @@ connection stays open.  When the map is retired, all clients are told to let go
 of both files, and are sent away; those that come again cause a new map.
 
 Nothing here waits for a client, and no client costs more than its descriptor:
-there are at most `MOST_CLIENTS`, and one that says anything is sent away.
+there are at most `most_clients()`, and one that says anything is sent away.
 
-The thread owns everything but `_woken`.  It never touches the event loop.
+A process of another user could open again for writing what it was handed for
+reading, whatever directory the file is in.  So it gets no file that others may
+write to.
+
+The thread owns everything but `_wake_up`.  It never touches the event loop.
 
 Left to others: the map (storage.objectmap), what a client does with it
 (client.local).  docs/internals/localreads.rst has the protocol.
@@ -17,6 +21,7 @@ Left to others: the map (storage.objectmap), what a client does with it
 
 import contextlib
 import os
+import resource
 import select
 import selectors
 import socket
@@ -34,8 +39,14 @@ logger = quiet.get_logger(__name__)
 SUFFIX = '.local'
 #: Bytes of the name of a unix socket, on Linux.
 LONGEST_NAME = 107
-#: Clients at the same time.
-MOST_CLIENTS = 256
+#: Clients at the same time: at most these, and this part of the descriptors
+#: that the process may have.
+MOST_CLIENTS, PART_OF_DESCRIPTORS = 256, 8
+#: Descriptors that a Handout needs beside: its sockets and selector, and what
+#: it has and hands over.
+OWN_DESCRIPTORS = 10
+#: Who else may write to a file.
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 #: The message that carries the descriptors, and the one that says: let go.
 HAND_OVER, LET_GO = b'\1', b'\0'
@@ -52,6 +63,8 @@ class Handout:
         """Listen; raise OSError if that is not possible."""
         self._storage = storage
         self._path = path
+        self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
+        self._most_clients = most_clients()
         #: Tells a client that what it is handed is ours.
         self.secret = os.urandom(SECRET_SIZE)
         self._map = None
@@ -75,6 +88,11 @@ class Handout:
     def about(self):
         """What a client has to know."""
         return {'socket': self._path, 'secret': self.secret}
+
+    @property
+    def descriptors(self):
+        """How many it may need."""
+        return self._most_clients + OWN_DESCRIPTORS
 
     @property
     def clients(self):
@@ -113,6 +131,9 @@ class Handout:
     def _was_woken(self, woken):
         with contextlib.suppress(BlockingIOError):
             woken.recv(4096)
+        self._end_retired_map()
+
+    def _end_retired_map(self):
         if self._map is not None and self._map.is_retired:
             self._leave_map()
             for client in list(self._clients):
@@ -134,7 +155,8 @@ class Handout:
             select.select([self._woken], [], [], NO_DESCRIPTOR)
             return
         client.setblocking(False)
-        if len(self._clients) >= MOST_CLIENTS:
+        self._end_retired_map()  # before this client is one of them
+        if len(self._clients) >= self._most_clients:
             client.close()
             return
         self._clients.add(client)
@@ -149,11 +171,13 @@ class Handout:
             self._send_away(client)
 
     def _hand_over(self, client):
-        if self._map is None or self._map.is_retired:
-            self._leave_map()
+        if self._map is None:
             self._build()
         descriptors = self._map.open()
         try:
+            if (self._others_may_connect
+                    and os.fstat(descriptors[0]).st_mode & WRITABLE_BY_OTHERS):
+                raise NoMap('its group, or everybody, may write to the file')
             socket.send_fds(client, [HAND_OVER], descriptors)
         finally:
             for descriptor in descriptors:
@@ -171,6 +195,13 @@ class Handout:
         self._clients.discard(client)
         self._selector.unregister(client)
         client.close()
+
+
+def most_clients():
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return MOST_CLIENTS
+    return min(MOST_CLIENTS, limit // PART_OF_DESCRIPTORS)
 
 
 def _listen(path, mode):
