@@ -373,6 +373,31 @@ class Away(LocalTestCase):
         self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
 
 
+class Moves(LocalTestCase):
+
+    def test_to_a_server_without_and_back(self):
+        client = self.connect()
+        self.assertEqual(self.read(client, 1)[0], b'old')
+        for data, offers in ((b'away', False), (b'back', True)):
+            self.offers = offers
+            self.serve_again()
+            until(client.is_connected, 'connected')
+            tid = self.change(
+                1, data, self.storage.load(oid(1))[1])
+            self.until_told(client, tid)
+            if offers:
+                self.until_local(client)
+            self.assertEqual(client._server.local is not None, offers)
+            with self.asked(0 if offers else 1):
+                self.assertEqual(self.read(client, 1), (data, tid, None))
+            self.assertEqual(len(client._cache), 1)
+
+    offers = True
+
+    def open(self, *args, **options):
+        return super().open(*args, local_reads=self.offers, **options)
+
+
 class Behind(LocalTestCase):
     """Nothing is cached: what the client has seen is known by its tid."""
 

@@ -1,6 +1,7 @@
 """Who gets the data file and the object map, and until when (I13, I14)."""
 
 import contextlib
+import ctypes
 import os
 import resource
 import socket
@@ -309,6 +310,83 @@ class Hostile(HandoutTestCase):
                     made._listener, 1, lambda each: made._accept(each))
                 self.take(client)
         self.assertEqual(failures, [])
+
+
+NOBODY = 65534
+NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000  # user, mount, pid
+
+
+@unittest.skipUnless(os.geteuid() == 0, 'needs root, to be somebody else')
+class Elsewhere(HandoutTestCase):
+    """Clients of other users, and in containers."""
+
+    def in_a_child(self, become, act):
+        """What `act` returns, a small number, after `become`."""
+        child = os.fork()
+        if not child:
+            result = 99
+            try:
+                become()
+                result = act()
+            finally:
+                os._exit(result)
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    @staticmethod
+    def become_nobody():
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+    def read(self):
+        """0: it got the file and reads, and can do nothing else."""
+        try:
+            client = Client(self.path('socket'))
+        except PermissionError:
+            return 1
+        with contextlib.closing(client):
+            return self.read_from(client)
+
+    def read_from(self, client):
+        _, (data_file, object_map) = client.receive()
+        if b'data' not in os.pread(data_file, 1000, 0):
+            return 2
+        if Reader(object_map, self.secret).get(oid(1)) is None:
+            return 3
+        for descriptor in data_file, object_map:
+            with contextlib.suppress(OSError):
+                os.close(os.open(f'/proc/self/fd/{descriptor}', os.O_RDWR))
+                return 4
+        return 0
+
+    def hand_out(self, mode):
+        made = super().hand_out(mode)
+        self.secret = made.secret
+        os.chmod(self.directory, 0o711)
+        os.chown(self.path('socket'), -1, NOBODY)
+
+    def test_another_user_of_the_group(self):
+        self.hand_out(0o660)
+        self.assertEqual(self.in_a_child(self.become_nobody, self.read), 0)
+
+    def test_another_user(self):
+        self.hand_out(0o600)
+        self.assertEqual(self.in_a_child(self.become_nobody, self.read), 1)
+
+    def test_in_other_namespaces(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+
+        def unshare():
+            if libc.unshare(NAMESPACES):
+                os._exit(77)
+
+        self.hand_out(0o600)
+        result = self.in_a_child(unshare, self.read)
+        if result == 77:
+            self.skipTest('no namespaces here')
+        # Root could open the data file again, wherever it is.
+        self.assertIn(result, (0, 4))
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
