@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import stat
+import threading
 import time
 import unittest
 from unittest import mock
@@ -155,6 +156,28 @@ class HandOver(HandoutTestCase):
             self.take(new)
             self.assertEqual(old.socket.recv(1), handout.LET_GO)
             until(lambda: made.clients == 1, 'sent away')
+
+    def test_one_that_goes_when_it_is_sent_away(self):
+        made = self.hand_out()
+        client, other = self.connect(), self.connect()
+        self.take(client)
+        self.take(other)
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold():
+            held.set()
+            go_on.wait(PATIENCE)
+
+        with mock.patch.object(made, '_end_retired_map', hold):
+            made._map.retire()
+            self.assertTrue(held.wait(PATIENCE))
+        # These are all seen in its next round, and in this order.
+        made._wake()
+        client.socket.send(b'x')
+        other.close()
+        go_on.set()
+        until(lambda: not made.clients, 'sent away')
+        self.take(self.connect())
 
     def test_nothing_where_there_is_no_map(self):
         self.hand_out()

@@ -340,6 +340,20 @@ class Bounds(MapTestCase):
         self.assertLess(512 * status.st_blocks, 1 << 20)
         self.assertGreater(status.st_size, 1 << 20)
 
+    def test_a_reader_touches_only_what_is_allocated(self):
+        """The page of the directory behind its last word, too."""
+        storage = self.open()
+        made = self.build(storage)
+        made._objects = 1 << 20
+        for prefix in range(2 * layout.WORDS_OF_A_PAGE):
+            made._chunk(prefix)
+            for word in (layout.DIRECTORY + prefix,
+                         layout.DIRECTORY + prefix + 1, made._chunk(prefix)):
+                position = 8 * word
+                self.assertEqual(
+                    os.lseek(made._descriptor, position, os.SEEK_DATA),
+                    position)
+
     def test_not_of_a_read_only_storage(self):
         self.open().close()
         with self.assertRaisesRegex(NoMap, 'read-only'):

@@ -191,10 +191,14 @@ class Handout:
         self._not_before = 0.0
 
     def _send_away(self, client):
-        """It said something, or it has gone, or it must go."""
-        self._clients.discard(client)
-        self._selector.unregister(client)
-        client.close()
+        """It said something, or it has gone, or it must go.
+
+        Two of these may come at once.
+        """
+        if client in self._clients:
+            self._clients.remove(client)
+            self._selector.unregister(client)
+            client.close()
 
 
 def most_clients():

@@ -16,8 +16,9 @@ Who stores what, and when:
   `add`: so either the index has a new position already, or `add` comes behind.
 
 The memory is sealed before anything is in it: nobody else can write to it or
-change its size, also not by opening it again.  Pages are allocated before they
-are touched, so that a machine without memory gives an error, not a signal.
+change its size, also not by opening it again.  Pages are allocated before
+anybody touches them, here or in a reader, so that a machine without memory
+gives an error, not a signal.
 
 Left to others: the layout (format.objectmap), and who gets a descriptor (a
 server).
@@ -112,7 +113,7 @@ class ObjectMap:
                       data_file: os.stat_result) -> None:
         self._capacity = capacity
         self._first = layout.chunks_begin(capacity)
-        self._allocate(0, PAGE)
+        self._allocate(0, 2 * PAGE)  # with the first page of the directory
         words = self._words
         words[layout.MAGIC] = layout.MAGIC_WORD
         words[layout.CAPACITY] = capacity
@@ -236,8 +237,9 @@ class ObjectMap:
             more = min(ALLOCATED_AT_ONCE, self._capacity - used)
             self._allocate(WORD * at, PAGE * more)
             self._allocated += more
-        if used % WORDS_OF_A_PAGE == 0:
-            self._allocate(WORD * (DIRECTORY + used), PAGE)
+        behind = used + 1  # which readers look at, too
+        if behind % WORDS_OF_A_PAGE == 0 and behind < self._capacity:
+            self._allocate(WORD * (DIRECTORY + behind), PAGE)
         self._words[DIRECTORY + used] = prefix + 1
         self._chunks[prefix] = at
         return at
