@@ -466,6 +466,14 @@ class Offered(Served):
         with self.assertRaisesRegex(ValueError, '0600 or 0660'):
             self.open('other', local_reads_mode=0o666)
 
+    def test_its_descriptors_are_set_aside(self):
+        _, server = self.about(self.open(local_reads=True))
+        _, without = self.about(self.open('other'))
+        # (In each of them, one client is connected.)
+        self.assertEqual(
+            without.door._left - server.door._left,
+            handout.most_clients() + handout.OWN_DESCRIPTORS)
+
     def test_what_the_status_says(self):
         storage = self.open(local_reads=True)
         about, server = self.about(storage)

@@ -49,8 +49,8 @@ RETREAT = 10
 #: Seconds between a retired map and the next.
 PAUSE = 0.1
 
-#: What the server sends: see server.handout.
-HAND_OVER, LET_GO = b'\1', b'\0'
+#: What the server sends with its two descriptors: see server.handout.
+HAND_OVER = b'\1'
 _DESCRIPTORS = 2
 LONGEST_NAME = 107
 
@@ -97,15 +97,16 @@ class Source:
             logger.debug('%s is asked for: %s', oid.hex(), error)
             return NOT_KNOWN
 
-
     def prefetch(self, oid):
         """Let the kernel read it ahead; False: the server has to be asked."""
         position = self._map.get(oid, 0)
         if self._map.retired or not 0 < position < self._map.durable:
             return False
-        descriptor = self._file.descriptor
-        os.posix_fadvise(descriptor.number, position, READ_AHEAD,
-                         os.POSIX_FADV_WILLNEED)
+        try:
+            os.posix_fadvise(self._file.fileno(), position, READ_AHEAD,
+                             os.POSIX_FADV_WILLNEED)
+        except _DOUBTS:
+            return False
         return True
 
 
@@ -195,10 +196,10 @@ class LocalReads:
                 self.source = received(connection, self._secret)
                 logger.info('%s: reading locally, as the server hands out its'
                             ' file at %s', self._name, self._path)
-                if connection.recv(1) != LET_GO:
+                if not connection.recv(1):
                     # The server is gone.  What is durable stays as it is.
                     return None
-                self.source = None
+                self.source = None  # any message says: let go
                 return PAUSE
             except Refused as error:
                 logger.debug('%s: %s', self._name, error)

@@ -53,7 +53,7 @@ HAND_OVER, LET_GO = b'\1', b'\0'
 
 #: Seconds until a map is built again after that was not possible, and until a
 #: client is let in again when there was no descriptor for it.
-RETREAT = 10
+RETREAT = 30
 NO_DESCRIPTOR = 1
 
 
