@@ -39,15 +39,20 @@ class Sections(TestCase):
         self.assertEqual(storage.durability.sync_interval, 1.0)
         self.assertIsNone(storage.durability.group_commit_delay)
         self.assertTrue(storage.pack_process)
+        self.assertFalse(storage.local_reads)
+        self.assertEqual(storage.local_reads_mode, 0o600)
 
     def test_own_keys(self):
         storage = self.from_keys(
             'durability interval', 'sync-interval 200ms',
-            'group-commit-delay 2ms', 'pack-process off')
+            'group-commit-delay 2ms', 'pack-process off', 'local-reads on',
+            'local-reads-mode 0660')
         self.assertEqual(storage.durability.policy.name, 'interval')
         self.assertEqual(storage.durability.sync_interval, 0.2)
         self.assertEqual(storage.durability.group_commit_delay, 0.002)
         self.assertFalse(storage.pack_process)
+        self.assertTrue(storage.local_reads)
+        self.assertEqual(storage.local_reads_mode, 0o660)
 
     def test_the_keys_of_filestorage(self):
         storage = self.from_keys(
@@ -68,6 +73,7 @@ class Sections(TestCase):
             ('durability fsync', 'none, interval, group-commit'),
             ('sync-interval 0', 'between 1ms and 1h'),
             ('group-commit-delay 5s', 'between 0 and 1s'),
+            ('local-reads-mode 0666', 'is 0600 or 0660, not 0666'),
         ]:
             with self.subTest(key):
                 with self.assertRaisesRegex(

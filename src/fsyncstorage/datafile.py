@@ -201,6 +201,9 @@ class DataFile(io.RawIOBase):
         self.name = path
         #: Position -> serial, of records that were written lately.
         self.serials: dict[int, bytes] = {}
+        #: The position and the bytes of the block that a reader has read last.
+        #: They do not change any more: they are published.
+        self.block: tuple[int, bytes] = (0, b'')
         self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
 

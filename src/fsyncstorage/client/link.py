@@ -26,6 +26,7 @@ from ZODB.utils import z64
 
 from .. import wire
 from ..wire import commits
+from . import local
 from .channels import Channels
 from .committing import Committing
 from .opening import opening
@@ -47,6 +48,10 @@ GATHERED = {
 ON_THE_STREAM = {'vote', 'tpc_abort'}
 
 
+class Behind(Exception):
+    """The server has not what this client has seen, and has not lost it."""
+
+
 class _Connection(ClientIO):
 
     link = None
@@ -56,6 +61,7 @@ class _Connection(ClientIO):
 
     async def verify(self, server_tid):
         self.link.leave()
+        self.link.leave_file()
         protocol = self.protocol
         try:
             about = (await protocol.server_call('get_info')).get(
@@ -64,6 +70,10 @@ class _Connection(ClientIO):
                 self.lost = True
                 if self.cache.getLastTid() > server_tid:
                     self.cache.begin_anew(server_tid)  # else ZEO refuses
+            elif self._is_behind(server_tid):
+                raise Behind(
+                    f'Server behind client: {server_tid.hex()} is before'
+                    f' {self.cache.getLastTid().hex()}')
             await self.link.open_stream(about)
         except Exception as error:
             # As ZEO does where it cannot verify.
@@ -71,6 +81,11 @@ class _Connection(ClientIO):
             self.register_failed(protocol, error)
         else:
             await super().verify(server_tid)
+
+    def _is_behind(self, server_tid):
+        """ZEO looks only if something is cached."""
+        return (not self.cache and server_tid is not None
+                and self.cache.getLastTid() > server_tid)
 
     async def _has_lost_what_we_saw(self, server_tid, about):
         """Has the server lost the last transaction that we know of?
@@ -119,6 +134,7 @@ class _Connection(ClientIO):
     def close(self):
         # Before the cache is closed: nothing may be kept there any more.
         self.link.leave()
+        self.link.leave_file()
         return super().close()
 
 
@@ -127,16 +143,22 @@ class Link(ClientThread):
     #: The server that was met last; None: it has no name, or there was none.
     instance = None
 
+    #: What is read without the server (LocalReads); None: nothing.
+    local = None
+
     _reader = _outgoing = _stream = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
-                 read_channels, ssl=None, ssl_server_hostname=None):
+                 read_channels, local_reads=False, local_reads_socket=None,
+                 ssl=None, ssl_server_hostname=None):
         self._name = storage.__name__
         self._cache = cache
         self._storage_key = storage_key
         self._read_channels = read_channels
+        self._local_reads = local_reads
+        self._local_reads_socket = local_reads_socket
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
@@ -176,6 +198,12 @@ class Link(ClientThread):
                 self._cache.begin_anew(self._cache.getLastTid())
         if reader is not None:
             reader.close()
+
+    def leave_file(self):
+        """Before another server is looked at."""
+        local, self.local = self.local, None
+        if local is not None:
+            local.close()
 
     async def open_stream(self, about):
         """Open the commit channel, if the server has one for this client."""
@@ -239,6 +267,10 @@ class Link(ClientThread):
             self._is_verified = True
             self._read_stream()
         self.instance = about.get('instance')
+        if self._local_reads:
+            self.local = local.begin(
+                self._name, self._cache, about.get('local'),
+                self._local_reads_socket)
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
                 self._said_plain = True
@@ -293,6 +325,8 @@ class Link(ClientThread):
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
+        if self.local is not None:
+            oids = self.local.prefetch(oids)
         if reader is not None:
             reader.prefetch(oids, tid)
         elif self.is_connected():

@@ -27,6 +27,7 @@ from .cache import Cache
 from .doom import REASON
 from .doom import Doom
 from .link import Link
+from .local import NOT_KNOWN
 from .readchannel import Lost
 from .written import Written
 
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_READ_CHANNELS = 4
 FILLS = 'commit', 'load'
+LOCAL_READS = 'auto', 'off'
 MODES = 0o400, 0o440, 0o444
 
 # Bytes of a blob in one message to the server.
@@ -54,6 +56,8 @@ class FsyncClient(ClientStorage):
                  blob_cache_size_check: int | None = None,
                  blob_cache_fill: str = 'commit', blob_cache_mode: int = MODE,
                  read_channels: int = DEFAULT_READ_CHANNELS,
+                 local_reads: str = 'auto',
+                 local_reads_socket: str | None = None,
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
@@ -66,10 +70,15 @@ class FsyncClient(ClientStorage):
             0o440 or 0o444.  Their readers may enter their directories.
         :param int read_channels: how many connections for reading are opened
             at most; as many again for blobs, and one for prefetches.
+        :param str local_reads: ``auto``: read objects from the data file of a
+            server that is on this machine and offers it; ``off``: never.
+        :param str local_reads_socket: where the socket is at which it offers
+            that, if it is not where the server says.
         """
         checked_blob_cache_fill(blob_cache_fill)
         checked_blob_cache_mode(blob_cache_mode)
         checked_read_channels(read_channels)
+        checked_local_reads(local_reads)
         if blob_cache_size_check is not None:
             logger.info('blob-cache-size-check is ignored: the size of the'
                         ' blob cache always holds')
@@ -81,7 +90,9 @@ class FsyncClient(ClientStorage):
                 blob_cache_mode)
 
         def connect(*args: Any, **more: Any) -> Link:
-            return Link(*args, read_channels=read_channels, **more)
+            return Link(*args, read_channels=read_channels,
+                        local_reads=local_reads == 'auto',
+                        local_reads_socket=local_reads_socket, **more)
 
         try:
             super().__init__(
@@ -122,7 +133,7 @@ class FsyncClient(ClientStorage):
         # While the load waits, the server may lose what its transaction has
         # seen.
         try:
-            found = super().loadBefore(oid, tid)
+            found = self._load_before(oid, tid)
         except POSKeyError:
             if not self._doom.refuses(tid):
                 raise
@@ -130,6 +141,15 @@ class FsyncClient(ClientStorage):
             if not self._doom.refuses(tid):
                 return found
         raise ReadConflictError(REASON, oid=oid)
+
+    def _load_before(self, oid: bytes,
+                     tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+        local = self._server.local
+        if local is not None:
+            found = local.load_before(oid, tid)
+            if found is not NOT_KNOWN:
+                return found
+        return super().loadBefore(oid, tid)
 
     # Blobs that are read
 
@@ -322,6 +342,13 @@ def checked_blob_cache_mode(value: int) -> int:
 def checked_read_channels(value: int) -> int:
     if value < 1:
         raise ValueError(f'read-channels is at least 1, not {value}')
+    return value
+
+
+def checked_local_reads(value: str) -> str:
+    if value not in LOCAL_READS:
+        raise ValueError(
+            f'local-reads is {" or ".join(LOCAL_READS)}, not {value!r}')
     return value
 
 

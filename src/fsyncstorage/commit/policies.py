@@ -54,6 +54,8 @@ DEFAULT_READER_THREADS = 4
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
 MOST_READER_THREADS = 64
+DEFAULT_LOCAL_READS_MODE = 0o600
+LOCAL_READS_MODES = 0o600, 0o660
 SMALLEST_CHECKPOINT = 16 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
@@ -128,6 +130,13 @@ def reader_threads(value: object) -> int:
         return int(number)
     raise ValueError('reader-threads must be a number from 1 to'
                      f' {MOST_READER_THREADS}, not {value!r}')
+
+
+def local_reads_mode(value: int) -> int:
+    """The mode of the socket through which clients get the data file."""
+    if value in LOCAL_READS_MODES:
+        return value
+    raise ValueError(f'local-reads-mode is 0600 or 0660, not {value:04o}')
 
 
 @dataclasses.dataclass(frozen=True)

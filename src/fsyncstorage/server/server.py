@@ -66,6 +66,8 @@ class Server(StorageServer):
             for name, storage in storages.items()}
         for service in self.services.values():
             service.start()
+            if service.handout is not None:
+                self.door.set_aside(service.handout.descriptors)
 
     # Connections
 

@@ -27,6 +27,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from . import handout
 from . import quiet
 from .channel import Figures
 from .committer import Committer
@@ -74,6 +75,9 @@ def _need_not_wait(storage):
 
 class Service:
 
+    #: Gives the data file to local clients (Handout); None: to nobody.
+    handout = None
+
     def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
                  queue_size, queue_age, timeout):
         self.name = name
@@ -114,6 +118,7 @@ class Service:
     def start(self):
         if self.own_publishing:
             self.own_publishing(lambda: self._mailbox.post(self.publish))
+        self.handout = handout.offered(self.storage)
 
     def close(self):
         """Stop the threads; what is on its way to the disk goes on."""
@@ -121,6 +126,8 @@ class Service:
             # A vote may wait for a pack, and the pack for publishing.
             self.own_publishing(None)
             self.storage.publish()
+        if self.handout is not None:
+            self.handout.close()
         self.committer.close()
         self.readers.close()
         self.slow.close()
@@ -313,6 +320,8 @@ class Service:
                 for name, value in stats().items()}
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
+        if self.handout is not None:
+            status['local-clients'] = self.handout.clients
         status['channels'] = self.channels.channels
         status['channel-requests'] = self.channels.requests
         status['channel-bytes-received'] = self.channels.received

@@ -140,6 +140,8 @@ class Session(ZEOStorage):
         info['fsyncstorage'] = about = {
             'instance': self.server.instance, 'channel': wire.VERSION,
             'lost': getattr(self.storage, 'may_have_lost', False)}
+        if self.service.handout is not None:
+            about['local'] = self.service.handout.about
         if not self.read_only:
             about['commits'] = commits.VERSION
             about['ticket'] = self._ticket()

@@ -11,6 +11,7 @@ undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
 tids          the next transaction id, by the clock
 checkpoints   the index file, written while commits go on
+objectmap     where objects are, for local clients, in memory shared with them
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage
 crashmark     the mark beside a file whose last commits may be missing

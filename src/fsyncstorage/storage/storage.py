@@ -54,6 +54,7 @@ from ..format.view import ViewIterator
 from ..pack import packing
 from ..pack.progress import Watch
 from . import leftovers
+from . import objectmap
 from . import opening
 from .checkpoints import Checkpoints
 from .commits import Commits
@@ -113,6 +114,8 @@ class FsyncStorage(
         index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
         pack_process: bool = True,
+        local_reads: bool = False,
+        local_reads_mode: int = policies.DEFAULT_LOCAL_READS_MODE,
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
@@ -121,6 +124,10 @@ class FsyncStorage(
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
+        #: For a server: may clients on this machine read the file themselves,
+        #: and which ones (the mode of a socket)?
+        self.local_reads = bool(local_reads)
+        self.local_reads_mode = policies.local_reads_mode(local_reads_mode)
         self._checksums = bool(checksums)
         self.durability = policies.Durability(
             policies.policy_named(durability),
@@ -299,6 +306,9 @@ class FsyncStorage(
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
+        if self._map is not None:
+            self._map.close()  # not retired: the parent goes on with it
+            self._map = None
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
@@ -416,6 +426,7 @@ class FsyncStorage(
         """
         self._reserve.give_back()
         with self._lock:
+            self.replace_map(None)  # before anything is in the new file
             self._file = file
             self._positions = Positions(index)
             self._pos = end
@@ -424,6 +435,16 @@ class FsyncStorage(
             self._sequencer.rebase(view)
             self._show(view)
         self._reserve.move(file)
+
+    def object_map(self, secret: bytes,
+                   on_retire: Callable[[], object]) -> objectmap.ObjectMap:
+        """Build the map with which other processes read the file themselves.
+
+        Returns when it is complete; commits go on meanwhile.  For one thread
+        at a time; the map before, if there is one, is retired.  `on_retire` is
+        called in any thread when this one is.  Raises objectmap.NoMap.
+        """
+        return objectmap.build(self, secret, on_retire)
 
     def stats(self) -> dict[str, object]:
         """Figures for monitoring, as a dictionary."""

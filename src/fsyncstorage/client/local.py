@@ -1,0 +1,267 @@
+"""Reads the data file of a server on the same machine, without the server.
+
+`LocalReads` belongs to one connection to one run of a server, from `Link.meet`
+on.  Its thread gets two descriptors over a unix socket: of the data file, and
+of the server's object map.  They make a `Source`, which answers loads until
+the server says that the map is retired (then the thread asks for a new one),
+or until this client turns to a server again.  When the server is gone without
+a word, the source stays: it reads only what is durable.
+
+Whatever is not certain is `NOT_KNOWN`: then the server is asked.  No answer of
+a source is an error, and none goes into the cache.
+
+Left to others: the layout of the map (format.objectmap), the look-up
+(format.view).  docs/internals/localreads.rst says when a position may be used,
+and why.
+"""
+
+import array
+import contextlib
+import logging
+import os
+import socket
+import stat
+import struct
+import threading
+
+from ZODB.FileStorage.format import CorruptedError
+from ZODB.POSException import POSError
+from ZODB.utils import p64
+from ZODB.utils import u64
+
+from ..datafile import DataFile
+from ..format.objectmap import SECRET_SIZE
+from ..format.objectmap import NotAMap
+from ..format.objectmap import Reader
+from ..format.objectmap import is_possible
+from ..format.view import READ_AHEAD
+from ..format.view import View
+from ..wire.framing import LONGEST
+
+logger = logging.getLogger(__name__)
+
+#: The answer to a load that the server has to answer.
+NOT_KNOWN = object()
+
+#: Seconds for connecting, and until the next try after the server had none.
+CONNECT_WITHIN = 10
+RETREAT = 10
+#: Seconds between a retired map and the next.
+PAUSE = 0.1
+
+#: What the server sends with its two descriptors: see server.handout.
+HAND_OVER = b'\1'
+_DESCRIPTORS = 2
+LONGEST_NAME = 107
+
+# What a damaged or hostile file can cause.  An oid that has no data here may
+# have some for the server.
+_DOUBTS = (CorruptedError, POSError, OSError, ValueError, OverflowError,
+           MemoryError, struct.error)
+
+
+class Refused(Exception):
+    """The server hands nothing over now."""
+
+
+class _View(View):
+
+    __slots__ = ()
+
+    #: As on a read channel.
+    longest = LONGEST
+
+
+class Source:
+
+    def __init__(self, data_file, object_map):
+        self._file = data_file
+        self._map = object_map
+        self._view = _View(data_file, object_map, 0, None)
+
+    def load_before(self, oid, tid):
+        """As the storage's; NOT_KNOWN where that is not certain."""
+        known = self._map
+        if known.retired:
+            return NOT_KNOWN
+        durable = known.durable
+        position = known.get(oid, 0)
+        if not 0 < position < durable:
+            return NOT_KNOWN
+        end, view = min(durable, known.end), self._view
+        if view.end != end:
+            view = self._view = _View(self._file, known, end, None)
+        try:
+            return view.load_before_from(position, oid, tid)
+        except _DOUBTS as error:
+            logger.debug('%s is asked for: %s', oid.hex(), error)
+            return NOT_KNOWN
+
+    def prefetch(self, oid):
+        """Let the kernel read it ahead; False: the server has to be asked."""
+        position = self._map.get(oid, 0)
+        if self._map.retired or not 0 < position < self._map.durable:
+            return False
+        try:
+            os.posix_fadvise(self._file.fileno(), position, READ_AHEAD,
+                             os.POSIX_FADV_WILLNEED)
+        except _DOUBTS:
+            return False
+        return True
+
+
+class LocalReads:
+
+    #: Answers loads; None: there is nothing to read from.
+    source = None
+
+    def __init__(self, name, cache, path, secret):
+        self._name = name
+        self._cache = cache
+        self._path = path
+        self._secret = secret
+        self._process = os.getpid()
+        #: The last tid that was known, and the one up to which we answer.
+        self._limits = b'', b''
+        #: What the thread waits for; `close` ends it.
+        self._connection = None
+        self._changing = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name=f'{name} local reads')
+        self._thread.start()
+
+    def load_before(self, oid, tid):
+        source = self.source
+        if source is None or os.getpid() != self._process:
+            return NOT_KNOWN
+        known = self._cache.getLastTid()
+        last, limit = self._limits
+        if known != last:
+            limit = p64(u64(known) + 1)
+            self._limits = known, limit
+        if tid > limit:
+            return NOT_KNOWN
+        return source.load_before(oid, tid)
+
+    def prefetch(self, oids):
+        """Return those for which the server has to be asked."""
+        source = self.source
+        if source is None or os.getpid() != self._process:
+            return oids
+        # (A new object has no oid.)
+        return [oid for oid in oids
+                if oid is not None and not source.prefetch(oid)]
+
+    def close(self):
+        """Let go of both files."""
+        self.source = None
+        self._closed.set()
+        with self._changing:
+            # (In a fork, it is the parent's, too.)
+            if (self._connection is not None
+                    and os.getpid() == self._process):
+                with contextlib.suppress(OSError):  # the server is gone
+                    self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self.source = None
+
+    # The thread
+
+    def _run(self):
+        try:
+            while not self._closed.is_set():
+                self._closed.wait(self._read_until_told())
+        except (OSError, NotAMap) as error:
+            if not self._closed.is_set():
+                logger.info('%s: reading through the server, not locally: %s',
+                            self._name, error)
+
+    def _read_until_told(self):
+        """Get a source, and let it answer until it is retired.
+
+        Return the seconds to wait before the next; None: for the end.
+        """
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(CONNECT_WITHIN)
+            try:
+                connection.connect(self._path)
+            except (BlockingIOError, TimeoutError):  # many come at once
+                return RETREAT
+            connection.settimeout(None)
+            self._note(connection)
+            try:
+                if self._closed.is_set():
+                    return None
+                self.source = received(connection, self._secret)
+                logger.info('%s: reading locally, as the server hands out its'
+                            ' file at %s', self._name, self._path)
+                if not connection.recv(1):
+                    # The server is gone.  What is durable stays as it is.
+                    return None
+                self.source = None  # any message says: let go
+                return PAUSE
+            except Refused as error:
+                logger.debug('%s: %s', self._name, error)
+                return RETREAT
+            finally:
+                self._note(None)
+
+    def _note(self, connection):
+        with self._changing:
+            self._connection = connection
+
+
+def begin(name, cache, about, path=None):
+    """LocalReads as the server's `get_info` describes it, or None.
+
+    `path`: where its socket is, if that is known here.
+    """
+    if not (is_possible() and isinstance(about, dict)):
+        return None
+    path, secret = path or about.get('socket'), about.get('secret')
+    if not (isinstance(path, str) and path.startswith('/')
+            and '\0' not in path and len(os.fsencode(path)) <= LONGEST_NAME
+            and isinstance(secret, bytes) and len(secret) == SECRET_SIZE):
+        return None
+    return LocalReads(name, cache, path, secret)
+
+
+def received(connection, secret):
+    """The Source that the server hands over."""
+    descriptors = _received_descriptors(connection)
+    try:
+        data_file, object_map = descriptors
+        status = os.fstat(data_file)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotAMap('the data file is no file')
+        reader = Reader(object_map, secret)
+        if not reader.is_of(status):
+            raise NotAMap('the map is of another file')
+        file = DataFile(
+            'the data file of the server', os.O_RDONLY,
+            lambda path, flags: descriptors.pop(0))
+        return Source(file, reader)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _received_descriptors(connection):
+    """A list of exactly two.  (`socket.recv_fds` ignores its flags.)"""
+    numbers = array.array('i')
+    message, ancillary, flags, _ = connection.recvmsg(
+        len(HAND_OVER), socket.CMSG_SPACE(_DESCRIPTORS * numbers.itemsize),
+        socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(
+                data[:len(data) - len(data) % numbers.itemsize])
+    if (message == HAND_OVER and len(numbers) == _DESCRIPTORS
+            and not flags & socket.MSG_CTRUNC):
+        return list(numbers)
+    for number in numbers:
+        os.close(number)
+    if message:
+        raise NotAMap('the server sent something else than two descriptors')
+    raise Refused('the server hands nothing over now')

@@ -1,0 +1,251 @@
+"""Hands the data file and the object map to clients on the same machine.
+
+A storage that offers local reads has a Handout: a thread with a unix socket
+beside the data file.  Whoever can connect to it gets a descriptor of each, for
+reading, as soon as the map is built, which the first client causes.  The
+connection stays open.  When the map is retired, all clients are told to let go
+of both files, and are sent away; those that come again cause a new map.
+
+Nothing here waits for a client, and no client costs more than its descriptor:
+there are at most `most_clients()`, and one that says anything is sent away.
+
+A process of another user could open again for writing what it was handed for
+reading, whatever directory the file is in.  So it gets no file that others may
+write to.
+
+The thread owns everything but `_wake_up`.  It never touches the event loop.
+
+Left to others: the map (storage.objectmap), what a client does with it
+(client.local).  docs/internals/localreads.rst has the protocol.
+"""
+
+import contextlib
+import os
+import resource
+import select
+import selectors
+import socket
+import stat
+import threading
+import time
+
+from ..format.objectmap import SECRET_SIZE
+from ..storage.objectmap import NoMap
+from . import quiet
+
+logger = quiet.get_logger(__name__)
+
+#: Appended to the path of the data file.
+SUFFIX = '.local'
+#: Bytes of the name of a unix socket, on Linux.
+LONGEST_NAME = 107
+#: Clients at the same time: at most these, and this part of the descriptors
+#: that the process may have.
+MOST_CLIENTS, PART_OF_DESCRIPTORS = 256, 8
+#: Descriptors that a Handout needs beside: its sockets and selector, and what
+#: it has and hands over.
+OWN_DESCRIPTORS = 10
+#: Who else may write to a file.
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+#: The message that carries the descriptors, and the one that says: let go.
+HAND_OVER, LET_GO = b'\1', b'\0'
+
+#: Seconds until a map is built again after that was not possible, and until a
+#: client is let in again when there was no descriptor for it.
+RETREAT = 30
+NO_DESCRIPTOR = 1
+
+
+class Handout:
+
+    def __init__(self, storage, path, mode):
+        """Listen; raise OSError if that is not possible."""
+        self._storage = storage
+        self._path = path
+        self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
+        self._most_clients = most_clients()
+        #: Tells a client that what it is handed is ours.
+        self.secret = os.urandom(SECRET_SIZE)
+        self._map = None
+        self._not_before = 0.0
+        self._clients = set()
+        self._closing = False
+        self._listener = _listen(path, mode)
+        self._status = os.lstat(path)
+        self._woken, self._wake_up = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        for each, ready in ((self._listener, self._accept),
+                            (self._woken, self._was_woken)):
+            each.setblocking(False)
+            self._selector.register(each, selectors.EVENT_READ, ready)
+        self._wake_up.setblocking(False)
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name=f'local reads of {path}')
+        self._thread.start()
+
+    @property
+    def about(self):
+        """What a client has to know."""
+        return {'socket': self._path, 'secret': self.secret}
+
+    @property
+    def descriptors(self):
+        """How many it may need."""
+        return self._most_clients + OWN_DESCRIPTORS
+
+    @property
+    def clients(self):
+        return len(self._clients)
+
+    def close(self):
+        """Send all away.  They keep what they have, see client.local."""
+        self._closing = True
+        self._wake()
+        self._thread.join()
+
+    def _wake(self):
+        """Called in any thread."""
+        with contextlib.suppress(OSError):  # it is awake, or has ended
+            self._wake_up.send(b'\0')
+
+    # In the thread
+
+    def _run(self):
+        try:
+            while not self._closing:
+                for key, _ in self._selector.select():
+                    key.data(key.fileobj)
+        finally:
+            self._end()
+
+    def _end(self):
+        _remove_if_it_is(self._path, self._status)
+        self._leave_map()
+        for each in (*self._clients, self._listener, self._woken):
+            each.close()
+        self._selector.close()
+        with contextlib.suppress(OSError):
+            self._wake_up.close()
+
+    def _was_woken(self, woken):
+        with contextlib.suppress(BlockingIOError):
+            woken.recv(4096)
+        self._end_retired_map()
+
+    def _end_retired_map(self):
+        if self._map is not None and self._map.is_retired:
+            self._leave_map()
+            for client in list(self._clients):
+                with contextlib.suppress(OSError):
+                    client.send(LET_GO)
+                self._send_away(client)
+
+    def _leave_map(self):
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+    def _accept(self, listener):
+        try:
+            client, _ = listener.accept()
+        except BlockingIOError:  # it is gone
+            return
+        except OSError:  # there are no descriptors left, and it still waits
+            select.select([self._woken], [], [], NO_DESCRIPTOR)
+            return
+        client.setblocking(False)
+        self._end_retired_map()  # before this client is one of them
+        if len(self._clients) >= self._most_clients:
+            client.close()
+            return
+        self._clients.add(client)
+        self._selector.register(
+            client, selectors.EVENT_READ, self._send_away)
+        try:
+            self._hand_over(client)
+        except Exception as error:
+            # Also any that the storage raises: it is closed, or has stopped.
+            logger.info('%s: nothing is handed to a local client: %s',
+                        self._path, error)
+            self._send_away(client)
+
+    def _hand_over(self, client):
+        if self._map is None:
+            self._build()
+        descriptors = self._map.open()
+        try:
+            if (self._others_may_connect
+                    and os.fstat(descriptors[0]).st_mode & WRITABLE_BY_OTHERS):
+                raise NoMap('its group, or everybody, may write to the file')
+            socket.send_fds(client, [HAND_OVER], descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _build(self):
+        if time.monotonic() < self._not_before:
+            raise NoMap('there was none a moment ago')
+        self._not_before = time.monotonic() + RETREAT
+        self._map = self._storage.object_map(self.secret, self._wake)
+        self._not_before = 0.0
+
+    def _send_away(self, client):
+        """It said something, or it has gone, or it must go.
+
+        Two of these may come at once.
+        """
+        if client in self._clients:
+            self._clients.remove(client)
+            self._selector.unregister(client)
+            client.close()
+
+
+def most_clients():
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return MOST_CLIENTS
+    return min(MOST_CLIENTS, limit // PART_OF_DESCRIPTORS)
+
+
+def _listen(path, mode):
+    name = os.fsencode(path)
+    if len(name) > LONGEST_NAME:
+        raise OSError(f'the name has {len(name)} bytes, and the system allows'
+                      f' {LONGEST_NAME}')
+    with contextlib.suppress(FileNotFoundError):
+        _remove_if_it_is(path, os.lstat(path))
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        os.chmod(path, mode)  # before `listen`, nobody can connect
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_if_it_is(path, status):
+    """Remove this socket; anything else of this name is not ours."""
+    with contextlib.suppress(FileNotFoundError):
+        if (stat.S_ISSOCK(status.st_mode)
+                and os.path.samestat(os.lstat(path), status)):
+            os.remove(path)
+
+
+def offered(storage):
+    """The Handout of a storage; None if it offers no local reads.
+
+    Only of the storage itself: a wrapper's records differ from those in the
+    file of the storage that it wraps.
+    """
+    if (not hasattr(type(storage), 'object_map')
+            or not storage.local_reads or storage.isReadOnly()):
+        return None
+    path = os.path.abspath(storage.getName()) + SUFFIX
+    try:
+        return Handout(storage, path, storage.local_reads_mode)
+    except OSError as error:
+        logger.warning('%s: no local reads: %s', path, error)
+        return None
