@@ -7,8 +7,13 @@ import time
 import unittest
 from unittest import mock
 
+import ZODB
+from transaction import TransactionManager
+from ZEO.asyncio.client import Protocol
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
+from ZODB.tests.MinPO import MinPO
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
@@ -414,20 +419,37 @@ class Behind(LocalTestCase):
         self.assertEqual(len(client._cache), 0)
         return new
 
+    def with_db(self, client):
+        """Transactions may have begun, and have seen something."""
+        self.addCleanup(MVCCAdapter(client).close)
+        return client
+
     def test_a_server_that_lags_is_not_followed(self):
-        client = self.connect()
+        client = self.with_db(self.connect(cache=self.path('cache.zec')))
         new = self.see_new(client)
-        with self.assertLogs('ZEO', 'ERROR') as logs:
+        with self.assertLogs(level='ERROR') as logs:
             self.serve_again('lost')
             until(lambda: 'Server behind client' in str(logs.output),
                   'refused')
+        self.assertIn(f'remove its cache file ({self.path("cache.zec")})',
+                      str(logs.output))
         self.assertFalse(client.is_connected())
         self.assertEqual(client.lastTransaction(), new)
+
+    def test_a_process_that_has_seen_nothing_follows_it(self):
+        """Its last tid may be that of a process before it."""
+        client = self.connect(cache=self.path('cache.zec'))
+        self.see_new(client)
+        self.serve_again('lost')
+        until(client.is_connected, 'connected')
+        self.until_local(client)
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+        self.assertEqual(client.lastTransaction(), self.tid)
 
     def test_a_server_that_lost_its_end(self):
         with open(self.path('lost.unsynced'), 'w'):
             pass
-        client = self.connect()
+        client = self.with_db(self.connect())
         self.see_new(client)
         with self.assertLogs('fsyncstorage.client', 'WARNING') as logs:
             self.serve_again('lost')
@@ -436,6 +458,94 @@ class Behind(LocalTestCase):
         self.until_local(client)
         self.assertEqual(client.lastTransaction(), self.tid)
         self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+
+class Verified(LocalTestCase):
+    """Connections of ZODB have objects that the cache has not.
+
+    A transaction that begins while a connection is verified sees one state.
+    """
+
+    records = {}
+
+    def setUp(self):
+        super().setUp()
+        with contextlib.closing(ZODB.DB(self.connect_without())) as db:
+            with db.transaction() as connection:
+                for name in 'xy':
+                    connection.root()[name] = MinPO(0)
+
+    def change_both(self):
+        with contextlib.closing(ZODB.DB(self.connect_without())) as db:
+            with db.transaction() as connection:
+                for name in 'xy':
+                    connection.root()[name].value += 1
+
+    def check_begin(self, method, times=1):
+        """x is in memory, and y is not.  The connection is cut off, both are
+        changed, and when the client calls this method so often while it is
+        connected again, a transaction begins."""
+        client = self.connect()
+        db = ZODB.DB(client)
+        self.addCleanup(db.close)
+        manager = TransactionManager()
+        connection = db.open(manager)
+        self.addCleanup(connection.close)
+        self.addCleanup(manager.abort)
+        x, y = (connection.root()[name] for name in 'xy')
+        self.assertEqual(x.value, 0)
+        manager.abort()
+        y._p_deactivate()
+        self.assertEqual(len(client._cache), 0)
+        begun = []
+
+        def at(protocol, called, *args):
+            if called == method:
+                begun.append(called)
+                if len(begun) == times:
+                    manager.begin()
+
+        client_io = client._server.client
+        with mock.patch.object(client_io, 'try_connecting') as connect_again:
+            session, = self.sessions()
+            self.in_loop(session.abort)
+            until(lambda: connect_again.called, 'cut off')
+        self.change_both()
+        server_call, invalidate = Protocol.server_call, client.invalidateCache
+
+        def call(protocol, *args):
+            at(protocol, *args)
+            return server_call(protocol, *args)
+
+        def invalidate_cache():
+            invalidate()
+            at(None, 'invalidateCache')
+
+        self.patch(Protocol, 'server_call', call)
+        with mock.patch.object(client, 'invalidateCache', invalidate_cache):
+            self.in_client_loop(client, client_io.try_connecting)
+            until(client.is_connected, 'connected')
+        self.assertGreaterEqual(len(begun), times)
+        seen = x.value, y.value
+        manager.begin()
+        self.assertEqual((x.value, y.value), (1, 1))
+        return seen
+
+    def test_when_the_last_tid_is_known(self):
+        self.assertEqual(self.check_begin('get_info', 2), (1, 1))
+
+    def test_before(self):
+        self.assertEqual(self.check_begin('get_info'), (0, 0))
+
+    def test_when_the_server_does_not_know_what_has_changed(self):
+        with mock.patch.object(
+                Service, 'invalidations_since', lambda *args: None):
+            self.assertEqual(self.check_begin('invalidateCache'), (0, 0))
+
+    def test_and_the_last_tid_is_known(self):
+        with mock.patch.object(
+                Service, 'invalidations_since', lambda *args: None):
+            self.assertEqual(self.check_begin('get_info', 2), (1, 1))
 
 
 class Ends(LocalTestCase):
@@ -453,7 +563,6 @@ class Ends(LocalTestCase):
         client.close()
         self.assertIsNone(reads.source)
         self.assertIsNone(client._server.local)
-
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class HandedOver(TestCase):

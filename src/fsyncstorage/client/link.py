@@ -48,10 +48,6 @@ GATHERED = {
 ON_THE_STREAM = {'vote', 'tpc_abort'}
 
 
-class Behind(Exception):
-    """The server has not what this client has seen, and has not lost it."""
-
-
 class _Connection(ClientIO):
 
     link = None
@@ -66,14 +62,13 @@ class _Connection(ClientIO):
         try:
             about = (await protocol.server_call('get_info')).get(
                 'fsyncstorage', {})
-            if await self._has_lost_what_we_saw(server_tid, about):
+            if (server_tid not in (None, self.cache.getLastTid())
+                    and self._has_seen_nothing()):
+                self.cache.begin_anew(server_tid)
+            elif await self._has_lost_what_we_saw(server_tid, about):
                 self.lost = True
                 if self.cache.getLastTid() > server_tid:
                     self.cache.begin_anew(server_tid)  # else ZEO refuses
-            elif self._is_behind(server_tid):
-                raise Behind(
-                    f'Server behind client: {server_tid.hex()} is before'
-                    f' {self.cache.getLastTid().hex()}')
             await self.link.open_stream(about)
         except Exception as error:
             # As ZEO does where it cannot verify.
@@ -82,10 +77,13 @@ class _Connection(ClientIO):
         else:
             await super().verify(server_tid)
 
-    def _is_behind(self, server_tid):
-        """ZEO looks only if something is cached."""
-        return (not self.cache and server_tid is not None
-                and self.cache.getLastTid() > server_tid)
+    def _has_seen_nothing(self):
+        """Is there only a last tid, perhaps of a process before this one?
+
+        Nothing is cached, and no transaction has begun.
+        """
+        return (bool(self.cache) and not len(self.cache)
+                and not self.client.has_db)
 
     async def _has_lost_what_we_saw(self, server_tid, about):
         """Has the server lost the last transaction that we know of?
@@ -103,6 +101,13 @@ class _Connection(ClientIO):
             return False
         if seen > server_tid:
             lost = about.get('lost')
+            if not lost:
+                logger.error(
+                    '%s: the server is at %s, and this client has seen %s. If'
+                    ' that is meant to be so, end this process, remove its'
+                    ' cache file (%s), and start it again',
+                    self.client.__name__, server_tid.hex(), seen.hex(),
+                    self.cache.path or 'it has none')
         else:
             lost = self.client.has_db and (
                 await self.protocol.server_call(
