@@ -194,6 +194,14 @@ class Loads(LocalTestCase):
         with self.assertRaisesRegex(ValueError, 'auto or off'):
             self.connect(local_reads='on')
 
+    def test_a_prefetch_while_the_server_is_left(self):
+        client = self.connect()
+        link, reads = client._server, client._server.local
+        with self.asked(0), mock.patch.object(
+                link.__class__, 'local', new_callable=mock.PropertyMock,
+                side_effect=[reads, None]):
+            client.prefetch([oid(1)], after(client.lastTransaction()))
+
     def test_a_fork_falls_back(self):
         client = self.connect()
         child = os.fork()

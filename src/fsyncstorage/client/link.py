@@ -330,8 +330,9 @@ class Link(ClientThread):
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
-        if self.local is not None:
-            oids = self.local.prefetch(oids)
+        local = self.local  # which another thread may take away
+        if local is not None:
+            oids = local.prefetch(oids)
         if reader is not None:
             reader.prefetch(oids, tid)
         elif self.is_connected():
