@@ -1,8 +1,11 @@
 """What a client beside its server reads itself, and when it asks (I14)."""
 
 import contextlib
+import errno
 import os
+import resource
 import socket
+import threading
 import time
 import unittest
 from unittest import mock
@@ -27,6 +30,7 @@ from fsyncstorage.server import handout
 from fsyncstorage.server.service import Service
 
 from ..server.serving import open_files
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
@@ -572,6 +576,82 @@ class Ends(LocalTestCase):
         self.assertIsNone(reads.source)
         self.assertIsNone(client._server.local)
 
+    def test_a_name_that_does_not_answer_holds_nobody_up(self):
+        """A path on a dead mount, say."""
+        asked, go_on = threading.Event(), threading.Event()
+
+        class Hanging(socket.socket):
+            def connect(self, path):
+                asked.set()
+                go_on.wait(PATIENCE)
+                super().connect(path)
+
+        client = self.connect()
+        about = self.server.services['1'].handout.about
+        with mock.patch.object(socket, 'socket', Hanging):
+            reads = local.begin('name', client._cache, about)
+            self.assertTrue(asked.wait(PATIENCE))
+        closing = Thread(reads.close)
+        closing.result()
+        go_on.set()
+        reads._thread.join(PATIENCE)
+        self.assertFalse(reads._thread.is_alive())
+        self.assertIsNone(reads.source)
+
+    def test_what_comes_when_it_is_closed_is_not_used(self):
+        client = self.connect()
+        about = self.server.services['1'].handout.about
+        come, go_on = threading.Event(), threading.Event()
+
+        def held(*args):
+            source = received(*args)
+            come.set()
+            go_on.wait(PATIENCE)
+            return source
+
+        received = local.received
+        with mock.patch.object(local, 'received', held):
+            reads = local.begin('name', client._cache, about)
+            self.assertTrue(come.wait(PATIENCE))
+            reads.close()
+            go_on.set()
+            reads._thread.join(PATIENCE)
+        self.assertFalse(reads._thread.is_alive())
+        self.assertIsNone(reads.source)
+
+
+class Trouble(LocalTestCase):
+
+    def test_no_descriptors_for_a_moment(self):
+        no_map = NotAMap('it cannot be mapped')
+        no_map.__cause__ = OSError(errno.ENOMEM, 'no memory')
+        read_from = local.LocalReads._read_from
+        for error in OSError(errno.EMFILE, 'too many open files'), no_map:
+            failures = [error]
+
+            def short(reads, connection):
+                if failures:
+                    raise failures.pop()
+                return read_from(reads, connection)
+
+            with self.subTest(error), \
+                    mock.patch.object(local, 'RETREAT', 0), \
+                    mock.patch.object(local.LocalReads, '_read_from', short):
+                client = self.connect()
+                self.assertEqual(failures, [])
+                client.close()
+
+    def test_no_thread_can_be_started(self):
+        """The client is connected all the same."""
+        with mock.patch.object(
+                local, 'LocalReads', side_effect=RuntimeError('no thread')):
+            with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
+                client = ConnectedTestCase.connect(self)
+        self.assertIsNone(client._server.local)
+        self.assertIn('not locally: no thread', str(logs.output))
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class HandedOver(TestCase):
     """What comes over the socket may be anything."""
@@ -666,3 +746,28 @@ class HandedOver(TestCase):
                 {'socket': '/x', 'secret': 'x' * 32}):
             with self.subTest(about):
                 self.assertIsNone(local.begin('name', None, about))
+
+    def test_a_socket_that_cannot_be(self):
+        """The log says what is wrong with `local-reads-socket`."""
+        about = {'socket': '/x', 'secret': bytes(32)}
+        for path, reason in (
+                ('x', 'with all of its directories'),
+                ('/' + 'x' * 107, 'has 108 bytes'),
+                ('/\ud800', 'surrogates')):
+            with self.subTest(path), self.assertLogs(
+                    'fsyncstorage.client', 'INFO') as logs:
+                self.assertIsNone(local.begin('name', None, about, path))
+            self.assertIn(reason, logs.output[0])
+
+    def test_no_descriptors_are_left(self):
+        """Not a wrong message: it is worth another try."""
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (
+            1 + max(map(int, os.listdir('/proc/self/fd'))), limits[1]))
+        with contextlib.ExitStack() as files:
+            with contextlib.suppress(OSError):
+                while True:
+                    files.enter_context(open(os.devnull))
+            with self.assertRaisesRegex(local.Refused, 'no descriptors'):
+                self.receive(b'\1', *self.good)

@@ -17,6 +17,7 @@ and why.
 
 import array
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -49,6 +50,9 @@ RETREAT = 10
 #: Seconds between a retired map and the next.
 PAUSE = 0.1
 
+#: There may be something again in a moment: descriptors, or memory.
+_SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
+
 #: What the server sends with its two descriptors: see server.handout.
 HAND_OVER = b'\1'
 _DESCRIPTORS = 2
@@ -61,7 +65,11 @@ _DOUBTS = (CorruptedError, POSError, OSError, ValueError, OverflowError,
 
 
 class Refused(Exception):
-    """The server hands nothing over now."""
+    """Nothing is handed over now."""
+
+
+class _Closed(Exception):
+    """It is not wanted any more."""
 
 
 class _View(View):
@@ -125,6 +133,7 @@ class LocalReads:
         self._limits = b'', b''
         #: What the thread waits for; `close` ends it.
         self._connection = None
+        #: For these: `source`, `_connection`, and whether it is closed.
         self._changing = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(
@@ -154,62 +163,71 @@ class LocalReads:
                 if oid is not None and not source.prefetch(oid)]
 
     def close(self):
-        """Let go of both files."""
-        self.source = None
-        self._closed.set()
+        """Let go of both files.
+
+        The thread ends by itself, and is not waited for: the name that it
+        connects to may be on a file system that does not answer.
+        """
+        if os.getpid() != self._process:
+            self.source = None  # the rest is the parent's
+            return
         with self._changing:
-            # (In a fork, it is the parent's, too.)
-            if (self._connection is not None
-                    and os.getpid() == self._process):
+            self._closed.set()
+            self.source = None
+            if self._connection is not None:
                 with contextlib.suppress(OSError):  # the server is gone
                     self._connection.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self.source = None
 
     # The thread
 
     def _run(self):
         try:
-            while not self._closed.is_set():
+            while True:
                 self._closed.wait(self._read_until_told())
+        except _Closed:
+            pass
         except (OSError, NotAMap) as error:
             if not self._closed.is_set():
-                logger.info('%s: reading through the server, not locally: %s',
-                            self._name, error)
+                _say_not_locally(self._name, error)
 
     def _read_until_told(self):
         """Get a source, and let it answer until it is retired.
 
         Return the seconds to wait before the next; None: for the end.
         """
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(CONNECT_WITHIN)
-            try:
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(CONNECT_WITHIN)
                 connection.connect(self._path)
-            except (BlockingIOError, TimeoutError):  # many come at once
-                return RETREAT
-            connection.settimeout(None)
-            self._note(connection)
-            try:
-                if self._closed.is_set():
-                    return None
-                self.source = received(connection, self._secret)
-                logger.info('%s: reading locally, as the server hands out its'
-                            ' file at %s', self._name, self._path)
-                if not connection.recv(1):
-                    # The server is gone.  What is durable stays as it is.
-                    return None
-                self.source = None  # any message says: let go
-                return PAUSE
-            except Refused as error:
-                logger.debug('%s: %s', self._name, error)
-                return RETREAT
-            finally:
-                self._note(None)
+                connection.settimeout(None)
+                return self._read_from(connection)
+        except (Refused, OSError, NotAMap) as error:
+            if not _may_pass(error):
+                raise
+            logger.debug('%s: %s', self._name, error)
+            return RETREAT
 
-    def _note(self, connection):
+    def _read_from(self, connection):
+        try:
+            self._use(connection, None)
+            self._use(connection, received(connection, self._secret))
+            logger.info('%s: reading locally, as the server hands out its'
+                        ' file at %s', self._name, self._path)
+            if not connection.recv(1):
+                # The server is gone.  What is durable stays as it is.
+                return None
+            self._use(connection, None)  # any message says: let go
+            return PAUSE
+        finally:
+            with self._changing:  # it will be closed
+                self._connection = None
+
+    def _use(self, connection, source):
+        """Not when it is closed meanwhile: nothing would end that again."""
         with self._changing:
-            self._connection = connection
+            if self._closed.is_set():
+                raise _Closed
+            self._connection, self.source = connection, source
 
 
 def begin(name, cache, about, path=None):
@@ -220,11 +238,40 @@ def begin(name, cache, about, path=None):
     if not (is_possible() and isinstance(about, dict)):
         return None
     path, secret = path or about.get('socket'), about.get('secret')
-    if not (isinstance(path, str) and path.startswith('/')
-            and '\0' not in path and len(os.fsencode(path)) <= LONGEST_NAME
-            and isinstance(secret, bytes) and len(secret) == SECRET_SIZE):
+    try:
+        _check(path, secret)
+        return LocalReads(name, cache, path, secret)
+    except (RuntimeError, ValueError) as error:  # (no thread can be started)
+        _say_not_locally(name, error)
         return None
-    return LocalReads(name, cache, path, secret)
+
+
+def _say_not_locally(name, error):
+    logger.info(
+        '%s: reading through the server, not locally: %s', name, error)
+
+
+def _check(path, secret):
+    if not isinstance(path, str) or '\0' in path:
+        raise ValueError('the server does not name its socket')
+    if not path.startswith('/'):
+        raise ValueError(f'the socket {path!r} is not named with all of its'
+                         ' directories')
+    size = len(os.fsencode(path))  # or a UnicodeError, which is a ValueError
+    if size > LONGEST_NAME:
+        raise ValueError(f'the name of the socket {path!r} has {size} bytes,'
+                         f' and the system allows {LONGEST_NAME}')
+    if not isinstance(secret, bytes) or len(secret) != SECRET_SIZE:
+        raise ValueError('the server does not say what its map begins with')
+
+
+def _may_pass(error):
+    """Is it worth another try?"""
+    # (These two: many connect at once.)
+    if isinstance(error, (Refused, BlockingIOError, TimeoutError)):
+        return True
+    cause = error.__cause__ or error
+    return isinstance(cause, OSError) and cause.errno in _SHORT
 
 
 def received(connection, secret):
@@ -257,11 +304,13 @@ def _received_descriptors(connection):
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             numbers.frombytes(
                 data[:len(data) - len(data) % numbers.itemsize])
-    if (message == HAND_OVER and len(numbers) == _DESCRIPTORS
-            and not flags & socket.MSG_CTRUNC):
+    was_cut = flags & socket.MSG_CTRUNC
+    if message == HAND_OVER and len(numbers) == _DESCRIPTORS and not was_cut:
         return list(numbers)
     for number in numbers:
         os.close(number)
-    if message:
-        raise NotAMap('the server sent something else than two descriptors')
-    raise Refused('the server hands nothing over now')
+    if not message:
+        raise Refused('the server hands nothing over now')
+    if was_cut and len(numbers) < _DESCRIPTORS:
+        raise Refused('no descriptors are left in this process')
+    raise NotAMap('the server sent something else than two descriptors')
