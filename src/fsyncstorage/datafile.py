@@ -190,7 +190,7 @@ class DataFile(io.RawIOBase):
 
     # (In the dictionary that the base class gives each file, a look-up takes
     # longer.)
-    __slots__ = '_cursor', 'name', 'serials', 'descriptor'
+    __slots__ = '_cursor', 'name', 'serials', 'block', 'descriptor'
 
     #: Where the file ends for stock code; None for its real end.
     limit: int | None = None
@@ -272,6 +272,7 @@ class DataFile(io.RawIOBase):
 
     def close(self) -> None:
         self.descriptor = _Closed(self.name)
+        self.block = 0, b''
         super().close()
 
     def abandon(self, because: str) -> None:

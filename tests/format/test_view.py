@@ -62,6 +62,15 @@ class Block(TestCase):
                     self.assertEqual(
                         storage.load(oid(number))[0], data[number])
 
+    def test_a_file_that_is_closed_keeps_none(self):
+        storage = self.open()
+        commit(storage, {1: b'data'})
+        storage.load(oid(1))
+        file = storage._file
+        self.assertIn(b'data', file.block[1])
+        storage.close()
+        self.assertEqual(file.block, (0, b''))
+
     def write_alone(self, storage, data):
         """Vote: it is behind the end of the file, and not appended."""
         transaction = TransactionMetaData()
