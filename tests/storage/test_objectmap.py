@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import unittest
+import weakref
 from unittest import mock
 
 from ZODB.serialize import referencesf
@@ -290,6 +291,44 @@ class Bounds(MapTestCase):
         with self.assertRaisesRegex(NoMap, 'too far apart'):
             self.build(storage)
         commit(storage, {1: b'data'})
+        self.assertIsNone(storage._map)
+
+    def test_very_far_apart_is_known_before_anything_is_copied(self):
+        storage = self.open()
+        commit(storage, dict.fromkeys(range(0, 300 << 16, 1 << 16), b'data'))
+        with mock.patch.object(
+                ObjectMap, 'fill', side_effect=AssertionError):
+            with self.assertRaises(objectmap.TooFarApart):
+                self.build(storage)
+
+    def test_whatever_goes_wrong_does_not_reach_a_commit(self):
+        storage = self.open()
+        serial = commit(storage, {1: b'data'})
+        made = self.build(storage)
+        with mock.patch.object(
+                made, '_chunk', side_effect=ValueError('no')):
+            commit(storage, {1: b'new'}, {1: serial})
+        self.assertTrue(made.is_retired)
+
+    def test_the_memory_of_a_retired_one_is_given_back_without_the_lock(self):
+        def gone(_):
+            free.append(storage._lock.acquire(blocking=False))
+            storage._lock.release()
+
+        storage = self.open()
+        serial = commit(storage, {1: b'data'})
+        free = []
+        for end in (
+                lambda: storage.object_map(SECRET, lambda: None).close(),
+                lambda: commit(storage, {1: b'changed'}, {1: serial})
+                and storage.pack(time.time(), referencesf, gc=False)):
+            made = storage.object_map(SECRET, lambda: None)
+            made.close()
+            reference = weakref.ref(made, lambda _: Thread(gone, _).result())
+            del made
+            end()
+            self.assertIsNone(reference())
+        self.assertEqual(free, [True, True])
 
     def test_later(self):
         storage = self.open()

@@ -158,11 +158,19 @@ class Appending(Records):
         if (object_map := self._map) is not None:
             object_map.show(view.end)
 
-    def replace_map(self, new: ObjectMap | None) -> None:
+    def replace_map(self, new: ObjectMap | None) -> ObjectMap | None:
         """Retire the map for local reads, and use another one, or none.
 
-        `_lock` is held.
+        `_lock` is held.  Return the one before: its memory is given back with
+        the last reference to it, which should be gone without the lock.
         """
-        if self._map is not None:
-            self._map.retire()
-        self._map = new
+        before, self._map = self._map, new
+        if before is not None:
+            before.retire()
+        return before
+
+    def forget_map(self, retired: ObjectMap) -> None:
+        """Its memory is needed no more."""
+        with self._lock:
+            if self._map is retired:
+                self._map = None

@@ -72,6 +72,13 @@ class NoMap(Exception):
     """There is no map, for this reason."""
 
 
+class TooFarApart(NoMap):
+    """Nor will there be one: it does not help to try again."""
+
+    def __init__(self) -> None:
+        super().__init__('the oids lie too far apart')
+
+
 class ObjectMap:
 
     def __init__(self, objects: int, secret: bytes, data_file: Descriptor,
@@ -183,7 +190,7 @@ class ObjectMap:
                 if not self._words[at]:
                     self._objects += 1
                 self._words[at] = place
-        except (NoMap, OSError, MemoryError) as error:
+        except Exception as error:
             logger.info('the map for local reads has ended: %s', error)
             self.retire()
 
@@ -229,9 +236,7 @@ class ObjectMap:
         used = len(self._chunks)
         if used == self._capacity:
             raise NoMap('it is full')
-        if PAGE * (used + 1) > (
-                BYTES_AN_OBJECT * self._objects + BYTES_BESIDE):
-            raise NoMap('the oids lie too far apart')
+        self.refuse_more_chunks_than_allowed(used + 1)
         at = self._first + CHUNK * used
         if used == self._allocated:
             more = min(ALLOCATED_AT_ONCE, self._capacity - used)
@@ -243,6 +248,10 @@ class ObjectMap:
         self._words[DIRECTORY + used] = prefix + 1
         self._chunks[prefix] = at
         return at
+
+    def refuse_more_chunks_than_allowed(self, chunks: int) -> None:
+        if PAGE * chunks > BYTES_AN_OBJECT * self._objects + BYTES_BESIDE:
+            raise TooFarApart
 
     def _allocate(self, position: int, size: int) -> None:
         os.posix_fallocate(self._descriptor, position, size)
@@ -297,8 +306,15 @@ def build(storage: Any, secret: bytes,
         index = storage._positions
         new = ObjectMap(
             len(index), secret, storage._file.descriptor, on_retire)
-        storage.replace_map(new)
+        try:
+            # Each bucket of the index takes one chunk at least.
+            new.refuse_more_chunks_than_allowed(len(index._data))
+        except TooFarApart:
+            new.close()
+            raise
+        before = storage.replace_map(new)
         prefixes = list(index._data.keys())
+    del before  # only now: to give its memory back takes a while
     try:
         _fill(storage, new, index, prefixes)
         # What is published or synced from now on is told to the map; what was
@@ -311,6 +327,7 @@ def build(storage: Any, secret: bytes,
     except BaseException:
         new.retire()
         new.close()
+        storage.forget_map(new)
         raise
     return new
 

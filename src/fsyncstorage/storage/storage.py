@@ -426,7 +426,8 @@ class FsyncStorage(
         """
         self._reserve.give_back()
         with self._lock:
-            self.replace_map(None)  # before anything is in the new file
+            # Before anything is in the new file.
+            old_map = self.replace_map(None)
             self._file = file
             self._positions = Positions(index)
             self._pos = end
@@ -434,6 +435,7 @@ class FsyncStorage(
             view = View(file, self._positions, end, self._view.tid)
             self._sequencer.rebase(view)
             self._show(view)
+        del old_map  # only now: to give its memory back takes a while
         self._reserve.move(file)
 
     def object_map(self, secret: bytes,
