@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
 import socket
@@ -15,8 +16,10 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import Reader
+from fsyncstorage.server import door
 from fsyncstorage.server import handout
 from fsyncstorage.server.handout import Handout
+from fsyncstorage.server.server import Server
 from fsyncstorage.storage.objectmap import NoMap
 
 from ..support import PATIENCE
@@ -62,8 +65,8 @@ class HandoutTestCase(TestCase):
         self.storage = self.open()
         self.tid = commit(self.storage, {0: b'data', 1: b'data'})
 
-    def hand_out(self, mode=MODE):
-        made = Handout(self.storage, self.path('socket'), mode)
+    def hand_out(self, mode=MODE, **options):
+        made = Handout(self.storage, self.path('socket'), mode, **options)
         closing = contextlib.ExitStack()
         closing.callback(made.close)
         self.addCleanup(closing.close)
@@ -267,8 +270,7 @@ class Hostile(HandoutTestCase):
         until(lambda: not made.clients, 'sent away')
 
     def test_there_are_not_too_many(self):
-        with mock.patch.object(handout, 'MOST_CLIENTS', 3):
-            made = self.hand_out()
+        made = self.hand_out(most_clients=3)
         clients = [self.connect() for _ in range(3)]
         for client in clients:
             self.take(client)
@@ -278,11 +280,51 @@ class Hostile(HandoutTestCase):
         self.take(self.connect())
 
     def test_they_take_a_part_of_the_descriptors(self):
-        for limit, most in ((400, 50), (1 << 20, 256),
-                            (resource.RLIM_INFINITY, 256)):
-            with mock.patch.object(
+        """All storages together do, and a server always has others left."""
+        for limit, storages, most in (
+                (400, 1, 40), (400, 2, 15), (400, 0, 40), (1 << 20, 1, 256),
+                (1 << 20, 100, 256), (resource.RLIM_INFINITY, 1, 256)):
+            with self.subTest(limit, storages=storages), mock.patch.object(
                     resource, 'getrlimit', lambda what: (limit, limit)):
-                self.assertEqual(handout.most_clients(), most)
+                self.assertEqual(handout.share(storages), most)
+                self.assertLessEqual(
+                    storages * (most + handout.OWN_DESCRIPTORS),
+                    door.descriptors() / 2)
+
+    def test_connections_are_taken_at_a_limited_rate(self):
+        with mock.patch.object(time, 'monotonic', lambda: now):
+            now = 7.0
+            bucket = handout.Bucket(3, 10)
+            for _ in range(3):
+                self.assertEqual(bucket.wait(), 0)
+                bucket.take()
+            self.assertAlmostEqual(bucket.wait(), 0.1)
+            now += 0.1
+            self.assertAlmostEqual(bucket.wait(), 0)
+            bucket.take()
+            now += 1000
+            for _ in range(3):
+                self.assertEqual(bucket.wait(), 0)
+                bucket.take()
+            self.assertGreater(bucket.wait(), 0)
+
+    def test_a_flood_of_connections_waits(self):
+        made = self.hand_out()
+        paused, go_on = threading.Event(), threading.Event()
+
+        def pause(seconds):
+            made._taken = handout.Bucket(1, 1)
+            paused.set()
+            go_on.wait(PATIENCE)
+
+        with mock.patch.object(made, '_pause', pause):
+            made._taken = handout.Bucket(1, 1e-9)
+            self.take(self.connect())
+            client = self.connect()
+            self.assertTrue(paused.wait(PATIENCE))
+            self.assertEqual(made.clients, 1)
+            go_on.set()
+            self.take(client)
 
     def test_no_file_that_others_could_open_again_to_write(self):
         for mode, others, handed in (
@@ -300,7 +342,8 @@ class Hostile(HandoutTestCase):
                 self.end()
 
     def test_those_that_come_and_go_leave_nothing(self):
-        made = self.hand_out()
+        with mock.patch.object(handout, 'A_SECOND', 1e9):
+            made = self.hand_out()
         self.take(self.connect())
         until(lambda: made.clients == 1, 'there')
         before = open_files()
@@ -311,6 +354,40 @@ class Hostile(HandoutTestCase):
                 os.close(each)
         until(lambda: made.clients == 1, 'gone')
         until(lambda: open_files() <= before, 'closed')
+
+    def test_pauses_with_a_descriptor_of_any_number(self):
+        """`select` takes none behind 1023."""
+        made = self.hand_out()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= limits[1] < 1200:
+            self.skipTest('not so many descriptors here')
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (max(limits[0], 1200), limits[1]))
+        number = fcntl.fcntl(made._woken, fcntl.F_DUPFD_CLOEXEC, 1100)
+        with socket.socket(fileno=number) as woken:
+            with mock.patch.object(made, '_woken', woken):
+                made._pause(0)
+
+    def test_a_thread_that_dies_is_noticed(self):
+        made = self.hand_out()
+        with mock.patch.object(
+                made, '_end_retired_map', side_effect=MemoryError):
+            with self.assertLogs('fsyncstorage.server', 'ERROR') as logs:
+                made._wake()
+                made._thread.join(PATIENCE)
+        self.assertIn('local reads have ended', logs.output[0])
+        self.assertIsNone(made.about)
+        self.assertFalse(os.path.lexists(self.path('socket')))
+
+    def test_no_thread_can_be_started(self):
+        before = open_files()
+        with mock.patch.object(
+                threading.Thread, 'start', side_effect=RuntimeError('no')):
+            with self.assertRaises(RuntimeError):
+                self.hand_out()
+        self.assertEqual(open_files(), before)
+        self.assertFalse(os.path.lexists(self.path('socket')))
 
     def test_no_descriptor_is_left_for_one(self):
         made = self.hand_out()
@@ -474,6 +551,43 @@ class Offered(Served):
             self.assertIsNone(handout.offered(storage))
         self.assertIn('no local reads: the name has', logs.output[0])
 
+    def test_not_where_the_name_is_no_text(self):
+        name = os.fsdecode(b'd\xff')
+        os.mkdir(self.path(name))
+        storage = self.open(name + '/Data.fs', local_reads=True)
+        with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+            self.assertIsNone(handout.offered(storage))
+        self.assertIn('no local reads: ', logs.output[0])
+
+    def test_not_where_no_thread_can_be_started(self):
+        storage = self.open(local_reads=True)
+        with mock.patch.object(
+                Handout, '__init__', side_effect=RuntimeError('no thread')):
+            with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+                self.assertIsNone(handout.offered(storage))
+        self.assertIn('no local reads: no thread', logs.output[0])
+
+    def test_not_where_descriptors_are_few(self):
+        storage = self.open(local_reads=True)
+        with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+            self.assertIsNone(handout.offered(storage, 0))
+        self.assertIn('too few descriptors', logs.output[0])
+
+    def test_not_any_more_where_oids_lie_too_far_apart(self):
+        storage = self.open(local_reads=True)
+        commit(storage, dict.fromkeys(range(0, 512 * 300, 512), b'data'))
+        server = self.serve(storage)
+        peer = self.connect(server)
+        about = peer.call('get_info')['fsyncstorage']['local']
+        with mock.patch.object(
+                storage, 'object_map', wraps=storage.object_map) as build:
+            for _ in range(2):
+                client = Client(about['socket'])
+                self.addCleanup(client.close)
+                self.assertTrue(client.is_sent_away())
+        build.assert_called_once()
+        self.assertNotIn('local', peer.call('get_info')['fsyncstorage'])
+
     def test_its_mode(self):
         self.about(self.open(local_reads=True, local_reads_mode=0o660))
         status = os.stat(self.path('Data.fs.local'))
@@ -487,7 +601,16 @@ class Offered(Served):
         # (In each of them, one client is connected.)
         self.assertEqual(
             without.door._left - server.door._left,
-            handout.most_clients() + handout.OWN_DESCRIPTORS)
+            handout.share(1) + handout.OWN_DESCRIPTORS)
+
+    def test_several_storages_share_them(self):
+        with mock.patch.object(resource, 'getrlimit', lambda what: (800,) * 2):
+            server = Server(('127.0.0.1', 0), {
+                name: self.open(name, local_reads=True) for name in 'abc'})
+        self.addCleanup(server.close)
+        self.assertEqual(
+            [each.handout.descriptors for each in server.services.values()],
+            [33, 33, 33])
 
     def test_what_the_status_says(self):
         storage = self.open(local_reads=True)

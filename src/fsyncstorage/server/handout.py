@@ -6,20 +6,23 @@ reading, as soon as the map is built, which the first client causes.  The
 connection stays open.  When the map is retired, all clients are told to let go
 of both files, and are sent away; those that come again cause a new map.
 
-Nothing here waits for a client, and no client costs more than its descriptor:
-there are at most `most_clients()`, and one that says anything is sent away.
+Nothing here waits for a client.  A client costs a descriptor, and two more
+while they are on their way to it.  There are at most `most_clients` of them,
+one that says anything is sent away, and they are taken at a limited rate.
 
 A process of another user could open again for writing what it was handed for
 reading, whatever directory the file is in.  So it gets no file that others may
 write to.
 
 The thread owns everything but `_wake_up`.  It never touches the event loop.
+When it ends too early, the log says so, and nothing is offered any more.
 
 Left to others: the map (storage.objectmap), what a client does with it
 (client.local).  docs/internals/localreads.rst has the protocol.
 """
 
 import contextlib
+import math
 import os
 import resource
 import select
@@ -31,6 +34,7 @@ import time
 
 from ..format.objectmap import SECRET_SIZE
 from ..storage.objectmap import NoMap
+from ..storage.objectmap import TooFarApart
 from . import quiet
 
 logger = quiet.get_logger(__name__)
@@ -39,9 +43,13 @@ logger = quiet.get_logger(__name__)
 SUFFIX = '.local'
 #: Bytes of the name of a unix socket, on Linux.
 LONGEST_NAME = 107
-#: Clients at the same time: at most these, and this part of the descriptors
-#: that the process may have.
-MOST_CLIENTS, PART_OF_DESCRIPTORS = 256, 8
+#: Clients of a storage at the same time.
+MOST_CLIENTS = 256
+#: Of the descriptors that the process may have, one of so many is for the
+#: local clients of all storages together.
+PART_OF_DESCRIPTORS = 8
+#: So many connections are taken at once, and then so many a second.
+AT_ONCE, A_SECOND = MOST_CLIENTS, 50
 #: Descriptors that a Handout needs beside: its sockets and selector, and what
 #: it has and hands over.
 OWN_DESCRIPTORS = 10
@@ -59,18 +67,19 @@ NO_DESCRIPTOR = 1
 
 class Handout:
 
-    def __init__(self, storage, path, mode):
-        """Listen; raise OSError if that is not possible."""
+    def __init__(self, storage, path, mode, most_clients=MOST_CLIENTS):
+        """Listen; raise OSError or RuntimeError if that is not possible."""
         self._storage = storage
         self._path = path
         self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
-        self._most_clients = most_clients()
+        self._most_clients = most_clients
+        self._taken = Bucket(AT_ONCE, A_SECOND)
         #: Tells a client that what it is handed is ours.
         self.secret = os.urandom(SECRET_SIZE)
         self._map = None
         self._not_before = 0.0
         self._clients = set()
-        self._closing = False
+        self._closing = self._has_ended = False
         self._listener = _listen(path, mode)
         self._status = os.lstat(path)
         self._woken, self._wake_up = socket.socketpair()
@@ -82,11 +91,17 @@ class Handout:
         self._wake_up.setblocking(False)
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'local reads of {path}')
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._end()
+            raise
 
     @property
     def about(self):
-        """What a client has to know."""
+        """What a client has to know; None: there is nothing more to get."""
+        if self._has_ended or self._not_before == math.inf:
+            return None
         return {'socket': self._path, 'secret': self.secret}
 
     @property
@@ -116,10 +131,13 @@ class Handout:
             while not self._closing:
                 for key, _ in self._selector.select():
                     key.data(key.fileobj)
+        except Exception:
+            logger.exception('%s: local reads have ended', self._path)
         finally:
             self._end()
 
     def _end(self):
+        self._has_ended = True
         _remove_if_it_is(self._path, self._status)
         self._leave_map()
         for each in (*self._clients, self._listener, self._woken):
@@ -135,6 +153,7 @@ class Handout:
 
     def _end_retired_map(self):
         if self._map is not None and self._map.is_retired:
+            self._storage.forget_map(self._map)
             self._leave_map()
             for client in list(self._clients):
                 with contextlib.suppress(OSError):
@@ -146,22 +165,32 @@ class Handout:
             self._map.close()
             self._map = None
 
+    def _pause(self, seconds):
+        """Take no clients for so long, or until the thread is woken."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        poll.poll(1000 * seconds)
+
     def _accept(self, listener):
+        if (seconds := self._taken.wait()) > 0:
+            self._pause(seconds)
+            return
         try:
             client, _ = listener.accept()
         except BlockingIOError:  # it is gone
             return
         except OSError:  # there are no descriptors left, and it still waits
-            select.select([self._woken], [], [], NO_DESCRIPTOR)
+            self._pause(NO_DESCRIPTOR)
             return
+        self._taken.take()
         client.setblocking(False)
         self._end_retired_map()  # before this client is one of them
         if len(self._clients) >= self._most_clients:
             client.close()
             return
-        self._clients.add(client)
         self._selector.register(
             client, selectors.EVENT_READ, self._send_away)
+        self._clients.add(client)
         try:
             self._hand_over(client)
         except Exception as error:
@@ -187,7 +216,11 @@ class Handout:
         if time.monotonic() < self._not_before:
             raise NoMap('there was none a moment ago')
         self._not_before = time.monotonic() + RETREAT
-        self._map = self._storage.object_map(self.secret, self._wake)
+        try:
+            self._map = self._storage.object_map(self.secret, self._wake)
+        except TooFarApart:
+            self._not_before = math.inf
+            raise
         self._not_before = 0.0
 
     def _send_away(self, client):
@@ -201,11 +234,35 @@ class Handout:
             client.close()
 
 
-def most_clients():
+class Bucket:
+    """So many at once, and then so many a second."""
+
+    def __init__(self, most, a_second):
+        self._most, self._a_second = most, a_second
+        self._left, self._since = most, time.monotonic()
+
+    def wait(self):
+        """Seconds until the next one may come; 0: now."""
+        now = time.monotonic()
+        self._left = min(
+            self._most, self._left + (now - self._since) * self._a_second)
+        self._since = now
+        return max(0, (1 - self._left) / self._a_second)
+
+    def take(self):
+        self._left -= 1
+
+
+def share(storages):
+    """How many clients each of so many storages may have.
+
+    Together they take their part of the descriptors, and no more.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return MOST_CLIENTS
-    return min(MOST_CLIENTS, limit // PART_OF_DESCRIPTORS)
+    most = limit // PART_OF_DESCRIPTORS // max(1, storages) - OWN_DESCRIPTORS
+    return min(MOST_CLIENTS, most)
 
 
 def _listen(path, mode):
@@ -234,18 +291,26 @@ def _remove_if_it_is(path, status):
             os.remove(path)
 
 
-def offered(storage):
-    """The Handout of a storage; None if it offers no local reads.
+def is_wanted(storage):
+    """Does the storage offer local reads?
 
-    Only of the storage itself: a wrapper's records differ from those in the
-    file of the storage that it wraps.
+    Only the storage itself: a wrapper's records differ from those in the file
+    of the storage that it wraps.
     """
-    if (not hasattr(type(storage), 'object_map')
-            or not storage.local_reads or storage.isReadOnly()):
+    return (hasattr(type(storage), 'object_map')
+            and storage.local_reads and not storage.isReadOnly())
+
+
+def offered(storage, most_clients=MOST_CLIENTS):
+    """The Handout of a storage; None if it offers no local reads."""
+    if not is_wanted(storage):
         return None
     path = os.path.abspath(storage.getName()) + SUFFIX
     try:
-        return Handout(storage, path, storage.local_reads_mode)
-    except OSError as error:
-        logger.warning('%s: no local reads: %s', path, error)
+        path.encode()  # clients are told
+        if most_clients < 1:
+            raise OSError('the process may have too few descriptors')
+        return Handout(storage, path, storage.local_reads_mode, most_clients)
+    except (OSError, RuntimeError, UnicodeError) as error:
+        logger.warning('%r: no local reads: %s', path, error)
         return None

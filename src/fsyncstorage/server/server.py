@@ -13,6 +13,7 @@ from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
 from .. import wire
+from . import handout
 from .accounts import Accounts
 from .channel import Channel
 from .channel import Unwelcome
@@ -64,8 +65,10 @@ class Server(StorageServer):
                 queue_age=invalidation_age,
                 timeout=transaction_timeout)
             for name, storage in storages.items()}
+        most_local_clients = handout.share(
+            sum(map(handout.is_wanted, storages.values())))
         for service in self.services.values():
-            service.start()
+            service.start(most_local_clients)
             if service.handout is not None:
                 self.door.set_aside(service.handout.descriptors)
 

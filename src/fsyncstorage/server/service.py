@@ -115,10 +115,10 @@ class Service:
         if distrust_records:
             distrust_records()
 
-    def start(self):
+    def start(self, most_local_clients):
         if self.own_publishing:
             self.own_publishing(lambda: self._mailbox.post(self.publish))
-        self.handout = handout.offered(self.storage)
+        self.handout = handout.offered(self.storage, most_local_clients)
 
     def close(self):
         """Stop the threads; what is on its way to the disk goes on."""

@@ -140,8 +140,9 @@ class Session(ZEOStorage):
         info['fsyncstorage'] = about = {
             'instance': self.server.instance, 'channel': wire.VERSION,
             'lost': getattr(self.storage, 'may_have_lost', False)}
-        if self.service.handout is not None:
-            about['local'] = self.service.handout.about
+        handout = self.service.handout
+        if handout is not None and handout.about is not None:
+            about['local'] = handout.about
         if not self.read_only:
             about['commits'] = commits.VERSION
             about['ticket'] = self._ticket()
