@@ -183,7 +183,7 @@ def of_loop(loop):
             f'{words}, {loop}', workload, {'loop': loop, **settings},
             contestant, against=STOCK, at_least=at_least)
 
-    many = count(MANY, 'client process')
+    many = count(MANY, 'client process', 'client processes')
     yield claim('commits of 1 client', 'write', 1.1, clients=1)
     for latency, of_server, of_both in (0.0, 2.0, 4.0), (TAKES, 5.0, 10.0):
         yield claim(

@@ -1,10 +1,14 @@
 """What the tests share: a scratch directory, a disk under control, commits."""
 
+import json
 import os
 import shutil
+import signal
 import tempfile
 import threading
+import traceback
 import unittest
+import warnings
 from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
@@ -160,6 +164,40 @@ class Thread(threading.Thread):
         if self._error is not None:
             raise self._error
         return self._result
+
+
+def in_a_child(function, *args):
+    """What the function returns (as JSON) in a fork of this process."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of any fork beside threads: that is what is tested.
+        warnings.simplefilter('ignore', DeprecationWarning)
+        child = os.fork()
+    if not child:
+        signal.alarm(PATIENCE)  # it may wait for a thread of its parent
+        try:
+            result = function(*args)
+        except BaseException:
+            result = traceback.format_exc()
+        try:
+            with os.fdopen(writer, 'w') as file:
+                print(json.dumps(result), file=file)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        result = file.readline()  # a grandchild may keep it open
+    os.waitpid(child, 0)
+    return json.loads(result)
+
+
+def name_of_error(function, *args):
+    """The class of what the function raises, in words; empty: nothing."""
+    try:
+        function(*args)
+    except BaseException as error:
+        return type(error).__name__
+    return ''
 
 
 def owners(turns):

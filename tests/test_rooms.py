@@ -42,7 +42,7 @@ MAY_IMPORT = {
     'timing.running': {'timing.results', 'datafile'},
     'timing.results': set(),
     'config': {'storage', 'commit'},
-    'check.info': {'check', 'format', 'errors'},
+    'check.info': {'check', 'format'},
     'check': {'storage', 'format', 'datafile', 'errors'},
     'server': {'storage', 'commit', 'format', 'wire', 'datafile', 'errors'},
     'fsyncstorage': {'storage'},

@@ -3,11 +3,13 @@
 import contextlib
 import os
 import shutil
-import signal
 import threading
+import weakref
 from unittest import mock
 
+import transaction
 import ZODB
+from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
@@ -29,6 +31,8 @@ from fsyncstorage.wire import commits
 
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from . import test_client_link
@@ -136,6 +140,21 @@ class Transactions(test_client_link.Transactions):
         self.assertIs(self.client._call, call)
         self.check_all_is_well()
 
+    def test_an_interrupt_of_each_abort(self):
+        """Its objects are free when another transaction has its id."""
+        transaction = vote(self.client, {1: b'x'})
+        link = self.client._server
+        with mock.patch.object(
+                Stream, 'abort', side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.tpc_abort(transaction)
+        self.assertEqual(self.transactions(), 1)
+        self.assertIn(id(transaction), link._committing)
+        link.begin(link.stream, id(transaction), b'', b'', {}, None, ' ')
+        link.over(id(transaction))
+        self.assertEqual(link._committing, {})
+        self.check_all_is_well()
+
     def test_it_is_checked_where_it_is_sent(self):
         """The storage's own check comes too early."""
         transaction = begin(self.client)
@@ -179,6 +198,39 @@ class Transactions(test_client_link.Transactions):
         self.assertEqual(self.load(self.client, 1)[:2], (b'new', called[0]))
         self.assertEqual(self.client.lastTransaction(), called[0])
         self.check_all_is_well()
+
+    def test_the_connection_of_an_interrupted_finish(self):
+        """It may read what it has changed before that is completed: it is told
+        then, as of a commit of another client."""
+        manager = transaction.TransactionManager()
+        connection = ZODB.DB(self.client).open(manager)
+        self.addCleanup(connection.db().close)
+        changed = connection.root()['changed'] = PersistentMapping(value=1)
+        manager.commit()
+        before = self.client.lastTransaction()
+        changed['value'] = 2
+        finish, go_on = Stream.finish, threading.Event()
+        committed = self.client._cache.committed
+
+        def interrupted(*args):
+            with mock.patch.object(
+                    Stream, '_wait', side_effect=KeyboardInterrupt):
+                return finish(*args)
+
+        def held(*args):
+            go_on.wait(PATIENCE)
+            committed(*args)
+
+        with mock.patch.object(self.client._cache, 'committed', held):
+            with mock.patch.object(Stream, 'finish', interrupted):
+                with self.assertRaises(KeyboardInterrupt):
+                    manager.commit()
+            manager.begin()
+            self.assertEqual(changed['value'], 1)
+            go_on.set()
+            until(lambda: self.client.lastTransaction() > before, 'completed')
+        manager.begin()
+        self.assertEqual(changed['value'], 2)
 
     def test_with_a_description_and_an_extension(self):
         transaction = begin(self.client)
@@ -239,6 +291,29 @@ class SideBySide(ConnectedTestCase):
         self.assertEqual(
             len(list(self.storage.iterator())) - before, 8 * each_does)
 
+    def test_a_finish_beside_an_iterator_that_begins(self):
+        """ZEO looks at its iterators in each finish."""
+        going_through, go_on = threading.Event(), threading.Event()
+
+        class Slow(weakref.WeakValueDictionary):
+
+            def __iter__(self):
+                for each in super().__iter__():
+                    going_through.set()
+                    go_on.wait(PATIENCE)
+                    yield each
+
+        client = self.connect()
+        first = client.iterator()
+        client._iterators = Slow(client._iterators)
+        committing = Thread(commit, client, {1: b'x'})
+        self.assertTrue(going_through.wait(PATIENCE))
+        second = Thread(client.iterator)
+        second.join(0.1)
+        go_on.set()
+        committing.result()
+        self.assertIsNot(second.result(), first)
+
     def test_one_that_is_not_finished_in_time(self):
         """The other ones go on, over the same connection."""
         late, other = (
@@ -290,7 +365,28 @@ class SideBySide(ConnectedTestCase):
                 self.assertEqual(file.read(), b'%d' % number)
 
 
-class TheSwitch(ConnectedTestCase):
+class Announcing(ConnectedTestCase):
+
+    #: How often another client seems to commit.
+    announced = 1
+
+    def cut_off_and_announce(self):
+        session, = self.server.services['1'].sessions
+        session.told.abort()
+        session.connection.abort()
+        self.announce()
+
+    def announce(self):
+        """As if another client had committed; called in the loop."""
+        service = self.server.services['1']
+        for _ in range(self.announced):
+            service.changed_elsewhere(
+                p64(u64(service.last_tid) + 1), [oid(1)])
+
+
+class TheSwitch(Announcing):
+
+    announced = 2
 
     records = {1: b'one', 2: b'two'}
 
@@ -378,23 +474,19 @@ class TheSwitch(ConnectedTestCase):
         client.close()
         until(lambda: not self.sessions(), 'gone')
 
-    def cut_off_and_announce(self):
-        session, = self.server.services['1'].sessions
-        session.told.abort()
-        session.connection.abort()
-        self.announce()
-
-    def announce(self):
-        """As if another client had committed twice; called in the loop."""
-        service = self.server.services['1']
-        for _ in range(2):
-            service.changed_elsewhere(
-                p64(u64(service.last_tid) + 1), [oid(1)])
-
     def test_a_server_that_has_none(self):
+        self.check_there_is_none(lambda about: about.pop('commits'))
+
+    def test_a_server_that_gives_no_ticket(self):
+        self.check_there_is_none(lambda about: about.pop('ticket'))
+
+    def test_a_ticket_that_is_none(self):
+        self.check_there_is_none(lambda about: about.update(ticket=b'short'))
+
+    def check_there_is_none(self, change):
         def get_info(session, original=Session.get_info):
             info = original(session)
-            del info['fsyncstorage']['commits']
+            change(info['fsyncstorage'])
             return info
 
         self.patch(Session, 'get_info', get_info)
@@ -411,6 +503,38 @@ class TheSwitch(ConnectedTestCase):
         self.assertIn('no commit channel', logged.output[0])
         self.assertIsNone(client._server.stream)
         commit(client, {3: b'new'})
+
+    def test_a_marker_behind_a_channel_that_was_given_up(self):
+        """Nothing more is told on this connection: another one is opened."""
+        opening = link.opening
+        self.patch(link, 'opening', self.refused)
+        with self.assertLogs('fsyncstorage.client', 'WARNING'):
+            client = self.connect()
+        generation = client._connection_generation
+        self.patch(link, 'opening', opening)
+        client._server.loop.call_soon_threadsafe(client._server.moved)
+        until(lambda: client._connection_generation > generation
+              and client._server.stream is not None, 'connected again')
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
+
+    def test_a_marker_before_a_channel_is_given_up(self):
+        """The server has opened it, and its welcome has not come."""
+        client = self.connect()
+        client._server.client.register_failed_poll = 0
+        opening = link.opening
+
+        def too_late(loop, *args):
+            link.opening = opening
+            client._server.moved()
+            return self.refused(loop)
+
+        self.patch(link, 'opening', too_late)
+        with self.assertLogs(level='ERROR'):
+            self.cut_off(client)
+        self.assertIs(link.opening, opening)
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
 
     def refused(self, loop, *args):
         future = loop.create_future()
@@ -461,7 +585,7 @@ class Loads(ConnectedTestCase):
         self.assertEqual(self.load(self.client, 1)[:2], (b'new', tid))
 
 
-class Ends(ConnectedTestCase):
+class Ends(Announcing):
 
     records = {1: b'one'}
 
@@ -615,25 +739,41 @@ class Ends(ConnectedTestCase):
         self.check_connected_again()
         self.assertIsNot(self.client._server.stream, opened[0])
 
-    def cut_off_and_announce(self):
-        session, = self.server.services['1'].sessions
-        session.told.abort()
-        session.connection.abort()
-        self.announce()
-
-    def announce(self):
-        """As if another client had committed."""
-        service = self.server.services['1']
-        service.changed_elsewhere(p64(u64(service.last_tid) + 1), [oid(1)])
-
     def test_an_error_in_what_finishes(self):
+        """The channel goes on; connections that were not told drop what they
+        hold, before the last tid is seen."""
         transaction = vote(self.client, {1: b'new'}, self.tid)
+        locked = []
 
         def fail(tid):
             raise ZeroDivisionError
 
-        with self.assertRaises(ZeroDivisionError):
-            self.client.tpc_finish(transaction, fail)
+        def drop():
+            # The lock is that of a thread: another one asks.
+            asking = Thread(self.client.lastTransaction)
+            asking.join(0.1)
+            locked.append(asking.is_alive())
+
+        with mock.patch.object(self.client, 'invalidateCache', drop):
+            with self.assertRaises(ZeroDivisionError):
+                self.client.tpc_finish(transaction, fail)
+        self.assertEqual(locked, [True])
+        self.assertEqual(self.load(self.client, 1)[0], b'new')
+        commit(self.client, {2: b'x'})
+        self.assertEqual(self.client._connection_generation, self.generation)
+
+    def test_an_error_of_the_cache_in_a_finish(self):
+        """It is emptied, and verified again."""
+        self.load(self.client, 1)
+        transaction = vote(self.client, {1: b'new'}, self.tid)
+        with mock.patch.object(self.client._cache, 'committed',
+                               side_effect=ZeroDivisionError), (
+                mock.patch.object(
+                    self.client._cache, 'begin_anew',
+                    wraps=self.client._cache.begin_anew)) as begin_anew:
+            with self.assertRaises(ZeroDivisionError):
+                self.client.tpc_finish(transaction)
+            until(lambda: begin_anew.called, 'emptied')
         self.check_connected_again()
         self.assertEqual(self.load(self.client, 1)[0], b'new')
 
@@ -650,7 +790,8 @@ class Ends(ConnectedTestCase):
         with mock.patch.object(
                 self.client._cache, 'begin_anew',
                 wraps=self.client._cache.begin_anew) as begin_anew:
-            with self.assertRaises(KeyboardInterrupt):
+            # Another thread may have read its answer.
+            with self.assertRaises((KeyboardInterrupt, CUT)):
                 self.client.tpc_finish(transaction, interrupt)
             self.check_connected_again()
         begin_anew.assert_called_once_with(called[0])
@@ -698,20 +839,9 @@ class Ends(ConnectedTestCase):
         self.assertEqual(self.load(self.client, 2)[0], b'x')
 
     def is_refused_in_a_child(self, step):
-        child = os.fork()
-        if not child:
-            signal.alarm(PATIENCE)  # it may wait for a thread of its parent
-            status = 2
-            try:
-                step()
-                status = 0
-            except CUT:
-                status = 1
-            finally:
-                os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        self.assertIn(status, (0, 1))
-        return status
+        raised = in_a_child(name_of_error, step)
+        self.assertIn(raised, ('', CUT.__name__))
+        return raised
 
     def test_a_blob_of_a_fork(self):
         """A child that aborts what its parent commits leaves it the file."""
@@ -738,6 +868,8 @@ class Hellos(ConnectedTestCase):
     def setUp(self):
         super().setUp()
         self.patch(link, 'is_possible', False)
+        # It would connect again, as it has not asked for a channel.
+        self.patch(link.Link, 'moved', lambda self: None)
         self.client = self.connect()
         self.ticket, = self.server.tickets
 

@@ -1,7 +1,6 @@
 """The client's connection: the server it reads from, and its transactions."""
 
 import contextlib
-import os
 import shutil
 import socket
 import threading
@@ -17,6 +16,8 @@ from fsyncstorage.server.session import Session
 
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from .connected import ConnectedTestCase
@@ -240,19 +241,9 @@ class Fork(ConnectedTestCase):
         """It neither hangs nor takes answers from its parent."""
         client = self.connect()
         self.load(client, 1)
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            try:
-                self.load(client, 2)
-            except BaseException as error:
-                os.write(write, type(error).__name__.encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        with open(read) as said:
-            self.assertEqual(said.read(), 'ClientDisconnected')
-        os.waitpid(child, 0)
+        self.assertEqual(
+            in_a_child(name_of_error, self.load, client, 2),
+            'ClientDisconnected')
         self.assertEqual(self.load(client, 2)[0], b'two')
 
 

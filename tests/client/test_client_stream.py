@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import signal
 import socket
 import struct
@@ -20,6 +19,8 @@ from ..commit.test_interrupts import Interrupter
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from ..test_wire import ANNOUNCEMENT
@@ -321,7 +322,8 @@ class Order(Opened):
                          [oid(1), oid(2)])
 
     def test_nothing_is_completed_behind_a_close(self):
-        """It waits for what is being completed."""
+        """It waits for what is being completed, and for what has come, but
+        not without end."""
         go_on, entered = threading.Event(), threading.Event()
 
         def hold_up(event):
@@ -335,14 +337,137 @@ class Order(Opened):
         self.peer.send(server.invalid(oid(1), []) + server.invalid(
             oid(2), []))
         self.assertTrue(entered.wait(PATIENCE))
-        closing = Thread(self.stream.close, 'enough')
-        closing.join(0.1)
-        self.assertTrue(closing.is_alive())
-        go_on.set()
-        closing.result()
+        with mock.patch.object(stream, 'END_WITHIN', 0):
+            closing = Thread(self.stream.close, 'enough')
+            closing.join(0.1)
+            self.assertTrue(closing.is_alive())
+            until(lambda: self.stream._is_over, 'over')
+            go_on.set()
+            closing.result()
         with self.assertRaises(CUT):
             vote.result()
         self.assertEqual(len(self.completed), 1)
+
+
+class BeforeTheEnd(Opened):
+    """What has come was kept by the server: it is completed.
+
+    It waits here or in the system: the thread that has the turn is held up in
+    the middle of the first message.
+    """
+
+    def check_what_has_come_is_completed(self, end):
+        for waits_here in True, False:
+            with self.subTest(waits_here=waits_here):
+                case = Answers('test_to_one')
+                case.setUp()
+                try:
+                    self.check_all_are_completed(case, end, waits_here)
+                finally:
+                    case.doCleanups()
+
+    def check_all_are_completed(self, case, end, waits_here):
+        entered, go_on = threading.Event(), threading.Event()
+
+        def hold_up(event):
+            entered.set()
+            go_on.wait(PATIENCE)
+
+        numbers = [case.begin() for _ in range(3)]
+        for each in numbers:
+            case.vote(each)
+        finishes = [case.ask_finish(each) for each in numbers]
+        case.before_completing = hold_up
+        first, *others = [server.done(each, oid(tid), 1, 1)
+                          for tid, each in enumerate(numbers, 1)]
+        if waits_here:
+            case.peer.send(b''.join([first, *others]))
+            self.assertTrue(entered.wait(PATIENCE))
+        else:
+            case.peer.send(first)
+            self.assertTrue(entered.wait(PATIENCE))
+            case.peer.send(b''.join(others))
+        ending = Thread(end, case)
+        until(lambda: case.stream.end_reason, 'ending')
+        with self.assertRaises(CUT):
+            case.stream.check()
+        go_on.set()
+        self.assertEqual([each.result().tid for each in finishes],
+                         [oid(1), oid(2), oid(3)])
+        ending.result()
+        self.assertEqual([each.tid for each in case.completed],
+                         [oid(1), oid(2), oid(3)])
+        case.check_it_has_ended()
+
+    def test_of_a_close(self):
+        self.check_what_has_come_is_completed(
+            lambda case: case.stream.close('enough'))
+
+    def test_of_one_that_begins_here(self):
+        """As when a thread was interrupted while it sent."""
+        self.check_what_has_come_is_completed(
+            lambda case: case.stream.end('enough'))
+
+    def test_of_the_server(self):
+        def close(case):
+            case.peer.close()
+            case.stream.close('its other connection has ended')
+
+        self.check_what_has_come_is_completed(close)
+
+    def test_what_another_thread_has_left(self):
+        """It was interrupted when it had received it."""
+        number = self.begin()
+        self.vote(number)
+        finish = self.ask_finish(number)
+        until(lambda: 0 in self.stream._turn, 'reading')
+        complete_all, left = self.stream._complete_all, []
+
+        def leave_the_first():
+            if left:
+                complete_all()
+            elif self.stream._frames.received:
+                left.append(True)
+
+        with mock.patch.object(
+                self.stream, '_complete_all', leave_the_first):
+            self.peer.send(server.done(number, oid(1), 1, 1))
+            until(lambda: left, 'left')
+            self.peer.close()
+            self.assertEqual(finish.result().tid, oid(1))
+
+    def test_behind_what_is_no_reply(self):
+        """Nothing can be trusted there."""
+        first, second = self.begin(), self.begin()
+        self.vote(first)
+        self.vote(second)
+        finishes = [self.ask_finish(first), self.ask_finish(second)]
+        self.peer.send(server.done(first, oid(1), 1, 1) + b'\0\0\0\5xxxxx'
+                       + server.done(second, oid(2), 1, 1))
+        self.assertEqual(finishes[0].result().tid, oid(1))
+        with self.assertRaises(CUT):
+            finishes[1].result()
+        self.check_it_has_ended()
+        self.assertEqual([each.tid for each in self.completed], [oid(1)])
+
+    def test_a_request_that_has_left(self):
+        """It is answered, and the server closes, before its thread waits."""
+        number = self.begin()
+        self.vote(number)
+        connection = self.stream._socket
+
+        def send(data):
+            connection.sendall(data)
+            self.assertEqual(self.peer.next(), server.Finish(number))
+            self.peer.send(server.done(number, oid(1), 1, 1))
+            self.peer.close()
+            until(lambda: self.stream._is_over, 'over')
+
+        with mock.patch.object(self.stream, '_socket', mock.Mock(
+                wraps=connection, sendall=send)):
+            done = Thread(self.stream.finish, number, self.complete).result()
+        self.assertEqual(done.tid, oid(1))
+        self.check_it_has_ended()
 
 
 class BeforeTheMarker(StreamTestCase):
@@ -494,7 +619,8 @@ class Ends(Opened):
                     case.doCleanups()
 
     def test_what_completes_a_finish_raises(self):
-        """Its caller gets that, the others get the end."""
+        """Its caller gets that, the others get the end: the cache may be half
+        changed."""
         number, other = self.begin(), self.begin()
         self.vote(number)
         vote = self.ask_vote(other)
@@ -508,7 +634,22 @@ class Ends(Opened):
             finish.result()
         with self.assertRaises(CUT):
             vote.result()
+        self.assertTrue(self.stream.is_broken)
         self.check_it_has_ended()
+
+    def test_what_completes_a_finish_returns_an_error(self):
+        """Its caller gets that, the others go on."""
+        number, other = self.begin(), self.begin()
+        self.vote(number)
+        vote = self.ask_vote(other)
+        finish = self.ask_finish(number, lambda event: ZeroDivisionError())
+        self.peer.send(server.done(number, oid(1), 1, 1)
+                       + server.voted(other, ()))
+        with self.assertRaises(ZeroDivisionError):
+            finish.result()
+        vote.result()
+        self.check_it_goes_on()
+        self.assertFalse(self.stream.is_broken)
 
 
 class _Interrupt(BaseException):
@@ -616,6 +757,7 @@ class Interrupts(Opened):
         self.vote(number)
         finish = self.ask_finish(number, fail)
         self.stream._completing = completing
+        until(lambda: 0 in self.stream._turn, 'reading')
         self.peer.send(server.done(number, oid(1), 1, 1))
         with self.assertRaises(_Interrupt):
             finish.result()
@@ -624,26 +766,39 @@ class Interrupts(Opened):
         self.check_it_has_ended()
 
     def test_before_a_request_has_left(self):
-        """The server would not hear of what has changed here."""
-        for name, ask in (
-                ('finish', lambda case, number: case.stream.finish(
-                    number, case.complete)),
-                ('abort', lambda case, number: case.stream.abort(number)),
-                ('ping', lambda case, number: case.stream.ping())):
-            with self.subTest(name):
-                case = Answers('test_to_one')
-                case.setUp()
-                try:
-                    number = case.begin()
-                    case.vote(number)
-                    with mock.patch.object(
-                            case.stream, '_send', side_effect=_Interrupt):
-                        with self.assertRaises(_Interrupt):
-                            ask(case, number)
-                    case.check_it_has_ended()
-                    self.assertIsNone(case.peer.next())
-                finally:
-                    case.doCleanups()
+        """The server would not hear of what has changed here.  The handler of
+        a signal may raise an Exception."""
+        for interrupt in _Interrupt, TimeoutError:
+            for name, ask in (
+                    ('finish', lambda case, number: case.stream.finish(
+                        number, case.complete)),
+                    ('abort', lambda case, number: case.stream.abort(number)),
+                    ('ping', lambda case, number: case.stream.ping())):
+                with self.subTest(name, interrupt=interrupt):
+                    self.check_before_it_has_left(ask, interrupt)
+
+    def check_before_it_has_left(self, ask, interrupt):
+        case = Answers('test_to_one')
+        case.setUp()
+        try:
+            number = case.begin()
+            case.vote(number)
+            with mock.patch.object(
+                    case.stream, '_send', side_effect=interrupt):
+                with self.assertRaises(interrupt):
+                    ask(case, number)
+            case.check_it_has_ended()
+            self.assertIsNone(case.peer.next())
+        finally:
+            case.doCleanups()
+
+    def test_what_cannot_be_asked(self):
+        """Nothing has changed: the stream goes on."""
+        number = self.begin()
+        with self.assertRaises(commits.CallerError):
+            self.stream.finish(number, self.complete)
+        self.assertEqual(self.stream._finishes, {})
+        self.check_it_goes_on()
 
     def test_a_thread_that_waits_for_a_place(self):
         """Nothing has changed: the stream goes on."""
@@ -711,24 +866,6 @@ class Completing:
 class Forks(Opened):
     """The connection belongs to the parent."""
 
-    def in_a_child(self, act):
-        """The name of what it raises, or an empty one."""
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            signal.alarm(PATIENCE)  # it may wait for a lock of its parent
-            try:
-                act()
-            except BaseException as error:
-                os.write(write, type(error).__name__.encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        with open(read) as said:
-            name = said.read()
-        os.waitpid(child, 0)
-        return name
-
     def test_a_child_is_refused(self):
         """Before it touches anything, also if a lock was taken meanwhile."""
         number, voted = self.begin(), self.begin()
@@ -743,10 +880,10 @@ class Forks(Opened):
                         lambda: self.stream.vote(number, b''),
                         lambda: self.stream.abort(number),
                         lambda: self.stream.finish(voted, self.complete)):
-                self.assertEqual(self.in_a_child(act), CUT.__name__)
+                self.assertEqual(in_a_child(name_of_error, act), CUT.__name__)
             for act in (lambda: self.stream.end('a child'),
                         lambda: self.stream.close('a child')):
-                self.assertEqual(self.in_a_child(act), '')
+                self.assertEqual(in_a_child(name_of_error, act), '')
         self.stream.abort(number)
         self.assertEqual(self.peer.next(), server.Abort(number))
 
@@ -756,7 +893,7 @@ class Forks(Opened):
             del self.stream
             gc.collect()
 
-        self.assertEqual(self.in_a_child(forget), '')
+        self.assertEqual(in_a_child(name_of_error, forget), '')
         self.peer.send(server.invalid(oid(1), []))
         until(lambda: self.completed, 'read in the background')
         self.check_it_goes_on()

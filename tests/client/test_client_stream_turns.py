@@ -5,8 +5,8 @@ and the server at its other end is the worst that keeps to the protocol: it
 reads only while nothing of what it has to send is left.  The marker comes at
 any time, and so does the end.  Whatever the order: when every thread waits,
 all that the server sent was completed, and each request is answered.  So
-somebody reads, always.  When the stream has ended, all threads are done with
-it.
+somebody reads, always.  When the stream has ended, all that came before was
+read, and all threads are done with it.
 """
 
 import unittest
@@ -70,8 +70,7 @@ class Connection:
             data = data[room:]
 
     def shutdown(self, how):
-        self.is_shut = True
-        self.to_client = b''
+        self.is_shut = True  # what has come can still be read
 
     def close(self):
         self.is_closed = True
@@ -242,6 +241,7 @@ class Turns(RuleBasedStateMachine):
             assert self.background.is_over, 'it is not told of the end'
             assert self.background.error is None, self.background.error
             assert self.connection.is_closed
+            assert not self.connection.to_client, 'what came is left'
         finally:
             self.schedule.stop()
             self.stop_patching()

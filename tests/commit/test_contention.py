@@ -25,9 +25,12 @@ class Runs(TestCase):
         super().setUp()
         self.contention = Contention()
         self.now = 1.0
-        clock = mock.patch.object(contention, 'clock', lambda: self.now)
-        clock.start()
-        self.addCleanup(clock.stop)
+        self.worked = 0.0
+        for name, function in (('clock', lambda: self.now),
+                               ('worked', lambda: self.worked)):
+            patch = mock.patch.object(contention, name, function)
+            patch.start()
+            self.addCleanup(patch.stop)
         #: What threads that sleep were given; they sleep until they are woken.
         self.sleeps = []
         sleep = contention._Sleeper.sleep
@@ -115,17 +118,25 @@ class Runs(TestCase):
             self.contention.come('own')
         second.result()
 
-    def test_one_that_comes_late_neither_sleeps_nor_has_a_run(self):
-        """Most programs have other things to do between their commits."""
+    def test_one_that_has_worked_since_comes_at_once(self):
+        self.contention.come('own')
+        self.contention.leave('own')
+        self.now += 2 * AT_ONCE
+        self.worked += 1.1 * AT_ONCE
+        self.contention.come('own')
+        self.assertEqual(self.contention._runner, threading.get_ident())
+
+    def test_one_that_has_waited_neither_sleeps_nor_has_a_run(self):
+        """Most programs wait for other things between their commits."""
         self.come_at_once()
 
-        def come_late():
+        def wait_between():
             self.contention.come('other')
             self.contention.leave('other')
             self.now += AT_ONCE * 1.01
             self.contention.come('other')
 
-        Thread(come_late).result()
+        Thread(wait_between).result()
         self.assertEqual(self.contention.inside, {'own', 'other'})
         self.assertEqual(self.contention._runner, threading.get_ident())
 

@@ -80,7 +80,13 @@ class EveryLine(TestCase):
             with self.subTest(policy):
                 self.at_every_line(policy)
 
-    def at_every_line(self, policy):
+    def test_of_a_finish_that_must_not_wait(self):
+        for policy in policies.POLICIES:
+            with self.subTest(policy):
+                self.at_every_line(policy, AsyncFinish(
+                    lambda tid, error: None, wait=False))
+
+    def at_every_line(self, policy, f=None):
         storage = self.open(policy, durability=policy, sync_interval='1h')
         number, at = 100, 0
         while True:
@@ -92,7 +98,7 @@ class EveryLine(TestCase):
             others = []
             try:
                 with interrupter:
-                    storage.tpc_finish(transaction)
+                    storage.tpc_finish(transaction, f)
             except KeyboardInterrupt:
                 pass
             storage.tpc_abort(transaction)  # as transaction managers do

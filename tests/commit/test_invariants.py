@@ -1330,6 +1330,57 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage._sequencer.drain()
         self.assertEqual(storage.lastTransaction(), tid)
 
+    def test_a_pack_comes_just_before_a_finish_that_must_not_wait(self):
+        """The pack has the append lock until that very caller publishes."""
+        storage = self.open()
+        storage.own_publishing(lambda: None)
+        now = AsyncFinish(lambda tid, error: None, wait=False)
+        first = storage.tpc_finish(vote(storage, {1: b'x'}), now)
+        transaction = vote(storage, {2: b'x'})
+        append_once = storage._append_once
+        packs = []
+
+        def hold_first(*arguments):
+            packs.append(Thread(storage.hold_still))
+            until(storage._commit_lock.locked, 'the pack has the lock')
+            return append_once(*arguments)
+
+        with mock.patch.object(storage, '_append_once', hold_first):
+            with self.assertRaises(Occupied):
+                Thread(storage.tpc_finish, transaction, now).result()
+        self.assertTrue(packs[0].is_alive())
+
+        def is_published():
+            storage.publish()
+            return storage.lastTransaction() == first
+
+        until(is_published, 'published')
+        packs[0].result()
+        storage._commit_lock.release()
+        storage.tpc_finish(transaction, now)
+        storage.own_publishing(None)
+        storage._sequencer.drain()
+        self.assertEqual(storage.load(oid(2))[0], b'x')
+
+    def test_a_pack_comes_just_before_a_vote_that_must_not_wait(self):
+        storage = self.open()
+        storage._reserve.is_real = False  # so it is alone
+        transaction = begin(storage)
+        storage.store(oid(1), z64, b'x', '', transaction)
+        bring_up_to_date = storage._bring_up_to_date
+
+        def hold_next(under_way):
+            bring_up_to_date(under_way)
+            storage._commit_lock.acquire()
+
+        with mock.patch.object(storage, '_bring_up_to_date', hold_next):
+            with self.assertRaises(Occupied):
+                Thread(storage.tpc_vote, transaction, wait=False).result()
+        storage._commit_lock.release()
+        storage.tpc_vote(transaction, wait=False)
+        storage.tpc_finish(transaction)
+        self.assertFalse(storage._commit_lock.locked())
+
     def test_the_bytes_of_all_count_against_the_quota(self):
         storage = self.open(quota=1000)
         first = vote(storage, {1: bytes(600)})

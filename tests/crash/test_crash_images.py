@@ -36,6 +36,8 @@ IMAGES_OF_A_RECOVERY = 40
 
 def workloads_for(policy):
     return {
+        **({} if POLICIES[policy].promises else {
+            'asking': workloads.Asking()}),
         'creation': workloads.Creation(),
         'blob_creation': workloads.BlobCreation(),
         'commits': workloads.Commits(),

@@ -50,6 +50,7 @@ OBJECT_NUMBERS, BLOB_NUMBERS = range(6), range(6, 8)
 OBJECTS = strategies.sampled_from(OBJECT_NUMBERS)
 BLOBS = strategies.sampled_from(BLOB_NUMBERS)
 SIZES = strategies.sampled_from((0, 10, 400, 600, 4000, 9000))
+ASKED = strategies.sampled_from((None, None, 'group-commit'))
 
 no_transaction = precondition(lambda self: self.attempt is None)
 storing = precondition(lambda self: self.attempt and not self.voted)
@@ -174,10 +175,10 @@ class Lives(RuleBasedStateMachine):
     # Transactions
 
     @no_transaction
-    @rule()
-    def begin(self):
+    @rule(asks=ASKED)
+    def begin(self, asks=None):
         with contextlib.suppress(DiskError):
-            self.attempt = self.site.begin()
+            self.attempt = self.site.begin(asks=asks)
 
     @storing
     @rule(number=OBJECTS, size=SIZES)
@@ -214,14 +215,14 @@ class Lives(RuleBasedStateMachine):
         self.attempt, self.voted = None, False
 
     @no_transaction
-    @rule(transactions=strategies.lists(
+    @rule(transactions=strategies.lists(strategies.tuples(
         strategies.dictionaries(OBJECTS | BLOBS, SIZES, min_size=1,
-                                max_size=3),
+                                max_size=3), ASKED),
         min_size=1, max_size=4))
     def commit(self, transactions):
         """Whole ones: by single steps, few get that far."""
-        for sizes in transactions:
-            self.begin()
+        for sizes, asks in transactions:
+            self.begin(asks)
             if self.attempt is None:
                 return
             for number, size in sizes.items():

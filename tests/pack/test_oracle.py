@@ -3,7 +3,9 @@
 import os
 import random
 import unittest
+import zlib
 from base64 import encodebytes
+from unittest import mock
 
 from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
@@ -13,7 +15,9 @@ from ZODB.utils import p64
 from fsyncstorage import datafile
 from fsyncstorage.format import references
 from fsyncstorage.format import scan
+from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
+from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.pack.pacing import Pacer
 
@@ -94,7 +98,7 @@ class Oracle(TestCase):
         self.blobs = self.path('blobs')
         os.mkdir(self.blobs)
 
-    def ours(self, content, stop, gc):
+    def ours(self, content, stop, gc, tell=lambda *progress: None):
         with open(self.path(), 'wb') as file:
             file.write(content)
         new = datafile.open_new(self.path('Data.fs.pack'))
@@ -105,8 +109,7 @@ class Oracle(TestCase):
                     work.Job(stop, len(content), gc),
                     lambda length, position: os.pread(
                         old.fileno(), length, position),
-                    new, Pacer(new), removed, references.references,
-                    lambda *progress: None)
+                    new, Pacer(new), removed, references.references, tell)
             except work.NothingToDo:
                 return oracle.NOTHING
             except POSKeyError:
@@ -202,22 +205,64 @@ class Oracle(TestCase):
 
     def test_a_transaction_that_an_old_release_has_undone(self):
         """Its records do not count; what is behind it moves."""
-        compared = 0
+        compared = pointed_to = 0
         for number in range(self.histories):
             history = History(random.Random(number), Options(
                 transactions=14, undos=.7))
             content = bytearray(bytes(history))
             undone = list(transactions(content))[10]
-            if any(undone.position < record.back < undone.end
-                   for found in transactions(content)
-                   for record in found.records):
-                continue
+            pointed_to += any(
+                undone.position < record.back < undone.end
+                for found in transactions(content)
+                for record in found.records)
             content[undone.position + 16:undone.position + 17] = b'u'
             ours = self.ours(bytes(content), tid(8), False)
             if isinstance(ours, oracle.Packed):
                 compared += 1
                 self.check_later(bytes(content), ours.content, tid(8))
         self.assertGreater(compared, self.histories / 20)
+        self.assertGreater(pointed_to, 3)
+
+    def test_a_seal_of_another_length_is_damage(self):
+        """It says that the extension was empty, and it is another pickle."""
+        content = bytearray(bytes(History(random.Random(1), Options(2))))
+        begin, body = len(content), b'\x80\x03}.'
+        record = RECORD.pack(p64(1), tid(6), 0, begin, 0, 1) + b'x'
+        field = len(body) + seal.SIZE
+        length = scan.HEADER + field + len(record)
+        front = HEADER.pack(tid(6), length, b' ', 0, 0, field)
+        body += seal._FRONT.pack(seal.MAGIC, seal.VERSION, seal.WAS_EMPTY,
+                                 b' ', begin, length, begin)
+        crc = zlib.crc32(record + p64(length))
+        body += seal._CRC.pack(zlib.crc32(front + body, crc))
+        body += seal._CRC.pack(zlib.crc32(body[-seal.SIZE + 4:]))
+        content += front + body + record + p64(length)
+        *_, last = transactions(bytes(content))
+        self.assertEqual(last.seal, seal.SOUND)
+        with self.assertRaisesRegex(scan.Damage, 'another length'):
+            self.ours(bytes(content), tid(1), False)
+
+    def test_the_file_changes_between_two_reads(self):
+        """Seals are checked again; and all that was current is found."""
+        for sealed in False, True:
+            with self.subTest(sealed=sealed):
+                content = bytes(History(random.Random(1), Options(
+                    transactions=6, sealed=sealed)))
+                [root, *_] = next(transactions(content)).records
+                at = root.position + sealed * scan.RECORD_HEADER
+
+                def change(phase, done, total, at=at):
+                    if phase == progress.REFERENCES:
+                        with open(self.path(), 'r+b') as file:
+                            file.seek(at)
+                            file.write(b'\xff')
+
+                # (Else the window would have all of it, from the first.)
+                with mock.patch.object(Window, 'SIZE', 64), \
+                        self.assertRaisesRegex(
+                            scan.Damage,
+                            'checksum' if sealed else 'other records'):
+                    self.ours(content, tid(0), True, change)
 
     def test_a_pointer_to_another_object_is_damage(self):
         """Of a transaction before the pack time, or after it."""

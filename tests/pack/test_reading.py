@@ -8,6 +8,7 @@ import unittest
 from unittest import mock
 
 from fsyncstorage.pack import pacing
+from fsyncstorage.pack import reading
 from fsyncstorage.pack.reading import Reader
 
 from ..support import TestCase
@@ -50,6 +51,18 @@ class Reading(TestCase):
         return b''.join(reader(PIECE, position)
                         for position in range(0, len(self.content), PIECE))
 
+    def forget(self):
+        os.posix_fadvise(self.number, 0, 0, os.POSIX_FADV_DONTNEED)
+        if any(cached(self.number)):
+            self.skipTest('this file system always has its files in memory')
+
+    def another(self):
+        """The file, open for another reader, without read-ahead."""
+        other = os.open(self.path('file'), os.O_RDONLY)
+        self.addCleanup(os.close, other)
+        os.posix_fadvise(other, 0, 0, os.POSIX_FADV_RANDOM)
+        return other
+
     def test_the_same_bytes(self):
         for position in 0, 5, PIECE - 3, len(self.content) - 10:
             for length in 0, 1, 20, PIECE:
@@ -59,21 +72,28 @@ class Reading(TestCase):
 
     @unittest.skipUnless(sys.platform == 'linux', 'mincore is not the same')
     def test_what_was_not_in_the_cache_is_not_there_afterwards(self):
-        os.posix_fadvise(self.number, 0, 0, os.POSIX_FADV_DONTNEED)
-        if any(cached(self.number)):
-            self.skipTest('this file system always has its files in memory')
+        self.forget()
         # Somebody needs the second piece.
-        other = os.open(self.path('file'), os.O_RDONLY)
-        self.addCleanup(os.close, other)
-        os.posix_fadvise(other, 0, 0, os.POSIX_FADV_RANDOM)
-        os.pread(other, PIECE, PIECE)
+        os.pread(self.another(), PIECE, PIECE)
         before = cached(self.number)
         self.assertEqual(sum(before), PIECE // mmap.PAGESIZE)
         self.assertEqual(self.read(Reader(self.number)), self.content)
         self.assertEqual(cached(self.number), before)
 
+    @unittest.skipUnless(sys.platform == 'linux', 'mincore is not the same')
+    def test_pages_that_others_need_stay_between_those_that_nobody_needs(self):
+        self.forget()
+        other = self.another()
+        for page in range(0, len(self.content) // mmap.PAGESIZE, 3):
+            os.pread(other, 1, page * mmap.PAGESIZE)
+        before = cached(self.number)
+        self.assertEqual(sum(before), -(-len(before) // 3))
+        self.assertEqual(self.read(Reader(self.number)), self.content)
+        self.assertEqual(cached(self.number), before)
+
     def test_where_the_system_cannot_tell_what_is_cached(self):
-        with mock.patch.object(os, 'preadv', side_effect=OSError(95, 'no')):
+        with mock.patch.object(reading, '_cached',
+                               side_effect=OSError(38, 'no')):
             self.assertEqual(self.read(Reader(self.number)), self.content)
 
 

@@ -12,6 +12,7 @@ from unittest import mock
 
 from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
+from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from ZODB.utils import p64
@@ -218,11 +219,26 @@ class Transactions(ChannelTestCase):
 
     def test_a_storage_that_votes_something_else(self):
         """The client gets an answer all the same."""
-        with mock.patch.object(Ballot, 'vote_in', return_value=['no oid']):
-            transaction = self.channel.vote({1: record(1)})
+        for result in ['no oid'], [None], 7:
+            with self.subTest(result), mock.patch.object(
+                    Ballot, 'vote_in', return_value=result):
+                self.check_an_error_answers(self.channel.vote({1: record(1)}))
+
+    def test_a_conflict_that_cannot_be_encoded(self):
+        session, = self.server.services['1'].sessions
+        session.client_conflict_resolution = True
+        conflict = ConflictError(
+            oid=oid(1), serials=(lambda: None, z64), data=record(2))
+        with mock.patch.object(
+                self.storage, 'store', side_effect=conflict), \
+                mock.patch.object(Ballot, 'is_light', return_value=False):
+            self.check_an_error_answers(self.channel.vote({2: record(1)}))
+
+    def check_an_error_answers(self, transaction):
+        with self.assertLogs('fsyncstorage.server.commitchannel', 'ERROR'):
             error = self.channel.next()
+        self.assertIsInstance(error, commits.Error)
         self.assertEqual(error.number, transaction)
-        self.assertIn('CallerError', self.channel.error(error)[0])
         until(lambda: not self.server.stats['1'].active_txns, 'ended')
 
     def test_all_other_operations(self):
@@ -410,6 +426,31 @@ class Trouble(TroubleTestCase):
             self.channel.send(frame)
             self.assertIn('a description of', str(self.ask(transaction)))
 
+    def test_many_long_descriptions(self):
+        """What those of one client take is bounded, until they are over."""
+        before = ballot.kept.memory_only
+        with self.beside_another(), mock.patch.object(
+                ballot, 'MEMORY_ONLY_OF_ONE', 50000):
+            for _ in range(2):
+                others = [self.begin_described() for _ in range(4)]
+                for each in others[:2]:  # voted: they are still described
+                    self.channel.send(self.channel.client.vote(each))
+                    self.assertEqual(
+                        self.channel.next(), commits.Voted(each, []))
+                with self.fails_before_its_vote():
+                    self.assertIn('of this client', str(
+                        self.ask(self.begin_described())))
+                for each in others:
+                    self.channel.send(self.channel.client.abort(each))
+                    self.assertEqual(
+                        self.channel.next(), commits.Aborted(each))
+        until(lambda: ballot.kept.memory_only == before, 'given back')
+
+    def begin_described(self):
+        number, frame = self.channel.begun(description=bytes(10000))
+        self.channel.send(frame)
+        return number
+
     def test_a_full_disk(self):
         full = OSError(errno.ENOSPC, 'the disk is full')
         for place, name in (
@@ -559,7 +600,7 @@ class Descriptors(TroubleTestCase):
         self.assertEqual(self.left - self.door._left, 6)
         for each in others + transactions:
             self.abort(each)
-        self.assertEqual(self.door._left, self.left)
+        until(lambda: self.door._left == self.left, 'given back')
 
     def test_of_a_large_one(self):
         """Its file is closed when it is voted."""
@@ -589,6 +630,22 @@ class Descriptors(TroubleTestCase):
                 self.assertEqual(self.left - self.door._left, 2)
                 go_on.set()
                 until(lambda: self.door._left == self.left, 'given back')
+
+    def test_half_blobs_of_a_client_that_is_gone(self):
+        """A thread removes them: there may be many."""
+        by = []
+
+        def remove(file_name):
+            by.append(threading.current_thread().name)
+
+        for _ in range(3):
+            self.begin_a_blob()
+        with mock.patch.object(ballot, 'remove_if_possible', remove), \
+                mock.patch.object(storing, 'remove_if_possible', remove,
+                                  create=True):
+            self.channel.close()
+            until(lambda: len(by) == 3, 'removed')
+        self.assertEqual({name.split()[0] for name in by}, {'appender'})
 
     def test_when_the_client_is_gone(self):
         left = self.door._left
@@ -644,6 +701,44 @@ class Gaps(ChannelTestCase):
                 patch.start, self.announced(1), self.server.mailbox.deliver,
                 patch.stop, self.announced(2))
             self.check_it_is_told_nothing()
+
+    def test_sizes_that_are_none(self):
+        """Of an odd storage, or of another server: all are told as always."""
+        other = self.connect(self.server)
+        for size in ('x', None, -1, 1 << 64, 1 << 300, float('nan'),
+                     float('inf'), object(), ZeroDivisionError):
+            with self.subTest(size), mock.patch.object(
+                    self.storage, 'getSize', side_effect=[size] * 9):
+                transaction = self.channel.vote({1: b'x'}, self.last)
+                self.channel.next()
+                self.channel.send(self.channel.client.finish(transaction))
+                done = self.channel.next()
+                self.assertEqual(done.tid, self.last)
+                self.assertEqual(done.length, 1)
+                self.assertIn(done.size, (0, (1 << 64) - 1))
+                other.wait_for_invalidations(1)
+                other.invalidations.clear()
+
+    def test_oids_that_are_none(self):
+        """Another server has told of them: the others are told."""
+        other = self.connect(self.server)
+        self.in_loop(lambda: self.server.invalidate(
+            None, '1', self.tid(1),
+            [b'short', oid(1), 'textual.', None, object()]))
+        self.assertEqual(
+            self.channel.next(), commits.Invalid(self.tid(0), [oid(1)]))
+        other.wait_for_invalidations(1)
+
+    def test_what_another_server_cannot_mean(self):
+        """Nobody is told of it, nor of the next one."""
+        for tid, oids in (b'short', []), (None, []), (self.tid(1), None):
+            with self.subTest(tid=tid, oids=oids), \
+                    self.assertLogs('fsyncstorage.server', 'ERROR'):
+                self.in_loop(
+                    lambda: self.server.invalidate(None, '1', tid, oids),
+                    self.server.mailbox.deliver, self.announced(2))
+                self.check_it_is_told_nothing()
+            self.again()
 
     def test_a_ticket_of_a_session_that_has_ended(self):
         """Its connection is gone in the next step of the loop only."""
@@ -741,8 +836,9 @@ class Ends(ChannelTestCase):
         self.channel.vote({1: record()})
         self.channel.next()
         told = self.server.services['1'].sessions[0].told
-        # Else this would end it, too.
-        self.in_loop(lambda: liveness.let_it_wait(told.transport))
+        if hasattr(socket, 'TCP_USER_TIMEOUT'):  # this would end it, too
+            told.transport.get_extra_info('socket').setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
         oids = [bytes(8)] * (1 << 21)
         self.in_loop(
             lambda: told.outbox.announce(commitserver.invalid(oid(1), oids)))
@@ -754,17 +850,12 @@ class Ends(ChannelTestCase):
 
 
 class Patience(ChannelTestCase):
-    """With a client that verifies its cache, and does not read meanwhile."""
-
-    def timeout(self):
-        """In seconds; 0: there is none."""
-        session, = self.server.services['1'].sessions
-        return session.told.transport.get_extra_info('socket').getsockopt(
-            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
 
     @unittest.skipUnless(hasattr(socket, 'TCP_USER_TIMEOUT'),
                          'the system has no such option')
-    def test_until_it_says_something(self):
-        self.assertEqual(self.timeout(), 0)
-        self.channel.ping()
-        self.assertEqual(self.timeout(), liveness.SECONDS)
+    def test_with_a_client_that_says_nothing(self):
+        """It reads from the first moment, as any other peer has to."""
+        session, = self.server.services['1'].sessions
+        timeout = session.told.transport.get_extra_info('socket').getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        self.assertEqual(timeout, liveness.SECONDS * 1000)

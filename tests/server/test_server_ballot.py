@@ -33,9 +33,12 @@ class Ballots(TestCase):
         super().setUp()
         self.storage = self.open(blob_dir=self.path('blobs'))
 
-    def ballot(self, resolves_conflicts=False, tid=None, status=' '):
-        ballot = Ballot(None, Client('one'), 1, b'user', b'description', {},
-                        tid, status, resolves_conflicts)
+    def ballot(self, resolves_conflicts=False, tid=None, status=' ',
+               client=None, extension={}):
+        ballot = Ballot(None, client or Client('one'), 1, b'user',
+                        b'description', extension, tid, status,
+                        resolves_conflicts)
+        self.addCleanup(ballot.is_forgotten)
         self.addCleanup(ballot.close)
         return ballot
 
@@ -343,19 +346,51 @@ class Ballots(TestCase):
             self.assertEqual(file.read(), b'second')
 
     def test_more_records_of_blobs_than_memory(self):
-        ballot = self.ballot()
-        with mock.patch.object(module, 'MOST_OF_BLOBS', 3000):
-            for number in range(3):
-                name = self.blob_file(b'content')
-                os.rename(name, f'{name} {number}')
-                ballot.add_blob(
-                    oid(number), z64, bytes(500), f'{name} {number}')
-            with self.assertRaisesRegex(StorageError, 'in this transaction'):
-                ballot.add_blob(
+        """Of one transaction, of many of one client, and of many clients."""
+        before = module.kept.memory_only
+        for name, bound, ballots in (
+                ('MEMORY_ONLY_OF_ONE', 3400, 3 * [self.ballot()]),
+                ('MEMORY_ONLY_OF_ONE', 3400, self.of_one_client(3)),
+                ('MEMORY_ONLY_OF_ALL', 3400 + before,
+                 [self.ballot() for _ in range(3)])):
+            with self.subTest(name), mock.patch.object(module, name, bound):
+                self.fill(ballots)
+            for ballot in ballots:
+                ballot.close()
+                ballot.is_forgotten()
+                ballot.is_forgotten()
+            self.assertEqual(self.temporary_files(), [])
+        self.assertEqual(module.kept.memory_only, before)
+
+    def of_one_client(self, number):
+        client = Client('one')
+        return [self.ballot(client=client) for _ in range(number)]
+
+    def fill(self, ballots):
+        for number, ballot in enumerate(ballots):
+            name = self.blob_file(b'content')
+            os.rename(name, f'{name} {number}')
+            ballot.add_blob(oid(number), z64, bytes(500), f'{name} {number}')
+        for _ in range(2):  # what was refused does not count
+            with self.assertRaisesRegex(StorageError, 'of this client'):
+                ballots[0].add_blob(
                     oid(4), z64, bytes(500), self.blob_file(b'content'))
         self.assertEqual(len(self.temporary_files()), 3)
-        ballot.close()
-        self.assertEqual(self.temporary_files(), [])
+
+    def test_more_descriptions_than_memory(self):
+        """They are kept encoded: objects take far more than their bytes."""
+        client = Client('one')
+        extension = {'numbers': [1 << 20] * 1000}
+        with mock.patch.object(module, 'MEMORY_ONLY_OF_ONE', 20000):
+            ballots = [self.ballot(client=client, extension=extension)
+                       for _ in range(3)]
+            with self.assertRaisesRegex(StorageError, 'of this client'):
+                self.ballot(client=client, extension=extension)
+            for ballot in ballots:
+                self.assertNotIn('extension', vars(ballot.transaction))
+                self.assertEqual(ballot.transaction.extension, extension)
+                ballot.is_forgotten()
+            self.ballot(client=client, extension=extension)
 
     def test_closed_twice(self):
         """Refused, and aborted before the client heard of it."""

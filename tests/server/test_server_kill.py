@@ -40,6 +40,9 @@ from .clients import Log
 from .clients import PackingClient
 from .clients import content
 
+UNPROMISING = [
+    name for name, policy in POLICIES.items() if not policy.promises]
+
 REPORT = Report(__name__, 'Crash images of a server', 'policy', 'model')
 
 
@@ -59,6 +62,12 @@ class PowerCut(unittest.TestCase):
             with self.subTest(policy):
                 self.check(policy, served.Served())
 
+    def test_what_asked_for_more_is_kept(self):
+        """And what is before it."""
+        for policy in UNPROMISING:
+            with self.subTest(policy):
+                self.check(policy, served.Asking())
+
     def check(self, policy, workload):
         count, wrong = REPORT.tally.count_all(
             trial(policy, workload, workload.images * self.times), policy)
@@ -72,7 +81,7 @@ class ManyPowerCuts(PowerCut):
     times = 10
 
 
-class TooSoon(served.Served):
+class TooSoon:
     """Its server takes what is appended for durable."""
 
     def finish_of(self, storage):
@@ -88,6 +97,14 @@ class TooSoon(served.Served):
         return finish_too_soon
 
 
+class ServedTooSoon(TooSoon, served.Served):
+    pass
+
+
+class AskingTooSoon(TooSoon, served.Asking):
+    pass
+
+
 def _nothing(*arguments):
     pass
 
@@ -96,13 +113,22 @@ class Harness(unittest.TestCase):
 
     def test_a_server_that_answers_too_soon_is_noticed(self):
         for policy in POLICIES:
-            if POLICIES[policy].promises:
+            if policy not in UNPROMISING:
                 with self.subTest(policy):
-                    kinds = {
-                        problem.kind
-                        for _, _, problems in trial(policy, TooSoon(), 50)
-                        for problem in problems}
-                    self.assertEqual(kinds, {judge.LOST, judge.SILENT})
+                    self.assertEqual(self.kinds(policy, ServedTooSoon()),
+                                     {judge.LOST, judge.SILENT})
+
+    def test_so_is_one_that_answers_too_soon_what_has_asked(self):
+        """(It says that something may be missing, as for all others.)"""
+        for policy in UNPROMISING:
+            with self.subTest(policy):
+                self.assertIn(
+                    judge.LOST, self.kinds(policy, AskingTooSoon()))
+
+    def kinds(self, policy, workload):
+        return {problem.kind
+                for _, _, problems in trial(policy, workload, 50)
+                for problem in problems}
 
 
 CONFIG = """

@@ -189,11 +189,22 @@ class Interrupted(Served):
         self.victim.begin()
         self.victim.begin_blob(b'half of it')
         self.victim.abort()
-        self.assertEqual(self.temporary_files(), [])
+        until(lambda: not self.temporary_files(), 'removed')
         self.victim.begin()
         self.victim.send_blob(1, b'all of it')
         self.victim.call('vote', self.victim.id)
         self.victim.finish()
+
+    def test_a_vote_takes_back_half_a_blob(self):
+        """Its rest, which may not come any more, is refused."""
+        self.victim.begin()
+        self.victim.store(1, b'x')
+        self.victim.begin_blob(b'half of it')
+        self.victim.call('vote', self.victim.id)
+        self.assertEqual(self.temporary_files(), [])
+        with self.assertLogs(SERVER_LOG, 'ERROR'):
+            self.victim.post('storeBlobChunk', b'the rest')
+            self.victim.wait_for_end()
 
     def test_out_of_order(self):
         """Refused, and what was begun can go on."""

@@ -204,6 +204,57 @@ class IndexFile(TestCase):
                     self.open(read_only=read_only)
             self.assertEqual(self.snapshot_of_directory(), before)
 
+    def test_a_packed_file_that_was_cut_off_behind_its_index(self):
+        """The index knows a part of the file, and how long all of it is."""
+        storage = self.open()
+        self.fill(storage)
+        storage._checkpoints.write()
+        content = sealing.read(self.path('Data.fs.index'))
+        middle = storage.getSize()
+        commit(storage, {50: b'x'})
+        end = storage.getSize()
+        storage.close()
+        with open(self.path('Data.fs.index'), 'wb') as file:
+            file.write(content)
+        index.say_whole(self.path('Data.fs.index'), end)
+        self.open().close()
+        with open(self.path('Data.fs.index'), 'wb') as file:
+            file.write(content)
+        index.say_whole(self.path('Data.fs.index'), end)
+        os.truncate(self.path(), middle)
+        with self.assertRaisesRegex(DamagedFile, f'objects in {end} bytes'):
+            self.open()
+
+    def test_damage_in_a_packed_file_behind_its_index(self):
+        """Nothing is behind it; but the index says that it was durable."""
+        storage = self.open()
+        self.fill(storage)
+        storage._checkpoints.write()
+        index_file = sealing.read(self.path('Data.fs.index'))
+        commit(storage, {50: b'x'})
+        end = storage.getSize()
+        commit(storage, {51: b'y' * 100})
+        storage.close()
+        whole = sealing.read(self.path())
+        for at, is_cut_off in (end - 9, False), (len(whole) - 9, True):
+            with open(self.path(), 'wb') as file:
+                file.write(whole if is_cut_off else whole[:end])
+            with open(self.path(), 'r+b') as file:
+                file.seek(at)
+                file.write(b'!')
+            with open(self.path('Data.fs.index'), 'wb') as file:
+                file.write(index_file)
+            index.say_whole(self.path('Data.fs.index'), end)
+            if is_cut_off:
+                with self.assertLogs('fsyncstorage', 'WARNING'):
+                    self.assertEqual(self.open().getSize(), end)
+            else:
+                before = self.snapshot_of_directory()
+                for read_only in False, True:
+                    with self.assertRaisesRegex(DamagedFile, 'its index'):
+                        self.open(read_only=read_only)
+                self.assertEqual(self.snapshot_of_directory(), before)
+
     def snapshot_of_directory(self):
         return {
             name: sealing.read(self.path(name))

@@ -1,13 +1,10 @@
 """A fork after the opening: the child must not use what is its parent's."""
 
 import contextlib
-import json
 import os
 import sys
 import threading
 import time
-import traceback
-import warnings
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
@@ -16,31 +13,10 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import begin
 from ..support import commit
+from ..support import in_a_child
 from ..support import oid
 from ..support import under_way
 from ..support import vote
-
-
-def in_a_child(function, *args):
-    """What the function returns (as JSON) in a fork of this process."""
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        # Python 3.12 warns of any fork beside threads: that is what is tested.
-        warnings.simplefilter('ignore', DeprecationWarning)
-        child = os.fork()
-    if not child:
-        try:
-            result = function(*args)
-        except BaseException:
-            result = traceback.format_exc()
-        with os.fdopen(writer, 'w') as file:
-            print(json.dumps(result), file=file)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        result = file.readline()  # a grandchild may keep it open
-    os.waitpid(child, 0)
-    return json.loads(result)
 
 
 def refused(function, *args):

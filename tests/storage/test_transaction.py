@@ -12,6 +12,7 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage import datafile
+from fsyncstorage.commit.policies import policy_named
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
@@ -27,6 +28,7 @@ from ..support import owners
 from ..support import under_way
 from ..support import vote
 
+GROUP_COMMIT = policy_named('group-commit')
 START = 1000
 TID = p64(77)
 
@@ -35,8 +37,8 @@ class Objects(TestCase):
 
     def made(self, sealed=True, **metadata):
         self.metadata = TransactionMetaData(**metadata)
-        made = Transaction(self.metadata, None, b' ', sealed, self.directory,
-                           None, None, lambda caller: None)
+        made = Transaction(self.metadata, None, b' ', GROUP_COMMIT, sealed,
+                           self.directory, None, None, lambda caller: None)
         self.addCleanup(made.close)
         return made
 
@@ -157,8 +159,8 @@ class Objects(TestCase):
     def test_who_drops_its_metadata_is_noticed(self):
         dropped = []
         metadata = TransactionMetaData()
-        made = Transaction(metadata, None, b' ', True, self.directory, None,
-                           None, dropped.append)
+        made = Transaction(metadata, None, b' ', GROUP_COMMIT, True,
+                           self.directory, None, None, dropped.append)
         self.assertIs(made.metadata, metadata)
         del metadata
         gc.collect()

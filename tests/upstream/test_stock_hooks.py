@@ -1,6 +1,6 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage/, format/view.py, pack/, client/link.py and
+storage/, format/view.py, pack/, commit/asking.py, client/link.py and
 client/doom.py say at the place what they use.
 """
 
@@ -20,11 +20,13 @@ from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
 from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
+from ZEO.ClientStorage import TransactionIterator
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.ConflictResolution import tryToResolveConflict
 from ZODB.Connection import Connection
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import TransactionRecord
 from ZODB.FileStorage.format import FileStorageFormatter
@@ -94,6 +96,15 @@ class Hooks(unittest.TestCase):
             ['tid', 'status', 'user', 'desc', 'ext', 'pos', 'tend', 'file',
              'tpos'])
 
+    def test_an_extension(self):
+        """commit.asking searches one that came as a dictionary, and has none
+        unpickled."""
+        given = {'key': 'value'}
+        self.assertIs(
+            vars(TransactionMetaData(extension=given))['extension'], given)
+        self.assertNotIn(
+            'extension', vars(TransactionMetaData(extension=b'}.')))
+
     def test_a_lock_file(self):
         """Who closes `_fp` frees no lock that another process shares."""
         with tempfile.TemporaryDirectory() as home:
@@ -159,6 +170,10 @@ class ClientHooks(unittest.TestCase):
                         <= names(ClientStorage.tpc_begin))
         self.assertIn('_commit_lock', names(ClientStorage.tpc_end))
         self.assertIn('_update_blob_cache', names(ClientStorage.tpc_finish))
+        self.assertIn('_iterator_gc', names(ClientStorage.tpc_finish))
+        self.assertIn('_iterator_ids', names(ClientStorage._iterator_gc))
+        self.assertIn('_setup_iterator', names(ClientStorage.iterator))
+        self.assertIn('_forget_iterator', names(TransactionIterator.__next__))
         self.assertTrue({'server_resolve', 'resolve', 'exception'}
                         <= names(ClientStorage.tpc_vote))
 

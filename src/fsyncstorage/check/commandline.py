@@ -16,7 +16,6 @@ import sys
 import zc.lockfile
 from persistent.TimeStamp import TimeStamp
 
-from ..errors import DiskError
 from ..format import index
 from ..format import seal
 from ..format.window import Window
@@ -28,6 +27,7 @@ from . import verify
 from .magic import NoDataFile
 from .terminal import CannotRun
 from .terminal import CommandParser
+from .terminal import exit_code
 from .terminal import opened
 from .terminal import opened_blobs
 from .terminal import printable
@@ -57,16 +57,7 @@ def main(argv=None):
     if options.index and options.repair_index:
         arguments.error('--index compares the index that --repair-index'
                         ' replaces; ask for one of them')
-    try:
-        return run(options)
-    except (CannotRun, DiskError) as error:
-        message = str(error)
-    except OSError as error:
-        message = f'{error.filename or options.path}: {error.strerror}'
-    except KeyboardInterrupt:
-        return 130
-    print(f'fsync-check: {printable(message)}', file=sys.stderr)
-    return 2
+    return exit_code(run, options, arguments.prog)
 
 
 def parser():

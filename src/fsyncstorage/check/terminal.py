@@ -8,12 +8,14 @@ import argparse
 import contextlib
 import os
 import stat
+import sys
 
 from rich import progress
 from rich.console import Console
 from ZODB.blob import FilesystemHelper
 
 from .. import datafile
+from ..errors import DiskError
 
 
 class CannotRun(Exception):
@@ -25,6 +27,20 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')
+
+
+def exit_code(run, options, program):
+    """Run it; an error is a line on standard error."""
+    try:
+        return run(options)
+    except (CannotRun, DiskError) as error:
+        message = str(error)
+    except OSError as error:
+        message = f'{error.filename or options.path}: {error.strerror}'
+    except KeyboardInterrupt:
+        return 130
+    print(f'{program}: {printable(message)}', file=sys.stderr)
+    return 2
 
 
 def opened(path):

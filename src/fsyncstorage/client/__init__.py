@@ -10,6 +10,7 @@
       |     Stream (stream)     the commit channel, opened by opening; watch
       |                         wakes its background reader
       |       Committing (committing)     a transaction on it
+      |       Finishing (finishing)       what its finish changes here
       |       TLSConnection (tlsconnection)   read and written at once
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
       |     Reader (reader)     loads, and prefetches (prefetch), on

@@ -1,9 +1,9 @@
 """The client's cache of objects: ZEO's, which also knows the pending loads.
 
 The file is ZEO's `.zec`, and a stock client takes it over as it is.  Added are
-the loads that wait for an answer from a read channel (`pending`), under the
-lock of the cache: so an invalidation finds either the load or the answer that
-was kept.
+the loads that wait for an answer on another connection than that of the
+invalidations (`pending`), under the lock of the cache: so an invalidation
+finds either the load or the answer that was kept.
 """
 
 import logging

@@ -29,6 +29,7 @@ from ..wire import commits
 from . import local
 from .channels import Channels
 from .committing import Committing
+from .finishing import Finishing
 from .opening import opening
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
@@ -154,6 +155,8 @@ class Link(ClientThread):
     _reader = _outgoing = _stream = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
+    #: The server has not said yet whether there is a channel.
+    _is_opening = False
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
                  read_channels, local_reads=False, local_reads_socket=None,
@@ -214,19 +217,27 @@ class Link(ClientThread):
         """Open the commit channel, if the server has one for this client."""
         if about.get('commits') != commits.VERSION or not is_possible:
             return
+        instance, ticket = about.get('instance'), about.get('ticket')
+        if not commits.is_session(instance, ticket):
+            return
         address, hostname = self._peer()
+        self._is_opening = True
         try:
             self._stream = await opening(
                 self.loop, self._name, address, self._ssl, hostname,
-                about.get('instance'), about.get('ticket'),
+                instance, ticket,
                 self.client.protocol.protocol_version, self._invalid,
                 self._stream_ended)
         except Lost as error:
+            if self._has_moved:
+                raise  # the cache is not verified, and ZEO tries again
             logger.warning(
                 '%s: no commit channel to %s: %s; committing without',
                 self._name, address, error)
         else:
             self._stream.check()
+        finally:
+            self._is_opening = False
 
     def _stream_ended(self, ended):
         """Called in any thread."""
@@ -235,10 +246,14 @@ class Link(ClientThread):
 
     def _follow(self, ended):
         """The connection ends with its commit channel."""
-        protocol = self.client.protocol
-        if ended is self._stream and protocol is not None:
+        if ended is self._stream and self.client.protocol is not None:
             logger.info('%s: the commit channel has ended: %s', self._name,
                         ended.end_reason)
+            self._reconnect()
+
+    def _reconnect(self):
+        protocol = self.client.protocol
+        if protocol is not None:
             protocol.close()
             self.client.disconnected(protocol)
 
@@ -248,9 +263,18 @@ class Link(ClientThread):
             self.moved()
 
     def moved(self):
-        """The last invalidation on the ZEO connection has come."""
+        """The last invalidation on the ZEO connection has come.
+
+        To a client that has given up the channel meanwhile, the server will
+        tell nothing more: only another connection does.
+        """
         self._has_moved = True
-        self._read_stream()
+        if self._stream is None and not self._is_opening:
+            logger.info('%s: the server opened the commit channel too late',
+                        self._name)
+            self._reconnect()
+        else:
+            self._read_stream()
 
     def _read_stream(self):
         if self._has_moved and self._is_verified and self._stream is not None:
@@ -354,6 +378,9 @@ class Link(ClientThread):
         return self._stream if self.client.operational else None
 
     def begin(self, stream, transaction, *description):
+        # Its number may be that of an object that is gone, whose abort was
+        # interrupted.
+        self.over(transaction)
         if stream is not None:
             self._committing[transaction] = Committing(
                 stream, transaction, *description)
@@ -367,11 +394,13 @@ class Link(ClientThread):
         self._outgoing = Outgoing(protocol, transaction, *description)
 
     def over(self, transaction):
-        committing = self._committing.pop(transaction, None)
+        committing = self._committing.get(transaction)
         if committing is not None:
-            # An interrupt may have come before its abort.
+            # An interrupt may have come before its abort.  It is forgotten
+            # behind that: here, too, one may come.
             with contextlib.suppress(ClientDisconnected):
                 committing.abort()
+            del self._committing[transaction]
 
     def async_(self, method, *args):
         if method not in GATHERED:
@@ -442,14 +471,11 @@ class Link(ClientThread):
         committing = self._committing.get(transaction)
         if committing is None:
             return super().tpc_finish(transaction, updates, f, **options)
-        # A list: another thread may need it when this one was interrupted.
-        return committing.finish(functools.partial(
-            self._finished, list(updates), f))
-
-    def _finished(self, updates, f, done):
-        """Called in the order of the stream."""
-        self.client.info({'length': done.length, 'size': done.size})
-        self._cache.committed(done.tid, updates, f)
+        finishing = Finishing(self.client.client, self._cache, updates, f)
+        try:
+            return committing.finish(finishing.complete)
+        finally:
+            finishing.is_left = True
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

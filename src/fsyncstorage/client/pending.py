@@ -1,7 +1,7 @@
 """Loads that wait for their answers, and which answers may be kept.
 
-Answers come on read channels, invalidations on the ZEO connection, and there
-is no order between the two.  What is kept in the cache as current must be
+Answers and invalidations come on different connections, and there is no order
+between the two.  What is kept in the cache as current must be
 current for the cache's last tid, and every invalidation of a later tid must
 find it there.  So:
 

@@ -6,6 +6,7 @@ and a cache of blobs (blobs) of our own.
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -84,6 +85,7 @@ class FsyncClient(ClientStorage):
                         ' blob cache always holds')
         self._transfers = blobfetch.Transfers()
         self._doom = Doom()
+        self._iterating = threading.RLock()
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
@@ -276,6 +278,22 @@ class FsyncClient(ClientStorage):
             return txn.data(self)
         except KeyError:
             return None
+
+    # Iterators.  At the end of each transaction ZEO looks which of them are
+    # gone, and its tables are for one thread: others finish side by side.
+
+    def _setup_iterator(self, *args: Any) -> Any:
+        with self._iterating:
+            return super()._setup_iterator(*args)
+
+    def _forget_iterator(self, iid: Any) -> None:
+        with self._iterating:
+            super()._forget_iterator(iid)
+
+    def _iterator_gc(self, disconnected: bool = False) -> None:
+        if self._iterator_ids:
+            with self._iterating:
+                super()._iterator_gc(disconnected)
 
     # Blobs that are written
 

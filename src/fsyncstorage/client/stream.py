@@ -15,8 +15,11 @@ cache and to the connections happens in the order of the stream.
   that is interrupted before its request has left ends the stream.
 - Other interrupts leave the stream as it is, but for one in the middle of
   completing a message, and with TLS of receiving.
-- The end of the stream is told once, by `on_end`.  All threads that wait, and
-  that come later, get `ClientDisconnected`.
+- A stream that ends takes no more requests.  What had come before is completed
+  all the same: it was kept, and in this order.  Then the stream is *over*, and
+  all threads that still wait get `ClientDisconnected`.  Behind what cannot be
+  understood, or completed, it is over at once.
+- The end is told by `on_end`.
 - The connection belongs to the process that opened it.
 
 The invariant of the turn: while it is free, the watch is armed, or a thread is
@@ -82,7 +85,9 @@ class _Answer:
 class _UntilSent:
     """From what a request changes here until it has left.
 
-    An interrupt in between ends the stream: the server would not hear of it.
+    Whatever is raised in between ends the stream, also what the handler of a
+    signal raises: the server would not hear of the change.  Only a CallerError
+    comes before anything has changed.
     """
 
     __slots__ = '_stream',
@@ -94,7 +99,7 @@ class _UntilSent:
         pass
 
     def __exit__(self, kind, error, traceback):
-        if kind is not None and not issubclass(kind, Exception):
+        if kind is not None and not issubclass(kind, commits.CallerError):
             self._stream.end('a thread was interrupted while it sent')
 
 
@@ -125,8 +130,9 @@ class Stream:
         self._turn = {0: _BACKGROUND}  # until it is open
         self._answers = {}   # number -> _Answer
         self._finishes = {}  # number -> what completes a Done
-        #: None: it goes on.
+        #: None: it takes requests.
         self.end_reason = None
+        self._is_over = False  # nothing more is completed
         self._reasons = []  # of those that end it at the same time
         self._is_open = threading.Event()
         self._watch = Watch(connection)
@@ -176,7 +182,8 @@ class Stream:
         """Send it; return Done or Error.
 
         `complete` is called with the Done in the order of the stream, by
-        whichever thread has the turn, also if this one was interrupted.
+        whichever thread has the turn, also if this one was interrupted.  It
+        may return an error, which is raised here.
         """
         def made():
             frame = self._frames.finish(number)
@@ -208,9 +215,9 @@ class Stream:
         with self._sending:
             try:
                 self._socket.sendall(data)
-            except Exception as error:  # a part of it may have left
+            except OSError as error:  # a part of it may have left
                 self.end(str(error))
-        self._check_end()
+                raise ClientDisconnected(self.end_reason) from error
 
     def _ask(self, make, before=b''):
         """Send what `make` returns with its number; return the answer."""
@@ -230,7 +237,7 @@ class Stream:
         finally:
             # Once more, in case an interrupt came in the middle of it.
             self._leave(answer)
-        if answer.event is None:
+        if answer.error is not None:
             raise answer.error
         return answer.event
 
@@ -238,7 +245,7 @@ class Stream:
 
     def _wait(self, answer):
         while not answer.is_there:
-            if self.end_reason is not None:
+            if self._is_over:
                 answer.error = ClientDisconnected(self.end_reason)
             elif self._turn.setdefault(0, answer) is answer:
                 self._watch.disarm()
@@ -249,7 +256,7 @@ class Stream:
     def _read_until(self, answer):
         while True:
             self._complete_all()
-            if answer.is_there or self.end_reason is not None:
+            if answer.is_there or self._is_over:
                 return
             self._fill()
 
@@ -281,7 +288,7 @@ class Stream:
         """Until the end."""
         try:
             self._keep_until_open()
-            while self.end_reason is None:
+            while not self._is_over:
                 if self._background_has_turn():
                     try:
                         self._fill(socket.MSG_DONTWAIT)
@@ -290,9 +297,9 @@ class Stream:
                         self._give_up_turn(_BACKGROUND)
                 self._watch.wait()
         finally:
-            self.end('its background reader has failed')
-            # The thread that ended it may have been interrupted before that.
-            self._tell_end()
+            # Also if it is: the thread that ended it may have been
+            # interrupted before all were told.
+            self._be_over('its background reader has failed')
             self._close_socket()
 
     def _background_has_turn(self):
@@ -312,7 +319,7 @@ class Stream:
                 self._watch.wait()
                 self._fill(socket.MSG_DONTWAIT)
             if self._frames.received > MOST_BEFORE_OPEN:
-                self.end('too much came before the cache was verified')
+                self._be_over('too much came before the cache was verified')
 
     def _close_socket(self):
         """When nobody can be in a call of it any more."""
@@ -332,19 +339,23 @@ class Stream:
         self._watch.wake()
 
     def _fill(self, flags=0):
+        """Receive; at the end, complete what has come."""
         try:
-            if not self._frames.fill(
-                    self._socket.recv, RECEIVED_AT_ONCE, flags):
-                self.end(CLOSED)
+            if self._frames.fill(self._socket.recv, RECEIVED_AT_ONCE, flags):
+                return
+            reason = CLOSED
         except BlockingIOError:
-            pass  # nothing has come
+            return  # nothing has come
         except Exception as error:  # what came may be lost
-            self.end(str(error))
+            reason = str(error)
         except BaseException:
             # Only a plain socket loses nothing (`Client.fill`).
             if isinstance(self._socket, TLSConnection):
-                self.end('a thread was interrupted while it received')
+                self._be_over('a thread was interrupted while it received')
             raise
+        # A thread that was interrupted may have left some.
+        self._complete_all()
+        self._be_over(reason)
 
     def _complete_all(self):
         """Complete every message that has come."""
@@ -352,29 +363,27 @@ class Stream:
             while self._complete_next():
                 pass
         except Exception as error:
-            self.end(str(error))
+            self._be_over(str(error))
         except BaseException:
-            self.end('a thread was interrupted in the middle of a message')
+            self._be_over('a thread was interrupted within a message')
             raise
 
     def _complete_next(self):
         """False: no whole message is left."""
         with self._completing:
+            if self._is_over:
+                return False
+            with self._states:
+                event = self._frames.next()
+            if event is None:
+                return False
             try:
-                if self.end_reason is not None:
-                    return False
-                with self._states:
-                    event = self._frames.next()
-                if event is None:
-                    return False
                 self._complete(event)
-                return True
-            except Exception:
-                raise
             except BaseException:
                 # Before whoever waits for `_completing` goes on.
                 self.is_broken = True
                 raise
+            return True
 
     def _complete(self, event):
         kind = event.__class__
@@ -383,15 +392,16 @@ class Stream:
             return
         answer = self._answers.get(event.number)
         finish = self._finishes.pop(event.number, None)
+        error = None
         if kind is commits.Done:
             try:
-                finish(event)
-            except Exception as error:
+                error = finish(event)
+            except Exception as failed:
                 if answer is not None:
-                    answer.error = error
+                    answer.error = failed
                 raise
         if answer is not None:
-            answer.event = event
+            answer.error, answer.event = error, event
             answer.wake()
         if kind not in (commits.Voted, commits.Conflicts):  # it is over
             with self._room:
@@ -400,14 +410,24 @@ class Stream:
     # The end
 
     def end(self, reason):
-        """Any thread may call it, and more than once."""
+        """Take no more requests.  What has come is still completed.
+
+        Any thread may call it, and more than once.
+        """
         if self.end_reason is not None or not self._process.is_here:
             return
         self._reasons.append(reason)
-        # First: if this thread is interrupted, another one finds the end.
+        # First: if this thread is interrupted, another one finds the end.  The
+        # system still gives out what has come before.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.end_reason = self._reasons[0]
+        self._tell_end()
+
+    def _be_over(self, reason):
+        """Complete nothing more.  Any thread may call it, and repeatedly."""
+        self.end(reason)
+        self._is_over = True
         self._tell_end()
 
     def _tell_end(self):
@@ -423,10 +443,12 @@ class Stream:
         if not self._process.is_here:
             return
         self.end(reason)
+        if self._background is not threading.current_thread():
+            # It returns when what has come is completed, by whichever thread.
+            self._background.join(END_WITHIN)
+        self._be_over(reason)
         with self._completing:
             pass
-        if self._background is not threading.current_thread():
-            self._background.join(END_WITHIN)
 
 
 def open_stream(address, ssl, hostname, instance, ticket, *arguments):

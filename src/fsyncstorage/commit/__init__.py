@@ -4,12 +4,14 @@
 - turns     threads that wait for objects
 - reserve   room on the disk for voted transactions
 - contention threads that come at once again and again take runs
+- trying    a lock for callers that must not wait
 - blobs     blob files that are durable before their transaction counts
 - spare     descriptors that are kept for syncs
 - pipeline  the states of commits: appended, durable, published
 - policies  when a commit is acknowledged, and the settings of a storage
+- asking    a transaction that asks for more than its storage gives
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does
-- histogram how long syncs and commits took
+- histogram how long syncs took
 """

@@ -1,19 +1,17 @@
 """The append lock, and many threads that come to it again at once.
 
-Under a policy without promises, a thread that has appended is back with its
-next commit a few microseconds later.  If another thread waits for the lock,
-the system gives it to that one, which does not run yet: it needs the
-interpreter's lock, too, and the first thread has it, until it comes to the
-append lock and has to wait itself.  So each commit changes the thread, which
-costs as much again as the commit.
+Under a policy without promises, a thread that commits in a loop waits for
+nothing else.  If another thread waits for the lock, the system gives it to
+that one, which does not run yet: it needs the interpreter's lock, too, and the
+first thread has it, until it comes to the append lock and has to wait itself.
+So each commit changes the thread, which costs as much again as the commit.
 
 Here such threads take *runs*: one appends again and again for up to `RUN`
 seconds, while the others sleep in a queue.  Then it hands on to the first of
 them, whose run begins, and sleeps behind the last.
 
-Most programs have other things to do between their commits.  A thread that
-comes later than `AT_ONCE` after it has left neither sleeps nor has a run: it
-goes on to the lock.
+Most programs wait for other things between their commits.  A thread that has
+done so since it left neither sleeps nor has a run: it goes on to the lock.
 
 A thread that has the run, and waits for objects that others hold, hands on at
 once: one that sleeps here may hold them.  If it stays away for another reason,
@@ -26,11 +24,12 @@ import collections
 import threading
 from collections.abc import Hashable
 from time import perf_counter as clock
+from time import thread_time as worked
 
-# A thread that comes within this time after it has left comes at once.
+# A thread that waited for less than this since it left comes at once.
 AT_ONCE = 50e-6
 # A run ends after this time, if another thread waits for one.
-RUN = 0.5e-3
+RUN = 1e-3
 
 
 class _Sleeper:
@@ -49,7 +48,7 @@ class _Sleeper:
 
 class _Left(threading.local):
 
-    #: When this thread left.
+    #: When this thread left, less the time for which it had worked.
     at = 0.0
 
 
@@ -68,7 +67,7 @@ class Contention:
     def come(self, owner: Hashable, may_sleep: bool = True) -> None:
         """Call it before taking the lock.  An event loop must not sleep."""
         now = clock()
-        if may_sleep and now < self._left.at + AT_ONCE:
+        if may_sleep and now - worked() < self._left.at + AT_ONCE:
             thread = threading.get_ident()
             if thread != self._runner and not (
                     now < self._run_ends + RUN and self._is_handed_on(thread)):
@@ -79,7 +78,8 @@ class Contention:
         """Call it when the lock is free again; or at any other time."""
         if owner in self.inside:
             self.inside.discard(owner)
-            now = self._left.at = clock()
+            now = clock()
+            self._left.at = now - worked()
             if self._sleepers and now > self._run_ends:
                 self.hand_on()
 

@@ -30,6 +30,11 @@ class Policy:
     #: A thread syncs in the background.
     background: bool = False
 
+    def is_more_than(self, other: 'Policy') -> bool:
+        """May a crash take back less of what was acknowledged?"""
+        return ((self.promises, self.background)
+                > (other.promises, other.background))
+
 
 POLICIES = {
     policy.name: policy

@@ -29,6 +29,7 @@ import struct
 import sys
 import typing
 import zlib
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 
@@ -88,6 +89,12 @@ class Loaded(typing.NamedTuple):
     #: How long the data file was when a pack gave it its name.
     whole: int | None
 
+    @property
+    def durable(self) -> int:
+        """All of the data file before this position was on disk when the index
+        got its name."""
+        return max(self.position, self.whole or 0)
+
 
 def save(path: str, position: int, pieces: Iterable[_Piece],
          fingerprint: int) -> None:
@@ -102,8 +109,12 @@ def save(path: str, position: int, pieces: Iterable[_Piece],
 
 
 def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
-          fingerprint: int) -> None:
-    """Write an index to an empty file, and sync it."""
+          fingerprint: int,
+          noted: Callable[[int], object] = lambda written: None) -> None:
+    """Write an index to an empty file, and sync it.
+
+    `noted(written)` is called now and then: it may sync what is written.
+    """
     written = crc = 0
     buffer = bytearray()
     for data in _contents(position, pieces, fingerprint):
@@ -113,15 +124,18 @@ def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
             file.write_at(buffer, written)
             written += len(buffer)
             buffer = bytearray()
+            noted(written)
     file.write_at(buffer + _CRC.pack(crc), written)
     file.sync()
 
 
 def write_unchanging(file: datafile.DataFile, position: int, index: fsIndex,
-                     data_file: datafile.DataFile) -> None:
+                     data_file: datafile.DataFile,
+                     noted: Callable[[int], object] = lambda written: None
+                     ) -> None:
     """Write an index that does not change meanwhile, and sync it."""
     pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
-    write(file, position, pieces, fingerprint(data_file, position))
+    write(file, position, pieces, fingerprint(data_file, position), noted)
 
 
 def save_unchanging(path: str, position: int, index: fsIndex,
@@ -158,10 +172,15 @@ def load(path: str) -> Loaded:
         os.close(number)
         raise Damaged(f'{path} is no regular file')
     with open(number, 'rb', buffering=0):
-        try:
-            return _parse(_Content(Window.of_file(number)))
-        except Damaged as reason:
-            raise Damaged(f'{path} {reason}') from None
+        return load_open(number, path)
+
+
+def load_open(number: int, path: str) -> Loaded:
+    """As `load`, of an open file."""
+    try:
+        return _parse(_Content(Window.of_file(number)))
+    except Damaged as reason:
+        raise Damaged(f'{path} {reason}') from None
 
 
 def _parse(content: '_Content') -> Loaded:

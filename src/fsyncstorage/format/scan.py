@@ -169,13 +169,6 @@ def read_transaction(window: Window, position: int,
     return transaction
 
 
-def records_at(window: Window, position: int) -> tuple[int, list[Record]]:
-    """Of a transaction that was found sound: its end, and its records."""
-    header = unpack_header(*window.cover(position, HEADER))
-    _, records = _read_structure(window, position, header)
-    return position + header[1] + 8, records
-
-
 def transaction_before(window: Window, end: int) -> Transaction | None:
     """The sound transaction that ends at this position, or None."""
     length = window.read(end - 8, 8) if end >= FIRST + 8 else b''

@@ -5,9 +5,13 @@ no name is used here.  Commands come on the standard input, reports go to what
 was the standard output, each a line of JSON (their list is in
 docs/internals/pack.rst).
 
+It says that it is ready before it has its job, and touches no file until then.
+
 It ends when its parent does: then the commands end, or it has another parent.
+(Another child of the parent may hold the other end of the socket.)
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -26,25 +30,29 @@ from ..format.references import references
 from ..format.window import Pread
 from ..format.window import Window
 from . import priority
+from .copying import Copier
 from .marking import References
 from .pacing import Pacer
 from .reading import Reader
+from .version import VERSION
 from .work import Job
 from .work import NothingToDo
 from .work import copied
 
 Message = dict[str, Any]
 
+# After so many seconds it looks whether it still has its parent.
+_LOOK_AFTER = 1.0
 
-def main() -> None:
+
+def main(pid: int) -> None:
     """Called with the commands on the standard input, behind the first line
-    (`process`)."""
+    (`process`), and with the number of the parent."""
     priority.give_way()
-    parent = _Parent()
+    parent = _Parent(pid)
     try:
+        parent.report({'ready': VERSION})
         job = parent.command()
-        parent.pid = job['parent']
-        parent.report({'ready': os.getpid()})
         removed = None if job['removed'] is None else _file(job['removed'])
         do(Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
            Reader(job['old']), _file(job['new']), _file(job['index']), removed,
@@ -63,22 +71,32 @@ def _file(number: int) -> datafile.DataFile:
 def do(job: Job, pread: Pread, new: datafile.DataFile,
        to_index: datafile.DataFile, removed: datafile.DataFile | None,
        references: References, parent: 'Parent') -> None:
-    """Copy, until the parent says that the rest is small."""
+    """Copy, until the parent says that the rest is small.
+
+    A large index takes its time: so it is written before the last copies, and
+    does not know what they bring.
+    """
     pacer = Pacer(new)
     copier = copied(job, pread, new, pacer, removed, references, parent.tell)
+    _catch_up(copier, pread, pacer, parent)
+    index.write_unchanging(to_index, copier.written_to, copier.index, new,
+                           Pacer(to_index).written)
+    _catch_up(copier, pread, pacer, parent)
+    parent.report({'done': {
+        'copied_to': copier.copied_to, 'written_to': copier.written_to,
+        'places': copier.places.as_json()}})
+
+
+def _catch_up(copier: Copier, pread: Pread, pacer: Pacer,
+              parent: 'Parent') -> None:
     while True:
         copier.flush()
         pacer.sync(copier.written_to)
         parent.report({'copied_to': copier.copied_to})
         next_end = parent.command()['copy_to']
         if next_end is None:
-            break
+            return
         copier.copy_later(Window(pread, next_end), parent.tell)
-    end = copier.written_to
-    index.write_unchanging(to_index, end, copier.index, new)
-    parent.report({'done': {
-        'copied_to': copier.copied_to, 'written_to': end,
-        'places': copier.places.as_json()}})
 
 
 def _failure(error: Exception) -> Message:
@@ -107,26 +125,32 @@ class Parent(typing.Protocol):
 
 class _Parent:
 
-    pid: int | None = None
-
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
         self._reports = os.fdopen(os.dup(1), 'w')
         os.dup2(2, 1)  # what else is printed is no report
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for line in sys.stdin:
-            self._commands.put(json.loads(line))
-        os._exit(1)  # the parent has ended, or wants us to end
+        try:
+            for line in sys.stdin:
+                self._commands.put(json.loads(line))
+        finally:
+            os._exit(1)  # the parent has ended, or sends what cannot be
 
     def command(self) -> Message:
-        return self._commands.get()
+        while True:
+            self._end_with_the_parent()
+            with contextlib.suppress(queue.Empty):
+                return self._commands.get(timeout=_LOOK_AFTER)
+
+    def _end_with_the_parent(self) -> None:
+        if os.getppid() != self._pid:
+            os._exit(1)
 
     def report(self, message: Message) -> None:
-        if self.pid not in (None, os.getppid()):
-            # Another child of the parent may hold the other end open.
-            os._exit(1)
+        self._end_with_the_parent()
         self._reports.write(json.dumps(message) + '\n')
         self._reports.flush()
 

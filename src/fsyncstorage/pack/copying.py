@@ -43,6 +43,7 @@ from .progress import Tell
 _header = struct.Struct('>8sQcHHH')
 _record_header = struct.Struct('>8s8sQQHQ')
 _number = struct.Struct('>Q')
+_STATUS = slice(16, 17)     # in the header
 
 # A record up to this length is copied at once, a longer one in pieces.
 _AT_ONCE = 1 << 16
@@ -195,7 +196,7 @@ class Copier:
         if record.back:
             self._check_pointer(record)
             back = self.places.new(record.back)
-            if back:
+            if back and not self._is_undone(record.back):
                 return _New(record, record, previous, back)
         return _New(record, self._chains.source(record), previous)
 
@@ -205,6 +206,15 @@ class Copier:
                 record.position, record.tid, scan.DAMAGED,
                 f'the record at {record.position} points back to'
                 f' {record.back}, where no record of its object is')
+
+    def _is_undone(self, position: int) -> bool:
+        """Is this record in a transaction that an old release has undone?
+
+        Of such a transaction no record is copied.
+        """
+        record = self._window.read(position, RECORD_HEADER)
+        begin = scan.unpack_record(record)[3]
+        return self._window.read(begin, HEADER)[_STATUS] == b'u'
 
     # One transaction
 
@@ -217,15 +227,19 @@ class Copier:
         out = self._out
         begin = out.end
         out.append(bytes(len(found.front) + len(found.field)))
-        crc, places = 0, []
+        start, crc, places = out.end, 0, []
         for new in records:
             places.append(out.end)
             crc = self._write_record(new, begin, crc)
         length = out.end - begin
         end = _number.pack(length)
         out.append(end)
-        out.fill_in(self._front(
-            found, status, begin, length, zlib.crc32(end, crc)), begin)
+        front = self._front(found, status, begin, length, zlib.crc32(end, crc))
+        if begin + len(front) != start:
+            raise scan.Damage(
+                found.position, found.tid, scan.DAMAGED,
+                'its seal is no seal of ours: it has another length')
+        out.fill_in(front, begin)
         return places
 
     @staticmethod

@@ -138,19 +138,26 @@ class _Graph:
 
     def read(self, end: int, targets: frozenset[int], tell: Tell) -> None:
         objects = self._objects
-        position, due = FIRST, 0
+        position, due, current, found = FIRST, 0, 0, None
         while position < end:
             if position >= due:
                 tell(REFERENCES, position, end)
                 due = position + STEP
-            position, records = scan.records_at(self._window, position)
-            for record in records:
+            found = scan.read_transaction(self._window, position, found)
+            for record in found.records:
                 rank = objects.rank(record.oid)
                 if (rank is not None
                         and objects.positions[rank] == record.position):
                     self.of_rank[rank] = self._add(record)
+                    current += 1
                 if record.position in targets:
                     self.of_target[record.position] = self._add(record)
+            position = found.end
+        if current + objects.positions.count(0) != len(objects):
+            raise scan.Damage(
+                FIRST, None, scan.DAMAGED,
+                'a second read of the file has found other records than the'
+                ' first')
 
     def _add(self, record: scan.Record) -> int:
         oids = self.oids(record)

@@ -15,6 +15,7 @@ where that is not possible.  Here is what the storage has to do with it:
 import contextlib
 import errno
 import logging
+import math
 import os
 import time
 import typing
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
+import ZODB.serialize
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.format import CorruptedError
@@ -33,6 +35,8 @@ from ZODB.utils import z64
 from .. import datafile
 from ..format import index
 from ..format import scan
+from ..format.references import references
+from ..format.scan import FIRST
 from ..format.window import Pread
 from ..format.window import Window
 from . import packedblobs
@@ -54,7 +58,8 @@ logger = logging.getLogger(__name__)
 SMALL_REST = 1 << 20
 # Bytes that the other process may leave to this one.
 REST_OF_PROCESS = 1 << 22
-# Rounds of copying; then committers that are faster have to wait.
+# Rounds of copying.  After these, or when one has not made the rest smaller,
+# committers have to wait: they are faster.
 MOST_ROUNDS = 20
 
 References = Callable[..., Any]
@@ -69,16 +74,16 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         raise FileStorageError('Invalid pack time')
     if not storage._index:
         return  # nothing to do in an empty storage
-    with storage._lock:
-        if storage.is_packing:
-            raise FileStorageError('Already packing')
-        storage.is_packing = True
-        watch = storage.pack_watch = Watch(
-            storage._file_name, storage._refuse_when_stopped)
-    # Another packer may take the locks whenever it likes.
-    storage.is_swapping = storage.packer is not copy_what_is_needed
+    watch = Watch(storage._file_name, storage._refuse_when_stopped)
     before = storage.getSize()
     try:
+        with storage._lock:
+            if storage.is_packing:
+                raise FileStorageError('Already packing')
+            storage.pack_watch = watch
+            storage.is_packing = True
+        # Another packer may take the locks whenever it likes.
+        storage.is_swapping = storage.packer is not copy_what_is_needed
         swap.refuse_what_is_in_the_way(storage)
         _let_undos_end(storage)
         # After a pack all is durable, under every policy, and also if there
@@ -88,20 +93,23 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             packed = _packed(storage, referencesf, stop, gc)
             if packed is None:
                 return  # nothing can be freed
-            try:
-                blobs = swap.swap(storage, *packed)
-            finally:
-                storage._commit_lock.release()
+            with swap.freed_later(storage._file_name + '.old'):
+                try:
+                    blobs = swap.swap(storage, *packed)
+                finally:
+                    storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
-        watch.end(before, packed[0])
+        watch.over(before, packed[0])
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
             with blobs:
                 packedblobs.take_away(storage, blobs)
     finally:
-        storage.pack_watch = None
-        storage.is_packing = storage.is_swapping = False
+        with storage._lock:
+            if storage.pack_watch is watch:  # else another pack is under way
+                storage.pack_watch = None
+                storage.is_packing = storage.is_swapping = False
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
@@ -231,6 +239,12 @@ class _Files:
             file.close()
 
 
+def _references(referencesf: References) -> References:
+    """ZODB's own takes gigabytes for a hostile record of a few bytes."""
+    return (references if referencesf is ZODB.serialize.referencesf
+            else referencesf)
+
+
 class _Packing:
 
     def __init__(self, storage: Any, files: _Files) -> None:
@@ -238,19 +252,18 @@ class _Packing:
         self._files = files
         self._watch: Watch = storage.pack_watch
         self._pacer = Pacer(files.new)
+        #: An index up to here is written and durable.
+        self._index_to = 0
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         job = Job(stop, self._storage.getSize(), gc)
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
-        self._index_to = copier.written_to
-        self._copy_while_others_commit(copier)
-        # An event loop that commits by itself would wait from now on.
-        self._storage.is_swapping = True
-        self._storage.hold_still()
+        self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
+            self._watch.go_on()  # the swap would not know what to remove
         except BaseException:
             self._storage._commit_lock.release()
             raise
@@ -263,11 +276,16 @@ class _Packing:
         files = self._files
         copier = work.copied(
             job, self._pread(), files.new, self._pacer, files.removed,
-            referencesf, self._watch.tell)
+            _references(referencesf), self._watch.tell)
         copier.flush()
-        index.write_unchanging(
-            files.index, copier.written_to, copier.index, files.new)
+        self._write_index(files.index, copier)
         return copier
+
+    def _write_index(self, file: datafile.DataFile, copier: Copier) -> None:
+        index.write_unchanging(
+            file, copier.written_to, copier.index, self._files.new,
+            Pacer(file).written)
+        self._index_to = copier.written_to
 
     def _by_process(self, job: Job, referencesf: References) -> Copier | None:
         """None: there is no such process."""
@@ -277,7 +295,7 @@ class _Packing:
         try:
             with contextlib.closing(Process(
                     job, files.old(), files.new, files.index, files.removed,
-                    self._watch.tell)) as child:
+                    self._watch)) as child:
                 logger.info('%s: packing in a process of its own (%s)',
                             storage._file_name, child.pid)
                 done = child.copied(self._next_end())
@@ -286,45 +304,91 @@ class _Packing:
                 '%s: no process could be started for the pack, which goes on'
                 ' within this one (%s)', storage._file_name, reason)
             return None
-        loaded = index.load(str(files.index.name))
+        return self._copier(done)
+
+    def _copier(self, done: process.Done) -> Copier:
+        """Goes on where the process has stopped, if that can be."""
+        new, of_index = self._files.new, self._files.index
+        try:
+            loaded = index.load_open(of_index.fileno(), str(of_index.name))
+            if not (loaded.position <= done.written_to == new.size()
+                    and FIRST < done.copied_to <= self._storage.getSize()):
+                raise ValueError('its files do not fit what it reports')
+            # What was copied after the index was written.
+            for found in scan.transactions(
+                    Window.of_file(new.fileno()), loaded.position):
+                for record in found.records:
+                    loaded.index[record.oid] = record.position
+        except (index.Damaged, scan.Damage, ValueError) as wrong:
+            raise process.Gone(
+                f'the process that packs has not done its work: {wrong}.'
+                ' Nothing was changed') from None
+        self._index_to = loaded.position
         return Copier(
-            Output(files.new, done['written_to'], self._pacer.written),
-            copied_to=done['copied_to'], index=loaded.index,
-            places=done['places'])
+            Output(new, done.written_to, self._pacer.written),
+            copied_to=done.copied_to, index=loaded.index, places=done.places)
 
     def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next; None: the rest is small."""
+        """How far the process copies next; None: the rest is small, or this
+        process has to do it, because the other one is too slow."""
         rounds = iter(range(MOST_ROUNDS))
+        rest: float = math.inf
 
         def next_end(copied_to: int) -> int | None:
+            nonlocal rest
             end: int = self._storage.getSize()
-            if (end - copied_to < REST_OF_PROCESS
-                    or next(rounds, None) is None):
+            before, rest = rest, end - copied_to
+            if rest < REST_OF_PROCESS:
+                rest = math.inf  # it asks anew when its index is written
+                return None
+            if rest >= before or next(rounds, None) is None:
                 return None
             return end
 
         return next_end
 
-    def _copy_while_others_commit(self, copier: Copier) -> None:
-        """Copy and sync until only a small rest is left.
+    def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
+        """Copy and sync while others commit, until only a small rest is left;
+        then take the append lock.
 
-        A restart scans what the index does not know: if much was committed
-        since it was written, it is written anew.
+        A large transaction may have had it until then: what that one has
+        written is copied without it.
         """
-        storage = self._storage
+        rest = max(self._rest(copier), REST_OF_PROCESS)
         for _ in range(MOST_ROUNDS):
-            self._copy_rest(copier)
-            self._pacer.sync(copier.written_to)
-            # The old file, too: else, under `none`, the swap would sync it.
-            storage._sequencer.sync_to(copier.copied_to)
-            if (copier.written_to - self._index_to
-                    > storage._checkpoints.step // 2):
-                self._index_to = copier.written_to
-                index.write_unchanging(
-                    self._files.another_index(), self._index_to, copier.index,
-                    self._files.new)
-            elif storage.getSize() - copier.copied_to < SMALL_REST:
+            self._copy_while_others_commit(copier)
+            before, rest = rest, self._rest(copier)
+            if rest < SMALL_REST:
+                self._hold_still()
+                rest = self._rest(copier)
+                if rest < SMALL_REST:
+                    return
+                self._storage._commit_lock.release()
+                self._storage.is_swapping = False
+            elif rest >= before:
                 break
+        self._hold_still()
+
+    def _hold_still(self) -> None:
+        # An event loop that commits by itself would wait from now on.
+        self._storage.is_swapping = True
+        self._storage.hold_still()
+
+    def _rest(self, copier: Copier) -> int:
+        size: int = self._storage.getSize()
+        return size - copier.copied_to
+
+    def _copy_while_others_commit(self, copier: Copier) -> None:
+        """A restart scans what the index does not know: if much was committed
+        since it was written, it is written anew."""
+        storage = self._storage
+        self._copy_rest(copier)
+        self._pacer.sync(copier.written_to)
+        # The old file, too: else, under `none`, the swap would sync it.
+        storage._sequencer.sync_to(copier.copied_to)
+        if (copier.written_to - self._index_to
+                > storage._checkpoints.step // 2):
+            self._write_index(self._files.another_index(), copier)
 
     def _copy_rest(self, copier: Copier) -> None:
         end = self._storage.getSize()

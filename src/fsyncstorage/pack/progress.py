@@ -3,13 +3,17 @@
 Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
 `Watch.progress`, or ask for an end of the pack with `cancel`: then the next
 call of `tell` raises, and the pack leaves all as it was.  It can be cancelled
-until it takes the append lock for the last time.
+until it replaces the file.  What waits for another process says how that one
+is ended, so that it does not wait for ever.
 """
 
+import contextlib
 import logging
+import threading
 import time
 import typing
 from collections.abc import Callable
+from collections.abc import Iterator
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 
@@ -40,30 +44,57 @@ class Progress(typing.NamedTuple):
 
 
 class Watch:
-    """Of one pack.  `go_on()` raises if the pack must end, as when its storage
-    was closed."""
+    """Of one pack.  `refuse()` raises if the pack must end because of its
+    storage, as when that was closed."""
 
-    def __init__(self, path: str, go_on: Callable[[], object]) -> None:
+    def __init__(self, path: str, refuse: Callable[[], object]) -> None:
         self.progress = Progress('', 0, 0)
         self._path = path
-        self._go_on = go_on
+        self._refuse = refuse
+        self._end: Callable[[], object] = lambda: None
+        #: Held while `_end` is called or replaced.  (A signal handler may
+        #: cancel in the thread that holds it.)
+        self._ending = threading.RLock()
         self._cancelled = False
         self._began = self._phase_began = time.monotonic()
 
     def cancel(self) -> None:
         self._cancelled = True
+        self.wake()
 
-    def tell(self, phase: str, done: int, total: int) -> None:
+    def wake(self) -> None:
+        """Let the pack look whether it must end, whatever it waits for."""
+        with self._ending:
+            self._end()
+
+    @contextlib.contextmanager
+    def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
+        """A context in which `end()`, called in another thread, ends what the
+        pack waits for.  Afterwards it calls `go_on`."""
+        with self._ending:
+            self._end = end
+        try:
+            self.go_on()
+            yield
+        finally:
+            with self._ending:  # it is not being called any more
+                self._end = lambda: None
+
+    def go_on(self) -> None:
+        """Raise if the pack must end."""
         if self._cancelled:
             raise Cancelled(
                 f'{self._path}: the pack was cancelled, and nothing was'
                 ' changed')
-        self._go_on()
+        self._refuse()
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        self.go_on()
         if phase != self.progress.phase:
             self._end_phase()
         self.progress = Progress(phase, done, total)
 
-    def end(self, before: int, after: int) -> None:
+    def over(self, before: int, after: int) -> None:
         """The pack is over, and the file has its new size."""
         self._end_phase()
         logger.info(

@@ -1,12 +1,19 @@
 """Reads a large file, and leaves the page cache to those who need it.
 
 What is in the page cache stays there; what has to be read from the disk for us
-is dropped again.  (So the file is read without read-ahead, which would bring
-more into the cache.)
+is dropped again, page by page.  (So the file is read without read-ahead, which
+would bring more into the cache.)
 """
 
+import ctypes
 import mmap
 import os
+import re
+import sys
+
+# Pages that are not in the cache.
+_MISSING = re.compile(rb'\0+')
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Reader:
@@ -14,34 +21,41 @@ class Reader:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._can_tell = (hasattr(os, 'RWF_NOWAIT')
-                          and hasattr(os, 'posix_fadvise'))
+        self._can_tell = (
+            sys.platform == 'linux' and hasattr(os, 'posix_fadvise'))
         if self._can_tell:
             os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __call__(self, length: int, position: int) -> bytes:
-        if not self._can_tell:
+        if not self._can_tell or not length:
             return os.pread(self._number, length, position)
-        cached = self._cached(length, position)
-        missing = length - len(cached)
-        if not missing:
-            return cached
-        position += len(cached)
-        data = os.pread(self._number, missing, position)
-        # Only whole pages are dropped: also the one that begins before.
         begin = position - position % mmap.PAGESIZE
-        os.posix_fadvise(self._number, begin, position + missing - begin,
-                         os.POSIX_FADV_DONTNEED)
-        return cached + data if cached else data
-
-    def _cached(self, length: int, position: int) -> bytes:
-        """What is in the page cache, up to the first page that is not."""
-        buffer = bytearray(length)
         try:
-            got = os.preadv(self._number, [buffer], position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return b''
-        except OSError:  # this file system cannot tell
-            self._can_tell = False
-            return b''
-        return bytes(memoryview(buffer)[:got])
+            cached = _cached(self._number, begin, position + length - begin)
+        except (OSError, ValueError):  # behind the end; or not known here
+            return os.pread(self._number, length, position)
+        data = os.pread(self._number, length, position)
+        for missing in _MISSING.finditer(cached):
+            first, end = missing.span()
+            os.posix_fadvise(
+                self._number, begin + first * mmap.PAGESIZE,
+                (end - first) * mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+        return data
+
+
+def _cached(number: int, begin: int, length: int) -> bytes:
+    """Of each page from here on: 1 if it is in the page cache, or else 0.
+
+    (A read would bring it there, also one that must not wait.)  The mapping is
+    never looked into: that would end the process if the disk failed.
+    """
+    pages = (ctypes.c_ubyte * -(-length // mmap.PAGESIZE))()
+    # A private mapping can be written to, which ctypes needs for its address.
+    with mmap.mmap(number, length, mmap.MAP_PRIVATE, offset=begin) as memory:
+        first = ctypes.c_char.from_buffer(memory)
+        failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(first)),
+                               ctypes.c_size_t(length), pages)
+        del first  # else the mapping could not be closed
+    if failed:
+        raise OSError(ctypes.get_errno(), 'mincore')
+    return bytes(pages)

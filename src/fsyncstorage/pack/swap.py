@@ -62,6 +62,21 @@ def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def freed_later(path: str) -> Iterator[None]:
+    """A context in which a file that is removed keeps its blocks.
+
+    To free those of a large file takes the system seconds, and commits wait
+    for the swap.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there is none, or no descriptor
+            # (No other file behind a link, and no waiting for a pipe.)
+            stack.callback(os.close, os.open(
+                path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+        yield
+
+
 def swap(storage: Any, end: int, new_index: fsIndex,
          index_to: int | None = None) -> io.BufferedReader | None:
     """Replace the old file by the packed file.

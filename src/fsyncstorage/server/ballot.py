@@ -47,6 +47,7 @@ from ZODB.POSException import StorageTransactionError
 from ZODB.TimeStamp import TimeStamp
 
 from .. import datafile
+from ..commit import asking
 from ..errors import Occupied
 from ..errors import Unpublished
 
@@ -62,10 +63,12 @@ OF_AN_UNDO = 1 << 40
 # is kept in a file.
 IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
-# Bytes of the record of a blob, which is always kept in memory; and of those
-# of all blobs of a transaction, where OVERHEAD is counted for each.
+# Bytes of the record of a blob.
 MOST_OF_A_BLOB = 1 << 20
-MOST_OF_BLOBS = 16 << 20
+# Bytes that can only be in memory: descriptions, and the records of blobs.
+# Those of all ballots of one client, and of all ballots.
+MEMORY_ONLY_OF_ONE = 16 << 20
+MEMORY_ONLY_OF_ALL = 128 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
 SMALL = 1 << 15
 # A client may choose the id of its transaction, at most this many seconds
@@ -80,13 +83,16 @@ BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
 
 
 class Kept:
-    """Bytes in memory, of some ballots until they are voted or over.
+    """Bytes in memory, of some ballots.
 
     (An attribute of an object, not of a class: changing a class attribute
     clears Python's caches for that class, which costs microseconds.)
     """
 
+    #: What can be put into a file, until they are voted or over.
     bytes = 0
+    #: What cannot, until nothing is left of them.
+    memory_only = 0
 
 
 #: Of all ballots.
@@ -98,6 +104,8 @@ class Ballot:
     state = BEGUN
     #: It is aborted as soon as a thread is done with it.
     aborted = False
+    #: The file of a blob that has not come completely.
+    half_a_blob = None
     #: It has its turn in the storage: its next vote may wait for the rest.
     has_turn = False
     #: The time of its vote, and a timer from then on.
@@ -109,8 +117,16 @@ class Ballot:
                  tid, status, resolves_conflicts):
         self.client = client
         self._kept_of_client = client.session.kept
-        self.transaction = TransactionMetaData(user, description, extension)
-        self.transaction.id = id
+        # Encoded, so that its bytes can be counted.
+        self.transaction = described = TransactionMetaData(
+            user, description, asking.encoded(extension))
+        described.id = id
+        length = (len(described.user) + len(described.description)
+                  + len(described.extension_bytes))
+        asked = asking.asked_in(extension)
+        if asked is not None:
+            asking.put_beside(described, asked)
+            length += len(asked.extension)
         self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
         #: The client resolves conflicts itself: it is told of them.
@@ -119,7 +135,7 @@ class Ballot:
         self._size = self._number = 0
         self._log = None
         self._blobs = {}  # oid -> (serial, data, file name)
-        self._size_of_blobs = 0
+        self._memory_only = 0
         self._has_blobs = self._has_undo = self._is_counted = False
         #: It may have files, which the client has entered.
         self._has_files = False
@@ -128,6 +144,7 @@ class Ballot:
         #: The storage may have some of it.
         self._is_begun = False
         self._reset()
+        self._count_memory_only(length)
 
     def _reset(self):
         self.oids = []       # changed
@@ -194,6 +211,11 @@ class Ballot:
             self._timer.cancel()
             self._timer = None
 
+    def is_forgotten(self):
+        """Nothing is left of it."""
+        self._give_back_memory_only()
+        self.files_are_closed()
+
     def want_files(self):
         """Called before it opens a file; the client may refuse it."""
         if not self._has_files:
@@ -236,13 +258,38 @@ class Ballot:
             kept.bytes -= self._size
             self._kept_of_client.bytes -= self._size
 
-    def add_blob(self, oid, serial, data, file_name):
-        self._size_of_blobs += OVERHEAD + len(data)
-        if len(data) > MOST_OF_A_BLOB or self._size_of_blobs > MOST_OF_BLOBS:
-            datafile.remove_if_there(file_name)
+    def _count_memory_only(self, size):
+        """Count it; or raise, if that would be too much in memory."""
+        size += OVERHEAD
+        of_one = self._kept_of_client.memory_only + size
+        of_all = kept.memory_only + size
+        if of_one > MEMORY_ONLY_OF_ONE or of_all > MEMORY_ONLY_OF_ALL:
             raise StorageError(
-                f'a record of a blob of {len(data)} bytes, of'
-                f' {self._size_of_blobs} in this transaction')
+                f'descriptions and records of blobs of {of_one} bytes in the'
+                f' transactions of this client, {of_all} in those of all')
+        self._kept_of_client.memory_only = of_one
+        kept.memory_only = of_all
+        self._memory_only += size
+
+    def _give_back_memory_only(self):
+        self._kept_of_client.memory_only -= self._memory_only
+        kept.memory_only -= self._memory_only
+        self._memory_only = 0
+
+    def begin_blob(self, open_file):
+        self.want_files()
+        self._has_blobs = True  # a thread removes the file
+        self.half_a_blob = open_file()
+
+    def add_blob(self, oid, serial, data, file_name):
+        try:
+            if len(data) > MOST_OF_A_BLOB:
+                raise StorageError(
+                    f'a record of a blob of {len(data)} bytes')
+            self._count_memory_only(len(data))
+        except StorageError:
+            datafile.remove_if_there(file_name)
+            raise
         earlier = self._blobs.pop(oid, None)
         if earlier is not None:
             datafile.remove_if_there(earlier[-1])
@@ -407,6 +454,11 @@ class Ballot:
         if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.close()
+        if self.half_a_blob is not None:
+            file, self.half_a_blob = self.half_a_blob, None
+            with contextlib.suppress(OSError):  # of what is to be written
+                file.close()
+            remove_if_possible(file.name)
         while self._blobs:
             _, (_, _, file_name) = self._blobs.popitem()
             remove_if_possible(file_name)

@@ -52,18 +52,22 @@ class Figures:
     channels = requests = received = sent = 0
 
 
+def refuse_unless_meant(server, hello, version, protocol):
+    """Refuse a hello of another version, or for another server."""
+    if hello.version != version:
+        raise Unwelcome(
+            wire.OTHER_VERSION,
+            f'this server speaks version {version} of {protocol}, not'
+            f' {hello.version}')
+    if hello.instance != server.instance:
+        raise Unwelcome(
+            wire.OTHER_INSTANCE, 'the server was restarted: reconnect')
+
+
 def admit(server, message):
     """Return the service that a hello asks for, or raise `Unwelcome`."""
     hello = wire.read_hello(message)
-    if hello.version != wire.VERSION:
-        raise Unwelcome(
-            wire.OTHER_VERSION,
-            f'this server speaks version {wire.VERSION} of the channel'
-            f' protocol, not {hello.version}')
-    if hello.instance != server.instance:
-        raise Unwelcome(
-            wire.OTHER_INSTANCE,
-            'the server was restarted: reconnect')
+    refuse_unless_meant(server, hello, wire.VERSION, 'the channel protocol')
     if hello.storage not in server.services:
         raise Unwelcome(wire.UNKNOWN_STORAGE,
                       f'no storage {short_repr(hello.storage)} is served here')

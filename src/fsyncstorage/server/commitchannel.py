@@ -22,13 +22,13 @@ from .. import wire
 from ..wire import commits
 from ..wire import commitserver
 from . import calls
-from . import liveness
 from . import quiet
 from .ballot import BEGUN
 from .ballot import FINISHING
 from .ballot import VOTED
 from .ballot import Ballot
 from .channel import Unwelcome
+from .channel import refuse_unless_meant
 from .door import CLIENT
 from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
@@ -63,14 +63,7 @@ MOST_OF_A_BEGIN = 1 << 18
 def session_of(server, message):
     """The session whose ticket a hello has, once; or raise `Unwelcome`."""
     hello = commits.read_hello(message)
-    if hello.version != commits.VERSION:
-        raise Unwelcome(
-            wire.OTHER_VERSION,
-            f'this server speaks version {commits.VERSION} of the commit'
-            f' channel, not {hello.version}')
-    if hello.instance != server.instance:
-        raise Unwelcome(wire.OTHER_INSTANCE,
-                        'the server was restarted: reconnect')
+    refuse_unless_meant(server, hello, commits.VERSION, 'the commit channel')
     session = server.tickets.pop(hello.ticket, None)
     if session is None:
         raise Unwelcome(wire.UNKNOWN_TICKET,
@@ -104,10 +97,8 @@ class _Transaction:
 
     def end(self, abort=True):
         """May be repeated."""
-        ballot, storing = self.ballot, self.storing
+        ballot = self.ballot
         self.ballot = self.storing = None  # no cycle is left
-        if storing is not None:
-            storing.close()
         if ballot is not None and abort:
             ballot.abort()
 
@@ -153,8 +144,6 @@ class CommitChannel:
     def begin(self):
         """The client is welcome: it is told here of what is announced."""
         connection = self._connection
-        # It reads when its cache is verified, which may take long.
-        liveness.let_it_wait(connection.transport)
         # The other connection has no transactions from now on.
         self.server.door.stay(
             self.session.connection, CLIENT - OF_A_TRANSACTION)
@@ -174,12 +163,6 @@ class CommitChannel:
         self.session.follow()
 
     # Requests
-
-    def receive_first(self, message):
-        """Its client has begun to read."""
-        liveness.watch(self._connection.transport)
-        self._connection.receive_by(self.receive)
-        self.receive(message)
 
     def receive(self, message):
         request = commitserver.request(message)
@@ -317,11 +300,16 @@ class CommitChannel:
     def _voted(self, transaction, result, error):
         if error is None:
             try:
-                self._send(self._answer_to_vote(transaction, result))
-                return
-            except wire.CallerError as reason:
-                # The vote of another storage gave something else than oids.
+                answer = self._answer_to_vote(transaction, result)
+            except Exception as reason:
+                # Another storage gave something else than oids, or conflicts
+                # with something that cannot be encoded.
+                logger.exception('%s: the answer to a vote cannot be encoded',
+                                 self.log_label)
                 error = reason
+            else:
+                self._send(answer)
+                return
         self._end(transaction)
         self._fail(transaction.number, error)
 
@@ -347,7 +335,7 @@ class CommitChannel:
         else:
             size = self.session.service.announced_size
             frames = commitserver.done(
-                number, tid, int(size['length']), int(size['size']))
+                number, tid, size['length'], size['size'])
         self._connection.outbox.announce(frames)
 
     def _end(self, transaction, abort=True):

@@ -325,6 +325,7 @@ class Committer:
         if self._closing:
             if ballot not in self._ballots:  # else it is about to be aborted
                 ballot.close()
+                ballot.is_forgotten()
         elif ballot.is_small and self._may_do_it_here():
             self._watched(self._abort, ballot)
             self._forget(ballot)
@@ -344,12 +345,13 @@ class Committer:
         with self._lock:
             for ballot in self._ballots:
                 self._abort(ballot)
+                self._post(ballot.is_forgotten)
             self._ballots.clear()
 
     def _forget(self, ballot):
         """Nothing is left of it, here or in the storage."""
         self._take_out(ballot)
-        ballot.files_are_closed()
+        ballot.is_forgotten()
 
     def _take_out(self, ballot):
         """It is not in the storage any more, or was never there."""

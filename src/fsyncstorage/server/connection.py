@@ -334,14 +334,10 @@ class Connection(asyncio.Protocol):
         else:
             # It takes the place of the session.
             self.session = channel = server.open_commit_channel(self, hello)
-            self.receive_by(channel.receive_first)
+            self._receive = channel.receive
             self._stay()
             self._write(wire.welcome())
             channel.begin()
-
-    def receive_by(self, function):
-        """From now on, it takes the messages."""
-        self._receive = function
 
     def _hand_over(self, channel):
         """The channel takes over, with what came behind its hello."""

@@ -17,29 +17,15 @@ _OPTIONS = [
         ('TCP_KEEPIDLE', _IDLE), ('TCP_KEEPINTVL', _INTERVAL),
         ('TCP_KEEPCNT', _PROBES), ('TCP_USER_TIMEOUT', SECONDS * 1000))
     if hasattr(socket, name)]
-_LET_IT_WAIT = [
-    (name, 0) for name, _ in _OPTIONS if name == 'TCP_USER_TIMEOUT']
 
 
 def watch(transport):
-    _set(transport, _OPTIONS)
-
-
-def let_it_wait(transport):
-    """For a peer that does not read yet: it may take nothing for longer.
-
-    Only for one with another connection, which is watched.
-    """
-    _set(transport, _LET_IT_WAIT)
-
-
-def _set(transport, options):
     connection = transport.get_extra_info('socket')
     if connection.family == socket.AF_UNIX:
         return
     # The socket may be closed by now.
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in options:
+        for name, value in _OPTIONS:
             connection.setsockopt(
                 socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -131,8 +131,7 @@ class Server(StorageServer):
                 self._reconnect_all, self.services[storage_id])
 
     def _reconnect_all(self, service: Service) -> None:
-        for session in list(service.sessions):
-            session.end()
+        service.end_all()
         service.reset_invalidations()
 
     # Statistics

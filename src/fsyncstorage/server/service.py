@@ -29,6 +29,8 @@ from ZODB.POSException import TransactionError
 from ..commit.policies import DEFAULT_READER_THREADS
 from . import handout
 from . import quiet
+from .calls import is_oid
+from .calls import is_tid
 from .channel import Figures
 from .committer import Committer
 from .workers import Workers
@@ -46,6 +48,21 @@ SLOW_THREADS = 4
 # Oids of invalidations that are looked up, or remembered, for clients that
 # come back.  A client that has missed more had better drop its cache.
 MOST_INVALIDATIONS = 1 << 18
+
+# The greatest number that a frame of a commit channel has a place for.
+GREATEST = (1 << 64) - 1
+
+
+def _size(ask):
+    """A number that fits into 8 bytes; 0 where the storage gives none.
+
+    It may come from another server, and says nothing that a client relies on:
+    a wrong one must not keep clients from being told of a transaction.
+    """
+    try:
+        return min(max(int(ask()), 0), GREATEST)
+    except Exception:
+        return 0
 
 
 class _News:
@@ -179,7 +196,15 @@ class Service:
 
     def changed_elsewhere(self, tid, oids):
         """Another server, of which this one is a client, has announced it."""
-        self._news.append(_News(tid, oids))
+        try:
+            if not is_tid(tid):
+                raise ValueError(f'a transaction id that is none: {tid!r:.99}')
+            # No client has an object of any other oid.
+            news = _News(tid, list(filter(is_oid, oids)))
+        except Exception:
+            self.end_all()
+            raise
+        self._news.append(news)
         self.announce()
 
     # Announcing
@@ -197,10 +222,13 @@ class Service:
         try:
             self._tell(batch)
         except BaseException:
-            # A client that was not told must not go on with an old state.
-            for session in list(self.sessions):
-                session.end()
+            self.end_all()
             raise
+
+    def end_all(self):
+        """A client that was not told must not go on with an old state."""
+        for session in list(self.sessions):
+            session.end()
 
     def _remember(self, tid, oids):
         if len(self._queue) == self._queue.maxlen and self._queue:
@@ -258,7 +286,8 @@ class Service:
             session.connection.async_('info', info)
 
     def size_info(self):
-        return {'length': len(self.storage), 'size': self.storage.getSize()}
+        return {'length': _size(lambda: len(self.storage)),
+                'size': _size(self.storage.getSize)}
 
     # Verification of a client's cache
 

@@ -420,7 +420,6 @@ class Session(ZEOStorage):
         ballot.abort()
 
     def _forget(self):
-        self._storing.close()
         self._ballot = self._storing = self.transaction = self._answer = None
         self.stats.active_txns -= 1
 

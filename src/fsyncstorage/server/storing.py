@@ -2,10 +2,11 @@
 
 The methods have the names of ZEO's protocol, and its arguments without the id
 of the transaction.  They are called in the event loop, with arguments whose
-types were checked (calls).  A blob that comes in pieces is written to a file.
+types were checked (calls).  A blob that comes in pieces is written to a file,
+which belongs to the ballot: that removes it, in a thread, if the rest does not
+come.
 """
 
-import contextlib
 import logging
 import os
 import tempfile
@@ -14,12 +15,9 @@ from ZODB.POSException import StorageTransactionError
 
 from ..commit.blobs import UPLOAD
 from .ballot import BEGUN
-from .ballot import remove_if_possible
 
 
 class Storing:
-
-    _blob_file = None
 
     def __init__(self, session, ballot):
         self._session = session
@@ -54,27 +52,26 @@ class Storing:
     # Blobs
 
     def storeBlobStart(self):
-        if self._blob_file is not None or self._ballot.state is not BEGUN:
+        if self.has_half_a_blob or self._ballot.state is not BEGUN:
             raise StorageTransactionError('storeBlobStart out of order')
-        self._ballot.want_files()
-        self._blob_file = tempfile.NamedTemporaryFile(
+        self._ballot.begin_blob(lambda: tempfile.NamedTemporaryFile(
             prefix=UPLOAD, delete=False,
-            dir=self._session.storage.temporaryDirectory())
+            dir=self._session.storage.temporaryDirectory()))
 
     def storeBlobChunk(self, chunk):
-        self._needs_blob()
-        self._blob_file.write(chunk)
+        self._needs_half_a_blob()
+        self._ballot.half_a_blob.write(chunk)
 
-    def _needs_blob(self):
-        if self._blob_file is None:
+    def _needs_half_a_blob(self):
+        self._needs_begun()  # else a thread may be about to remove it
+        if not self.has_half_a_blob:
             raise StorageTransactionError('no blob has been started')
 
     def storeBlobEnd(self, oid, serial, data):
-        self._needs_begun()
-        self._needs_blob()
+        self._needs_half_a_blob()
         # This raises if something could not be written.
-        self._blob_file.close()
-        file, self._blob_file = self._blob_file, None
+        self._ballot.half_a_blob.close()
+        file, self._ballot.half_a_blob = self._ballot.half_a_blob, None
         self._ballot.add_blob(oid, serial, data, file.name)
         self._session.stats.stores += 1
 
@@ -91,12 +88,4 @@ class Storing:
 
     @property
     def has_half_a_blob(self):
-        return self._blob_file is not None
-
-    def close(self):
-        """Drop a blob that has not come completely."""
-        if self._blob_file is not None:
-            file, self._blob_file = self._blob_file, None
-            with contextlib.suppress(OSError):  # of what is to be written
-                file.close()
-            remove_if_possible(file.name)
+        return self._ballot.half_a_blob is not None

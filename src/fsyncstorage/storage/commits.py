@@ -75,6 +75,7 @@ from ..commit import blobs
 from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
+from ..commit.trying import Tried
 from ..errors import Occupied
 from ..format.view import View
 from .appending import Appending
@@ -118,9 +119,9 @@ class Commits(Appending):
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
-            transaction, tid, status_byte, self._checksums, self._home,
-            self._view.file, self._sequencer.pipeline.appended,
-            self._note_drop)
+            transaction, tid, status_byte, self.durability.policy,
+            self._checksums, self._home, self._view.file,
+            self._sequencer.pipeline.appended, self._note_drop)
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)
@@ -206,7 +207,7 @@ class Commits(Appending):
         self._check_again(under_way)
         self._reserve_room(under_way)
         if under_way.blobs:
-            self._prepare_blobs(under_way.blobs)
+            self._prepare_blobs(under_way, under_way.blobs)
 
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
@@ -224,8 +225,7 @@ class Commits(Appending):
         """Take the append lock when all is worked out: under it, no code of
         users runs, and nothing is synced.  False: a pack came between."""
         self._bring_up_to_date(under_way)
-        self._refuse_to_wait(wait or not self._commit_lock.locked())
-        under_way.keeps_file = self._kept_file()
+        under_way.keeps_file = self._kept_file(wait)
         next(under_way.keeps_file)
         if under_way.known_to is not self._sequencer.pipeline.appended:
             under_way.keeps_file.close()
@@ -233,14 +233,19 @@ class Commits(Appending):
         self._work_out_again(under_way)  # refuses what a pack has begun
         return True
 
-    def _kept_file(self) -> Generator[None, None, None]:
+    def _append_lock(self, wait: bool
+                     ) -> contextlib.AbstractContextManager[object]:
+        """Without `wait`, Occupied if another thread has it."""
+        return self._commit_lock if wait else Tried(self._commit_lock)
+
+    def _kept_file(self, wait: bool) -> Generator[None, None, None]:
         """Hold the append lock from `next` to `close`, which leaves nothing
         behind the end.
 
         A generator, because only with `with` no interrupt can come between
         taking or freeing a lock and the note of it.
         """
-        with self._commit_lock:
+        with self._append_lock(wait):
             try:
                 yield
             finally:
@@ -253,7 +258,7 @@ class Commits(Appending):
         self._check_again(under_way)
         under_way.known_to = appended  # later commits are worked out again
         if under_way.blobs:
-            self._prepare_blobs(under_way.blobs)
+            self._prepare_blobs(under_way, under_way.blobs)
 
     @staticmethod
     def _refuse_to_wait(wait: bool) -> None:
@@ -277,8 +282,9 @@ class Commits(Appending):
             self._refuse_beyond_quota(
                 under_way, self._reserve.total - length)
 
-    def _prepare_blobs(self, stored: blobs.Stored) -> None:
-        stored.prepare(self.durability.policy.name != 'none')
+    @staticmethod
+    def _prepare_blobs(under_way: Transaction, stored: blobs.Stored) -> None:
+        stored.prepare(under_way.policy.name != 'none')
 
     # Abort
 
@@ -351,20 +357,18 @@ class Commits(Appending):
         under_way = self._known(transaction, 'tpc_finish')
         if not under_way.voted:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
-        if isinstance(f, AsyncFinish) and not under_way.keeps_file:
-            # (A thread that was woken with the lock does not say so before it
-            # runs: then this waits for its write, and for nothing longer.  One
-            # that is alone gets the lock only while no other is voted; and an
-            # event loop finishes nothing itself while `is_packing`.)
-            self._refuse_to_wait(f.wait or not self._commit_lock.locked())
         try:
             try:
                 if under_way.keeps_file:
                     commit = self._append_voted(under_way, f)
                 else:
                     commit = self._append_once(under_way, f)
-            finally:
+            except Occupied:
+                raise  # it stays voted
+            except BaseException:
                 self._end(under_way)
+                raise
+            self._end(under_way)
             if not commit.promised and commit.state is not PUBLISHED:
                 self._sequencer.offer()
             if commit.on_done is None and commit.state is not PUBLISHED:
@@ -378,11 +382,15 @@ class Commits(Appending):
         return commit.tid
 
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:
-        """Give it its place, and write it."""
-        if len(self._begun) > 1 and not self.durability.policy.promises:
+        """Give it its place, and write it.
+
+        Occupied if it must not wait, and another thread has the append lock.
+        """
+        wait = not isinstance(f, AsyncFinish) or f.wait
+        if len(self._begun) > 1 and not under_way.policy.promises:
             self._contention.come(
                 under_way, may_sleep=not isinstance(f, AsyncFinish))
-        with self._commit_lock, self._writing:
+        with self._append_lock(wait), self._writing:
             try:
                 self._refuse_when_stopped()
                 if self._has_tail:
@@ -418,7 +426,7 @@ class Commits(Appending):
     def _commit(self, under_way: Transaction, tid: bytes, start: int,
                 f: Told) -> Commit:
         """Make the Commit of a transaction for the pipeline."""
-        policy = self.durability.policy
+        policy = under_way.policy
         view = View(
             self._file, self._positions, start + under_way.length, tid)
         commit = under_way.commit = Commit(

@@ -136,8 +136,8 @@ def read(file: datafile.DataFile, create: bool, read_only: bool,
     """Read all, and cut off a torn tail."""
     if create:
         datafile.remove_if_there(file.name + '.index')  # of another database
-    known, doubted = trusted_index(file)
-    found = recovery.recover(file, known, read_only, promised, doubted)
+    known, loaded = trusted_index(file)
+    found = recovery.recover(file, known, read_only, promised, loaded)
     if read_only:
         file.limit = found.end  # others may append more
     return Content(*found, known.end)
@@ -165,7 +165,7 @@ def warn_of_the_future(path: str, tid: bytes) -> None:
 def trusted_index(file: datafile.DataFile
                   ) -> tuple[recovery.Recovered, index.Loaded | None]:
     """What the index file has, if it can be trusted; and the index, if it is
-    sound and contradicts the data."""
+    ours and sound."""
     nothing = recovery.Recovered(fsIndex(), scan.FIRST, z64)
     path = file.name + '.index'
     try:
@@ -184,9 +184,9 @@ def trusted_index(file: datafile.DataFile
                 file, loaded.position)):
         return nothing, loaded
     if loaded.position == scan.FIRST:
-        return nothing, None
+        return nothing, loaded
     tid = index.last_tid(file, loaded.position)
-    return recovery.Recovered(loaded.index, loaded.position, tid), None
+    return recovery.Recovered(loaded.index, loaded.position, tid), loaded
 
 
 def _trusted_by_stock(file: datafile.DataFile,

@@ -88,15 +88,13 @@ def _what_to_do(path: str) -> str:
 
 
 def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
-    """Refuse a data file that ends before the position of its own index.
-
-    All before that position was durable when the index was written.
+    """Refuse a data file that ends before what its own index says was durable.
     """
     size = file.size()
-    if loaded.position > size and _fits(loaded.index, file, size):
+    if loaded.durable > size and _fits(loaded.index, file, size):
         raise DamagedFile(
             f'{file.name} ends at {size}, but {file.name}.index has'
-            f' {len(loaded.index)} objects in {loaded.position} bytes, and all'
+            f' {len(loaded.index)} objects in {loaded.durable} bytes, and all'
             ' of them were on disk when it was written: the file was cut off.'
             ' Nothing was changed. Restore a backup; if an older one was put'
             ' here on purpose, remove the index')
@@ -128,12 +126,12 @@ def _has_blobs(blob_dir: str) -> bool:
 
 
 def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
-            promised: bool, doubted: Loaded | None = None) -> Recovered:
+            promised: bool, loaded: Loaded | None = None) -> Recovered:
     """Read on from what is `known`, and cut off a torn tail.
 
     `promised`: unsealed transactions were written such that a finished one
-    proves that all before it was durable.  `doubted`: an index of ours that
-    contradicts the file; it belongs to another one, or this one is damaged.
+    proves that all before it was durable.  `loaded`: an index of ours.  If it
+    contradicts the file, it belongs to another one, or this one is damaged.
     """
     if not read_only:
         file.sync()
@@ -146,7 +144,7 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
         if damage is None:
             return known
         proof = (_proof_behind(window, known.tid, damage, promised)
-                 or _proof_by_index(file, damage, doubted))
+                 or _proof_by_index(file, damage, loaded))
         if proof is None:
             break
         if not read_only or damage.args == refused:
@@ -198,11 +196,11 @@ def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
 
 
 def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
-                    doubted: Loaded | None) -> str | None:
-    """An index was written when all that it has was durable."""
-    if doubted is None or doubted.position <= damage.position:
+                    loaded: Loaded | None) -> str | None:
+    """An index says what was durable, if it belongs to this file."""
+    if loaded is None or loaded.durable <= damage.position:
         return None
-    index = doubted.index
+    index = loaded.index
     if (min(index.itervalues(), default=damage.position) < damage.position
             and _fits(index, file, damage.position)):
         return 'its index'

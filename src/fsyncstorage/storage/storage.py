@@ -251,6 +251,9 @@ class FsyncStorage(
             if self._closed:
                 return
             self._closed = True
+            watch = self.pack_watch
+        if watch is not None:
+            watch.wake()
         self._turns.end()
         with self._writing:
             pass  # no commit is being written; a later one finds it closed

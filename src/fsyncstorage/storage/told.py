@@ -12,7 +12,6 @@ class AsyncFinish:
 
     Without `wait`, `tpc_finish` raises Occupied if it had to wait for the
     append lock.  The transaction stays voted, and can be finished later.
-    (It may wait for one write of another thread: `tpc_finish` says when.)
 
     It is passed as this argument because storage wrappers (zlib, encryption)
     pass that on.

@@ -49,9 +49,11 @@ from ZODB.POSException import StorageError
 from ZODB.utils import as_bytes
 
 from .. import forks
+from ..commit import asking
 from ..commit.blobs import Stored
 from ..commit.pipeline import Commit
 from ..commit.pipeline import Point
+from ..commit.policies import Policy
 from ..datafile import DataFile
 from ..format import seal
 
@@ -138,18 +140,20 @@ class Record:
 
 class Transaction:
 
-    __slots__ = ('caller', 'key', 'given_tid', 'status', 'alone', 'blobs',
-                 'file', 'known_to', 'records', 'last', 'read', 'resolved',
-                 'waits_for_publishing', 'resolves_conflicts', 'asked',
-                 'voted', 'failed', 'keeps_file', 'sealed', 'length', 'tid',
-                 'start', 'commit', 'blob_keys', '_texts', '_extension',
-                 '_lengths', '_header_length', '_kept', '_directory',
-                 '_spool')
+    __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
+                 'blobs', 'file', 'known_to', 'records', 'last', 'read',
+                 'resolved', 'waits_for_publishing', 'resolves_conflicts',
+                 'asked', 'voted', 'failed', 'keeps_file', 'sealed', 'length',
+                 'tid', 'start', 'commit', 'blob_keys', '_texts',
+                 '_extension', '_lengths', '_header_length', '_kept',
+                 '_directory', '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
-                 sealed: bool, directory: str, file: DataFile, known_to: Point,
+                 policy: Policy, sealed: bool, directory: str, file: DataFile,
+                 known_to: Point,
                  on_drop: Callable[[weakref.ref[Any]], object]) -> None:
-        """`tid`: None, or the one that it must have.
+        """`tid`: None, or the one that it must have.  `policy`: that of the
+        storage; it may ask for more.
 
         Its positions are in `file` (None: in several files); `known_to` is the
         end (pipeline.Point) up to which it was checked.  `sealed`: it gets a
@@ -190,8 +194,14 @@ class Transaction:
         self.blob_keys: bytearray
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
+        #: By which it is kept.
+        self.policy = policy
         extension = metadata.extension_bytes
         if extension:
+            # A copy keeps what it has, and asks for nothing.
+            asked = asking.asked(metadata) if tid is None else None
+            if asked is not None:
+                self.policy, extension = asked.policy(policy), asked.extension
             # A copy may have the seal of another file.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0

@@ -42,6 +42,7 @@ from .framing import Welcome as Welcome
 from .framing import as_text
 from .framing import check
 from .framing import make
+from .framing import other_version
 from .framing import refused as refused
 from .framing import welcome as welcome
 
@@ -120,9 +121,9 @@ def is_hello(message: bytes) -> bool:
 
 
 def read_hello(message: bytes) -> Hello:
-    version = message[len(MAGIC):len(MAGIC) + 1]
-    if version and version[0] != VERSION:
-        return Hello(version[0], None, None)
+    other = other_version(message, MAGIC, VERSION)
+    if other is not None:
+        return Hello(other, None, None)
     try:
         _, version, instance = _HELLO.unpack_from(message)
         name = message[_HELLO.size:].decode()

@@ -46,6 +46,7 @@ from .framing import Welcome
 from .framing import as_text
 from .framing import check
 from .framing import make
+from .framing import other_version
 
 MAGIC = b'\xf5COMMITS'
 VERSION = 1
@@ -84,9 +85,15 @@ class Hello(typing.NamedTuple):
     ticket: bytes | None
 
 
+def is_session(instance: object, ticket: object) -> bool:
+    """Can a hello name them?  A server may have announced anything."""
+    return (isinstance(instance, bytes) and len(instance) == 16
+            and isinstance(ticket, bytes) and len(ticket) == TICKET)
+
+
 def hello(instance: bytes, ticket: bytes) -> bytes:
     """The first frame of a client."""
-    if len(instance) != 16 or len(ticket) != TICKET:
+    if not is_session(instance, ticket):
         raise CallerError(f'no such session: {instance!r}, {ticket!r}')
     message = _HELLO.pack(MAGIC, VERSION, instance, ticket)
     return LENGTH.pack(len(message)) + message
@@ -99,9 +106,9 @@ def is_hello(message: bytes) -> bool:
 
 
 def read_hello(message: bytes) -> Hello:
-    version = message[len(MAGIC):len(MAGIC) + 1]
-    if version and version[0] != VERSION:
-        return Hello(version[0], None, None)
+    other = other_version(message, MAGIC, VERSION)
+    if other is not None:
+        return Hello(other, None, None)
     try:
         return Hello._make(_HELLO.unpack(message)[1:])
     except struct.error as error:

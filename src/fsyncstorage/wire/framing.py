@@ -52,6 +52,13 @@ def check(*identifiers: bytes) -> None:
             raise CallerError(f'an oid or a tid is 8 bytes, not {each!r}')
 
 
+def other_version(hello: bytes, magic: bytes, version: int) -> int | None:
+    """The version of a hello, if it is another one: then nobody knows what
+    comes behind it."""
+    said = hello[len(magic):len(magic) + 1]
+    return said[0] if said and said[0] != version else None
+
+
 def as_text(encoded: bytes) -> str:
     return encoded.decode('utf-8', 'replace')
 

@@ -201,11 +201,12 @@ class Judge:
             yield Problem(PHANTOM, tid_repr(seen.last_tid))
 
     def _blobs_not_promised(self, blobs, seen, standing):
-        """Under `none` a blob may be gone, or torn, if that is said."""
+        """Under `none` a blob may be gone, or torn, if that is said; but not
+        one of a transaction that asks for more."""
         if self._policy != 'none' or not seen.may_have_lost:
             return set()
         return {(oid, tid) for oid, tid in blobs
-                if tid not in standing.kept_blobs}
+                if tid not in standing.kept_blobs | self._ledger.asking}
 
     def _order(self, kept, tids, standing):
         for expected, tid in zip(kept, tids):

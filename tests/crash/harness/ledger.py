@@ -34,11 +34,13 @@ class Ledger:
 
     def __init__(self):
         self.transactions = {}  # by tid
+        self.asking = set()     # tids of those that ask to be durable
         self.packs = []
 
     def copy(self):
         other = Ledger()
         other.transactions.update(self.transactions)
+        other.asking |= self.asking
         other.packs += self.packs
         return other
 

@@ -24,11 +24,11 @@ def recorded():
         pid = os.getpid()
 
         def __init__(self, *job):
-            *self._job, self._tell = job
+            *self._job, self._watch = job
 
         def copied(self, next_end):
             job, old, new, index, removed = self._job
-            parent = _Parent(self._tell, next_end)
+            parent = _Parent(self._watch.tell, next_end)
             child.do(
                 job, lambda length, position: os.pread(
                     old.fileno(), length, position),
@@ -63,5 +63,7 @@ class _Parent:
         if 'copied_to' in message:
             self._next = self._next_end(message['copied_to'])
         else:
-            self.done = message['done']
-            self.done['places'] = Places.from_json(self.done['places'])
+            done = message['done']
+            self.done = process.Done(
+                done['copied_to'], done['written_to'],
+                Places.from_json(done['places']))

@@ -22,6 +22,7 @@ from unittest import mock
 
 from ZODB.utils import p64
 
+from fsyncstorage.commit import asking
 from fsyncstorage.server.server import Server
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import zeowire
@@ -41,9 +42,14 @@ class Served(Workload):
 
     images = 300
 
+    def asks(self, client, count):
+        """Does this commit ask to be durable, whatever the policy?"""
+        return False
+
     def run(self, site):
         contents = [
-            [Content(client, count) for count in range(len(SIZES))]
+            [Content(client, count, self.asks(client, count))
+             for count in range(len(SIZES))]
             for client in range(CLIENTS)]
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.marking_finishes(site, contents))
@@ -60,15 +66,16 @@ class Served(Workload):
         """While this lasts, what the server commits is in the ledger."""
         storage = site.storage
         finish = self.finish_of(storage)
-        records = {
-            content.name: content.records for each in contents
-            for content in each}
+        by_name = {
+            content.name: content for each in contents for content in each}
 
         def tpc_finish(transaction, f):
             # The order in which they finish is that of their tids.
             site.give_tid(transaction, site.next_tid())
-            site.finishing(Transaction(
-                site.last_tid, records[transaction.description], {}))
+            content = by_name[transaction.description]
+            if content.asks:
+                site.ledger.asking.add(site.last_tid)
+            site.finishing(Transaction(site.last_tid, content.records, {}))
             return finish(transaction, f)
 
         with mock.patch.object(storage, 'tpc_finish', tpc_finish):
@@ -76,6 +83,13 @@ class Served(Workload):
 
     def finish_of(self, storage):
         return storage.tpc_finish
+
+
+class Asking(Served):
+    """Every third commit asks to be durable."""
+
+    def asks(self, client, count):
+        return (client + count) % 3 == 0
 
 
 @contextlib.contextmanager
@@ -97,8 +111,9 @@ class Content:
     It stands in the place of the Vote of a light client.
     """
 
-    def __init__(self, client, count):
+    def __init__(self, client, count, asks):
         self.name = b'%d of client %d' % (count, client)
+        self.asks = asks
         source = random.Random(self.name)
         self.records = {
             p64(10 + 2 * client + number): record_of(
@@ -106,8 +121,9 @@ class Content:
             for number, step in enumerate((1, 2))}
 
     def messages(self, serial, _):
-        begin = zeowire.call(0, 'tpc_begin', TRANSACTION, b'', self.name, {},
-                             no_reply=True)
+        extension = {asking.KEY: 'group-commit'} if self.asks else {}
+        begin = zeowire.call(0, 'tpc_begin', TRANSACTION, b'', self.name,
+                             extension, no_reply=True)
         stores = [
             zeowire.call(0, 'storea', oid, serial, data, TRANSACTION,
                          no_reply=True)

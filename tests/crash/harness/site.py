@@ -23,6 +23,7 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
+from fsyncstorage.commit import asking
 from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import OutcomeUnknown
@@ -329,10 +330,15 @@ class Site(contextlib.ExitStack):
         self.last_tid = p64(u64(self.last_tid) + NEXT_TID)
         return self.last_tid
 
-    def begin(self, tid=None, extension=b''):
+    def begin(self, tid=None, extension=b'', asks=None):
+        """`asks`: the policy that the transaction asks for."""
         self.time_passed()  # first: others may commit meanwhile
+        if asks is not None:
+            extension = {asking.KEY: asks}
         attempt = Attempt(
             tid or self.next_tid(), TransactionMetaData(extension=extension))
+        if asks is not None:
+            self.ledger.asking.add(attempt.tid)
         if tid is None and isinstance(self.storage, FsyncStorage):
             self.give_tid(attempt.metadata, attempt.tid)
             self.storage.tpc_begin(attempt.metadata)
@@ -423,9 +429,9 @@ class Site(contextlib.ExitStack):
             raise
         self.acknowledged(attempt.tid)
 
-    def commit_later(self, sizes):
+    def commit_later(self, sizes, **of_begin):
         """Return when it is appended."""
-        self._finish_later(self.voted(sizes))
+        self._finish_later(self.voted(sizes, **of_begin))
 
     def _finish_later(self, attempt):
         self.finishing(attempt.content)
@@ -444,6 +450,9 @@ class Site(contextlib.ExitStack):
 
     def published(self, tid):
         self.mark(events.Published(tid))
+        if tid in self.ledger.asking:
+            self._kept(
+                each for each in self.standing.finishing if each <= tid)
 
     def _kept(self, tids, with_blobs=True):
         self.mark(events.Kept(frozenset(tids), with_blobs))
@@ -510,8 +519,8 @@ class Site(contextlib.ExitStack):
             self.store(attempt, number, size, () if number else references)
         self.vote(attempt)
 
-    def commit_blobs(self, sizes):
-        attempt = self.begin()
+    def commit_blobs(self, sizes, **of_begin):
+        attempt = self.begin(**of_begin)
         for number, size in sizes.items():
             self.store_blob(attempt, number, size)
         self.vote(attempt)

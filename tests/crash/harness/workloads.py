@@ -160,6 +160,26 @@ class Asynchronous(Workload):
         site.commit({1: 50})
 
 
+class Asking(Workload):
+    """Some ask for more than the policy promises; others do not."""
+
+    blobs = True
+    images = 600
+
+    def run(self, site):
+        site.commit({1: 30})
+        site.commit_blobs({6: 600})
+        site.commit({2: 5000}, asks='group-commit')
+        site.commit({1: 700, 3: 10})
+        site.commit_blobs({6: 6000, 7: 10}, asks='group-commit')
+        site.commit_blobs({7: 90})
+        site.commit({4: 300})
+        site.commit_later({1: 900, 3: 40}, asks='two-sync')
+        site.commit_later({2: 10})
+        site.settle()
+        site.commit({1: 50})
+
+
 class Undo(Workload):
     """Of a change, of that undo, and of a creation."""
 

@@ -35,6 +35,7 @@ LARGE_SIZE = 16 << 20
 # thread (each is there twice while it becomes a frame), and what connections
 # cost.
 BOUND = (accounts.MOST_OF_ALL + frames.ROOM + ballot.IN_MEMORY_OF_ALL
+         + ballot.MEMORY_ONLY_OF_ALL
          + workers.AT_HAND * DEFAULT_READER_THREADS * 2 * LARGE_SIZE
          + (64 << 20))
 

@@ -13,11 +13,11 @@ from datetime import timezone
 
 from ZODB.utils import z64
 
-from ...errors import DiskError
 from ...format.window import Window
 from ..magic import NoDataFile
 from ..terminal import CannotRun
 from ..terminal import CommandParser
+from ..terminal import exit_code
 from ..terminal import opened
 from ..terminal import opened_blobs
 from ..terminal import printable
@@ -56,18 +56,7 @@ def main(argv=None):
     options = arguments.parse_args(argv)
     if options.blobs and options.by not in BY_BLOBS:
         arguments.error(f'--blobs has nothing to add to --by {options.by}')
-    try:
-        return run(options)
-    except (CannotRun, DiskError) as error:
-        message = str(error)
-    except NoDataFile as error:
-        message = f'{options.path}: {error}'
-    except OSError as error:
-        message = f'{error.filename or options.path}: {error.strerror}'
-    except KeyboardInterrupt:
-        return 130
-    print(f'fsync-info: {printable(message)}', file=sys.stderr)
-    return 2
+    return exit_code(run, options, arguments.prog)
 
 
 def parser():
@@ -132,7 +121,10 @@ def look_into(options, file, helper):
     since = moments.tid_of(options.since) if options.since else z64
     with progress_bar(window.end, STAGES) as tell:
         survey = Survey(window, since, helper is not None, tell)
-        survey.read_transactions()
+        try:
+            survey.read_transactions()
+        except NoDataFile as error:
+            raise CannotRun(f'{options.path}: {error}') from None
         if options.by in BY_REFERENCES or helper:
             survey.read_references()
         made = document.Document(survey, options.top, options.by)

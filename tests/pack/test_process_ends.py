@@ -1,0 +1,396 @@
+"""The process that packs, or its parent, ends or hangs: all is as before."""
+
+import errno
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import sys
+import threading
+import time
+from unittest import mock
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.FileStorage.format import CorruptedError
+from ZODB.POSException import POSKeyError
+from ZODB.serialize import referencesf
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.pack import child
+from fsyncstorage.pack import packing
+from fsyncstorage.pack import process
+from fsyncstorage.pack import progress
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from .histories import NOWHERE
+from .histories import state
+from .processes import PHASES
+from .processes import ProcessTestCase
+from .processes import on_linux
+
+READY = json.dumps({'ready': process.VERSION})
+
+
+class Failures(ProcessTestCase):
+
+    def check_failure(self, storage, error, told=lambda phase: None):
+        before = self.content()
+        self.check_failure_once(storage, error, told)
+        self.check_nothing_happened(storage, before)
+
+    def check_failure_once(self, storage, error, told=lambda phase: None):
+        before = self.content()
+        with self.assertRaisesRegex(*error):
+            self.pack(storage, told)
+        self.assertEqual(self.content(), before)
+        self.check_nothing_is_left()
+
+    def at(self, phase, call):
+        """Call it when this phase is reported for the first time."""
+        calls = [call]
+
+        def told(found):
+            if found == phase and calls:
+                calls.pop()()
+
+        return told
+
+    def test_the_process_is_killed(self):
+        for phase in PHASES[:-1]:
+            with self.subTest(phase):
+                storage = self.packable()
+                self.check_failure(
+                    storage, (process.Gone, 'nothing was changed'),
+                    self.at(phase, lambda: os.kill(
+                        self.started[-1], signal.SIGKILL)))
+                storage.close()
+
+    def test_it_is_cancelled(self):
+        for phase in PHASES:
+            with self.subTest(phase):
+                storage = self.packable()
+                self.check_failure(
+                    storage, (progress.Cancelled, 'cancelled'),
+                    self.at(phase, lambda: storage.pack_watch.cancel()))
+                self.check_gone(self.started[0])
+                storage.close()
+
+    def test_it_hangs(self):
+        """A cancel ends it, and so does a close."""
+        for end, error in (
+                (lambda storage: storage.pack_watch.cancel(),
+                 progress.Cancelled),
+                (FsyncStorage.close, ValueError)):
+            with self.subTest(error=error):
+                storage = self.packable()
+                before = self.content()
+                hangs = threading.Event()
+
+                def stop(hangs=hangs):
+                    os.kill(self.started[-1], signal.SIGSTOP)
+                    self.addCleanup(self.end, self.started[-1])
+                    hangs.set()
+
+                # (There, it has nothing more to tell.)
+                packing = Thread(
+                    self.pack, storage, self.at(progress.COPY, stop))
+                hangs.wait(PATIENCE)
+                end(storage)
+                with self.assertRaises(error):
+                    packing.result()
+                self.check_gone(self.started[-1])
+                storage.close()
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
+
+    @on_linux
+    def test_it_hangs_and_cannot_be_killed(self):
+        """As when a disk does not answer: the pack does not wait for it."""
+        storage = self.packable()
+        before = self.content()
+        hangs = threading.Event()
+        Popen, left = process.subprocess.Popen, []
+
+        def stop():
+            os.kill(self.started[0], signal.SIGSTOP)
+            self.addCleanup(self.end, self.started[0])
+            os.waitid(os.P_PID, self.started[0], os.WSTOPPED)
+            hangs.set()
+
+        def kill(popen):
+            left.append(popen)
+
+        with mock.patch.object(process, 'END_WITHIN', .01), \
+                mock.patch.object(Popen, 'kill', kill), \
+                self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+            pack = Thread(self.pack, storage, self.at(progress.COPY, stop))
+            self.assertTrue(hangs.wait(PATIENCE))
+            storage.pack_watch.cancel()
+            with self.assertRaises(progress.Cancelled):
+                pack.result()
+        self.assertIn('has not ended', logs.output[0])
+        left[0].kill()
+        left[0].wait()
+        self.check_nothing_happened(storage, before)
+
+    def test_a_process_that_does_not_end(self):
+        """The pack does not wait for it; and says that there is one."""
+        storage = self.packable()
+        Popen = process.subprocess.Popen
+        left = []
+
+        def wait(popen, timeout):
+            left.append(popen)
+            raise process.subprocess.TimeoutExpired('python', timeout)
+
+        with mock.patch.object(Popen, 'wait', wait):
+            with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+                self.pack(storage)
+        left[0].wait()
+        self.assertIn(f'{self.started[0]} that packed', logs.output[0])
+        self.check_nothing_is_left()
+
+    def test_what_it_reports_is_checked(self):
+        storage = self.packable()
+        done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
+            'pack_end': 4, 'moved': [], 'since': [], 'distance': []}}
+        for report in (
+                'no JSON', '[]', '7', '{}', '{"tell": [1, 2, 3]}',
+                '{"copied_to": "4"}', '{"missing": "00"}',
+                '{"os": ["28", "full"]}', '{"done": {}}',
+                json.dumps({'done': done}),  # the index is empty
+                json.dumps({'done': {**done, 'places': {}}}),
+                json.dumps({'done': {**done, 'places': {
+                    **done['places'], 'since': [-1]}}})):
+            with self.subTest(report), self.python_that_says(
+                    says_when_asked(report)):
+                self.check_failure_once(
+                    storage, (process.Gone, 'Nothing was changed'))
+
+    def test_half_a_report(self):
+        """It was killed in the middle of one."""
+        storage = self.packable()
+        for half in '{"copied_to": 4', '{"nothing": "is pa':
+            with self.subTest(half), self.python_that_says(
+                    says_when_asked(half, end='')):
+                self.check_failure_once(
+                    storage, (process.Gone, 'nothing was changed'))
+
+    def test_it_is_interrupted(self):
+        """Ctrl-C, in the thread that packs."""
+        for phase in PHASES:
+            with self.subTest(phase):
+                storage = self.packable()
+
+                def interrupt():
+                    raise KeyboardInterrupt
+
+                self.check_failure(storage, (KeyboardInterrupt, ''),
+                                   self.at(phase, interrupt))
+                self.check_gone(self.started[0])
+                self.started.clear()
+                storage.close()
+
+    def test_an_interrupt_just_after_the_begin(self):
+        """Nobody packs then."""
+        storage = self.packable()
+
+        def interrupt(storage):
+            raise KeyboardInterrupt
+
+        with mock.patch.object(
+                FsyncStorage, 'packer', property(interrupt)):
+            with self.assertRaises(KeyboardInterrupt):
+                self.pack(storage)
+        self.check_nothing_happened(storage, self.content())
+
+    def test_a_second_pack_leaves_the_first_one_alone(self):
+        storage = self.packable()
+
+        def pack_again(phase):
+            with self.assertRaisesRegex(FileStorageError, 'Already packing'):
+                storage.pack(time.time(), referencesf)
+            self.assertTrue(storage.is_packing)
+            self.assertIsNotNone(storage.pack_watch)
+
+        self.pack(storage, pack_again)
+        self.assertFalse(storage.is_packing)
+
+    def test_the_storage_is_closed(self):
+        for phase in PHASES:
+            with self.subTest(phase):
+                storage = self.packable()
+                before = self.content()
+                with self.assertRaisesRegex(ValueError, 'closed'):
+                    self.pack(storage, self.at(phase, storage.close))
+                self.check_gone(self.started[-1])
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
+
+    def test_the_storage_is_closed_while_the_rest_is_copied(self):
+        """Under the append lock."""
+        storage = self.packable()
+        before = self.content()
+        copy_rest = packing._Packing._copy_rest
+
+        def copy_and_close(packing_it, copier):
+            copy_rest(packing_it, copier)
+            if storage._commit_lock.locked():
+                storage.close()
+
+        with mock.patch.object(
+                packing._Packing, '_copy_rest', copy_and_close):
+            with self.assertRaisesRegex(ValueError, 'closed'):
+                self.pack(storage)
+        self.assertFalse(storage._commit_lock.locked())
+        self.check_nothing_is_left()
+        storage = self.open(blob_dir=self.path('blobs'))
+        self.check_nothing_happened(storage, before)
+
+    @on_linux
+    def test_the_disk_is_full(self):
+        for full in 'Data.fs.pack', 'Data.fs.pack.index':
+            with self.subTest(full):
+                storage = self.packable()
+                self.check_full(storage, self.path(full))
+                storage.close()
+
+    def check_full(self, storage, full):
+        before = self.content()
+        open_new = datafile.open_new
+
+        def open_full(path):
+            file = open_new(path)
+            if path == full:
+                number = os.open('/dev/full', os.O_RDWR)
+                os.dup2(number, file.fileno(), inheritable=False)
+                os.close(number)
+            return file
+
+        with mock.patch.object(datafile, 'open_new', open_full):
+            with self.assertRaises(OSError) as caught:
+                self.pack(storage)
+        self.assertEqual(caught.exception.errno, errno.ENOSPC)
+        self.assertIn('a pack needs room', str(caught.exception))
+        datafile.remove_if_there(full)  # its file is another one by now
+        self.check_nothing_happened(storage, before)
+
+    def test_another_file_has_the_name(self):
+        storage = self.packable()
+        before = self.content()
+        os.rename(self.path(), self.path('moved'))
+        shutil.copy(self.path('moved'), self.path())
+        with self.assertRaisesRegex(FileStorageError, 'is another file'):
+            self.pack(storage)
+        self.check_nothing_is_left()
+        os.rename(self.path('moved'), self.path())
+        self.check_nothing_happened(storage, before)
+
+    def test_damage(self):
+        storage = self.packable()
+        before = self.content()
+        at = before.index(b'x' * 1000)
+        with open(self.path(), 'r+b') as file:
+            file.seek(at)
+            file.write(b'y')
+        texts = []
+        for storage.pack_process in True, False:
+            with self.assertRaises(CorruptedError) as caught:
+                self.pack(storage)
+            texts.append(str(caught.exception))
+        self.assertIn('nothing was changed', texts[0])
+        self.assertEqual(*texts)
+        self.check_nothing_is_left()
+
+    def test_a_reference_that_leads_nowhere(self):
+        storage = self.open()
+        commit(storage, {0: state(random.Random(1), [NOWHERE])})
+        for storage.pack_process in True, False:
+            with self.assertRaises(POSKeyError) as caught:
+                self.pack(storage)
+            self.assertEqual(caught.exception.args, (oid(NOWHERE),))
+
+    def test_a_record_that_is_no_pickle(self):
+        storage = self.open()
+        commit(storage, {0: b'no pickle'})
+        with self.assertRaisesRegex(ValueError, '0000000000000000.*be read'):
+            self.pack(storage)
+        self.check_nothing_is_left()
+
+    @on_linux
+    def test_the_storage_is_killed(self):
+        """The process ends, and the next opening removes its files."""
+        for phase in PHASES:
+            with self.subTest(phase):
+                self.packable().close()
+                before = self.content()
+                pid = self.kill_a_storage(phase)
+                self.wait_for_the_end_of(pid)
+                storage = self.open(blob_dir=self.path('blobs'))
+                self.check_nothing_happened(storage, before)
+                storage.close()
+
+    @on_linux
+    def test_it_waits_for_a_command_and_its_parent_is_gone(self):
+        """Another process has the other end of the pipe."""
+        commands, other_end = os.pipe()
+        self.addCleanup(os.close, commands)
+        self.addCleanup(os.close, other_end)
+        pid = os.fork()
+        if not pid:
+            try:
+                os.dup2(commands, 0)
+                sys.stdin = open(0)
+                # (Any other process than its parent.)
+                child._Parent(os.getpid()).command()
+            finally:
+                os._exit(3)
+        self.addCleanup(self.end, pid)
+        self.wait_for_the_end_of(pid)
+        self.assertEqual(
+            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
+
+    def kill_a_storage(self, phase):
+        """Return the process that packs."""
+        told, tell = os.pipe()
+        pid = os.fork()
+        if not pid:
+            def die():
+                os.write(tell, b'%d' % self.started[-1])
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                self.started.clear()
+                self.pack(FsyncStorage(
+                    self.path(), blob_dir=self.path('blobs')),
+                    self.at(phase, die))
+            finally:
+                os._exit(1)
+        os.close(tell)
+        with open(told, 'rb') as file:
+            packing_pid = int(file.read())
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]),
+                         -signal.SIGKILL)
+        return packing_pid
+
+    def wait_for_the_end_of(self, pid):
+        try:
+            number = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        with open(number):
+            ended, _, _ = select.select([number], [], [], PATIENCE)
+        self.assertTrue(ended)
+
+
+def says_when_asked(report, end=r'\n'):
+    """A script that is ready, and reports this when it has its job."""
+    return (rf"read modules; printf '%s\n' '{READY}'; read job;"
+            f" printf '%s{end}' '{report}'")

@@ -1,0 +1,276 @@
+"""Clients that ask for more durability than the storage of their server gives.
+
+I3 and I4 over ZEO: a client of ours, with and without the commit channel, and
+a stock one; both encodings; storages in wrappers.
+"""
+
+import itertools
+import threading
+from unittest import mock
+
+import ZODB
+from ZEO.ClientStorage import ClientStorage
+from ZODB.Connection import TransactionMetaData
+from ZODB.DemoStorage import DemoStorage
+from ZODB.FileStorage import FileStorage
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.utils import z64
+
+from fsyncstorage.client import link
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.commit import asking
+from fsyncstorage.server import ballot as ballots
+from fsyncstorage.server.ballot import Ballot
+
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from .byhand import Client
+from .serving import ErrorReply
+from .serving import Served
+
+ASKED = {'durability': 'group-commit', 'key': 'value'}
+UNPROMISING = 'none', 'interval'
+
+
+def vote(client, records, extension):
+    metadata = TransactionMetaData(extension=extension)
+    client.tpc_begin(metadata)
+    for number, data in records.items():
+        client.store(oid(number), z64, data, '', metadata)
+    client.tpc_vote(metadata)
+    return metadata
+
+
+class AskingCase(Served):
+
+    def setUp(self):
+        super().setUp()
+        self.numbers = itertools.count()  # of the storages of a test
+        self.disk = self.controlled_disk()
+
+    def new_storage(self, policy):
+        self.storage = self.open(
+            f'{policy} {next(self.numbers)}', durability=policy,
+            sync_interval='1h')
+        self.addCleanup(self.disk.release_syncs)
+        return self.storage
+
+    def client(self, server, make):
+        client = make(server.addr, wait_timeout=PATIENCE)
+        self.addCleanup(client.close)
+        return client
+
+    def last_extension(self):
+        *_, last = self.storage.iterator()
+        return last.extension
+
+    def stats(self, key):
+        return self.storage.stats()[key]
+
+
+class Clients(AskingCase):
+
+    def check(self, make, wrap=lambda storage: storage, **options):
+        for policy in UNPROMISING:
+            with self.subTest(policy=policy):
+                server = self.serve(
+                    wrap(self.new_storage(policy)), **options)
+                self.check_one(
+                    self.client(server, make), self.client(server, make))
+                server.close()
+
+    def check_one(self, client, other):
+        plain = other.tpc_finish(vote(other, {1: b'x'}, {}))
+        self.assertLess(self.stats('last_durable'), plain)
+        metadata = vote(client, {2: b'x'}, ASKED)
+        self.disk.hold_again()
+        thread = Thread(client.tpc_finish, metadata)
+        self.disk.wait_for_sync()
+        self.assertTrue(thread.is_alive())
+        self.assertEqual(self.storage.lastTransaction(), plain)
+        self.assertLessEqual(other.lastTransaction(), plain)
+        self.disk.release_syncs()
+        tid = thread.result()
+        self.assertEqual(self.stats('last_durable'), tid)
+        self.assertEqual(self.last_extension(), {'key': 'value'})
+        # One that does not ask is as before.
+        self.assertLess(tid, other.tpc_finish(vote(other, {3: b'x'}, {})))
+        self.assertEqual(self.stats('last_durable'), tid)
+
+    def test_ours(self):
+        def with_channel(*arguments, **options):
+            client = FsyncClient(*arguments, **options)
+            self.assertIsNotNone(client._server.stream)
+            return client
+
+        self.check(with_channel)
+
+    def test_ours_without_the_channel(self):
+        with mock.patch.object(link, 'is_possible', False):
+            self.check(FsyncClient)
+
+    def test_stock(self):
+        self.check(ClientStorage)
+
+    def test_msgpack(self):
+        for make in FsyncClient, ClientStorage:
+            with self.subTest(make):
+                self.check(make, msgpack=True)
+
+    def test_a_wrapper(self):
+        for make in FsyncClient, ClientStorage:
+            with self.subTest(make):
+                self.check(make, HexStorage)
+
+    def test_changes_of_a_demo_storage(self):
+        """It is in one ballot at a time, and told by no AsyncFinish."""
+        self.check(FsyncClient, lambda changes: DemoStorage(changes=changes))
+
+    def test_an_application(self):
+        for make in FsyncClient, ClientStorage:
+            with self.subTest(make):
+                server = self.serve(self.new_storage('none'))
+                db = ZODB.DB(self.client(server, make))
+                self.addCleanup(db.close)
+                with db.transaction() as connection:
+                    connection.root()['x'] = 1
+                    of_it = connection.transaction_manager.get()
+                    of_it.setExtendedInfo('durability', 'group-commit')
+                self.assertEqual(self.stats('last_durable'),
+                                 self.storage.lastTransaction())
+                *_, last = db.storage.iterator()
+                self.assertEqual(last.extension, {})
+                for entry in db.undoLog(0, 2):
+                    self.assertNotIn('durability', entry)
+
+
+class Peers(AskingCase):
+
+    def begin(self, peer, extension, tid=None):
+        peer.post('tpc_begin', peer.id, b'', b'', extension, tid, ' ')
+
+    def vote(self, peer, number, extension):
+        self.begin(peer, extension)
+        peer.store(number, b'x')
+        peer.call('vote', peer.id)
+
+    def test_tids_rise_on_each_connection(self):
+        """Also where one that does not ask comes behind one that does."""
+        for policy in UNPROMISING:
+            with self.subTest(policy):
+                server = self.serve(self.new_storage(policy))
+                one, other = self.connect(server), self.connect(server)
+                other.commit({1: b'x'})
+                self.vote(one, 2, ASKED)
+                self.disk.hold_again()
+                first = one.ask_finish()
+                self.disk.wait_for_sync()
+                other.vote({3: b'x'})
+                second = other.ask_finish()
+                other.ping()
+                self.assertEqual(other.replies, {})
+                self.disk.release_syncs()
+                asked, behind = one.answer(first), other.answer(second)
+                self.assertLess(asked, behind)
+                self.assertEqual(self.stats('last_durable'), asked)
+                one.wait_for_invalidations(2)
+                for peer in one, other:
+                    self.assertEqual(peer.tids, sorted(set(peer.tids)))
+                    self.assertEqual(peer.tids[-2:], [asked, behind])
+                server.close()
+
+    def test_a_failed_sync(self):
+        for policy in UNPROMISING:
+            with self.subTest(policy):
+                server = self.serve(self.new_storage(policy))
+                peer, other = self.connect(server), self.connect(server)
+                self.vote(peer, 1, ASKED)
+                self.disk.fail_sync(OSError(5, 'Input/output error'))
+                with self.assertLogs('fsyncstorage', 'ERROR'):
+                    with self.assertRaises(ErrorReply) as caught:
+                        peer.finish()
+                self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+                other.ping()
+                self.assertEqual(other.invalidations, [])
+                with self.assertLogs('fsyncstorage', 'ERROR'):
+                    server.close()
+
+    def test_what_is_no_policy(self):
+        """I13: it costs a peer's own transaction nothing, and one line."""
+        server = self.serve(self.new_storage('none'))
+        peer = self.connect(server)
+        before = self.disk.syncs
+        lock = threading.Lock()
+        with mock.patch.object(asking, '_said_of_no_policy', lock):
+            with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                for number, value in enumerate((
+                        'x' * 60_000, [['group-commit']], {1: 2}, None, 1.5,
+                        b'group-commit', 'group-commit\n')):
+                    self.vote(peer, number, {'durability': value})
+                    peer.finish()
+        line, = logs.output
+        self.assertLess(len(line), 300)
+        self.assertEqual(self.disk.syncs, before)
+        for each in self.storage.iterator():
+            self.assertEqual(each.extension_bytes, b'')
+
+    def test_a_copy(self):
+        """It keeps its extension, and asks for nothing."""
+        server = self.serve(self.new_storage('none'))
+        source = FileStorage(self.path('stock'))
+        self.addCleanup(source.close)
+        commit(source, {1: b'x'})
+        source.tpc_finish(vote(source, {2: b'x'}, ASKED))
+        before = self.disk.syncs
+        self.client(server, ClientStorage).copyTransactionsFrom(source)
+        self.assertEqual(self.disk.syncs, before)
+        self.assertEqual(self.last_extension(), ASKED)
+
+
+class Ballots(AskingCase):
+
+    def ballot(self, extension, tid=None):
+        ballot = Ballot(None, Client('one'), 1, b'', b'', extension, tid, ' ',
+                        False)
+        self.addCleanup(ballot.is_forgotten)
+        self.addCleanup(ballot.close)
+        ballot.add('store', oid(1), z64, b'x')
+        return ballot
+
+    def test_it_asks_at_each_vote(self):
+        """A vote is repeated, after a conflict for example."""
+        storage = self.new_storage('none')
+        ballot = self.ballot(ASKED)
+        for _ in range(3):
+            ballot.vote_in(storage)
+            ballot.take_back(storage)
+            ballot.add('store', oid(1), z64, b'x')
+        ballot.vote_in(storage)
+        tid = storage.tpc_finish(ballot.transaction)
+        self.assertEqual(self.stats('last_durable'), tid)
+        self.assertEqual(self.last_extension(), {'key': 'value'})
+
+    def test_another_storage_keeps_the_extension(self):
+        storage = FileStorage(self.path('stock'))
+        self.addCleanup(storage.close)
+        ballot = self.ballot(ASKED)
+        ballot.vote_in(storage)
+        storage.tpc_finish(ballot.transaction)
+        last, = storage.iterator()
+        self.assertEqual(last.extension, ASKED)
+
+    def test_its_bytes_are_counted(self):
+        """I13: an extension is kept with the question and without it."""
+        before = ballots.kept.memory_only
+        length = 50_000
+        for extension, times in (
+                ({'key': 'x' * length}, 1),
+                ({'key': 'x' * length, 'durability': 'interval'}, 2),
+                ({'durability': 'x' * length}, 1)):
+            ballot = self.ballot(extension)
+            counted = ballots.kept.memory_only - before
+            self.assertAlmostEqual(counted, times * length, delta=1000)
+            ballot.is_forgotten()
+            self.assertEqual(ballots.kept.memory_only, before)
