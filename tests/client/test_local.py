@@ -619,6 +619,36 @@ class Ends(LocalTestCase):
         self.assertFalse(reads._thread.is_alive())
         self.assertIsNone(reads.source)
 
+    def test_one_that_is_closed_does_not_connect_again(self):
+        """The server would hand the file to nobody."""
+        asked = []
+
+        class Counted(socket.socket):
+            def connect(self, path):
+                asked.append(path)
+                super().connect(path)
+
+        def gone(reads):
+            reads.close()
+
+        def without_a_server(reads):
+            self.server.services['1'].handout.close()
+            until(lambda: reads._connection is None, 'left')
+            reads.close()
+
+        client = self.connect()
+        about = self.server.services['1'].handout.about
+        for end in gone, without_a_server:
+            with self.subTest(end), mock.patch.object(
+                    socket, 'socket', Counted):
+                asked.clear()
+                reads = local.begin('name', client._cache, about)
+                until(lambda: reads.source is not None, 'reads locally')
+                end(reads)
+                reads._thread.join(PATIENCE)
+                self.assertFalse(reads._thread.is_alive())
+                self.assertEqual(len(asked), 1)
+
 
 class Trouble(LocalTestCase):
 
@@ -736,14 +766,14 @@ class HandedOver(TestCase):
 
     def test_what_get_info_says(self):
         for about in (
-                None, [], 'text', {}, {'socket': '/x'},
-                {'socket': b'/x', 'secret': bytes(32)},
-                {'socket': 'x', 'secret': bytes(32)},
-                {'socket': '\0x', 'secret': bytes(32)},
-                {'socket': '/x\0', 'secret': bytes(32)},
-                {'socket': '/' + 'x' * 107, 'secret': bytes(32)},
-                {'socket': '/x', 'secret': bytes(31)},
-                {'socket': '/x', 'secret': 'x' * 32}):
+                None, [], 'text', {}, {'socket': '/x.local'},
+                {'socket': b'/x.local', 'secret': bytes(32)},
+                {'socket': 'x.local', 'secret': bytes(32)},
+                {'socket': '\0x.local', 'secret': bytes(32)},
+                {'socket': '/x\0.local', 'secret': bytes(32)},
+                {'socket': '/' + 'x' * 101 + '.local', 'secret': bytes(32)},
+                {'socket': '/x.local', 'secret': bytes(31)},
+                {'socket': '/x.local', 'secret': 'x' * 32}):
             with self.subTest(about):
                 self.assertIsNone(local.begin('name', None, about))
 
@@ -758,6 +788,13 @@ class HandedOver(TestCase):
                     'fsyncstorage.client', 'INFO') as logs:
                 self.assertIsNone(local.begin('name', None, about, path))
             self.assertIn(reason, logs.output[0])
+
+    def test_a_server_names_no_socket_but_its_own(self):
+        """It may be hostile, and the socket that of another program here."""
+        about = {'socket': '/run/x.sock', 'secret': bytes(32)}
+        with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
+            self.assertIsNone(local.begin('name', None, about))
+        self.assertIn('does not name its socket', logs.output[0])
 
     def test_no_descriptors_are_left(self):
         """Not a wrong message: it is worth another try."""

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import os
 import resource
+import selectors
 import socket
 import stat
 import threading
@@ -400,15 +401,12 @@ class Hostile(HandoutTestCase):
                 return accept()
 
         failures = [OSError(24, 'too many open files')]
+        # Before the thread has anybody to accept.
+        made._selector.modify(
+            made._listener, selectors.EVENT_READ,
+            lambda listener: made._accept(Listener()))
         with mock.patch.object(handout, 'NO_DESCRIPTOR', 0):
-            with mock.patch.object(
-                    made, '_accept',
-                    lambda listener: made.__class__._accept(
-                        made, Listener())):
-                client = self.connect()
-                made._selector.modify(
-                    made._listener, 1, lambda each: made._accept(each))
-                self.take(client)
+            self.take(self.connect())
         self.assertEqual(failures, [])
 
 

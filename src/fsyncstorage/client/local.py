@@ -38,6 +38,9 @@ from ..format.objectmap import is_possible
 from ..format.view import READ_AHEAD
 from ..format.view import View
 from ..wire.framing import LONGEST
+from ..wire.handover import HAND_OVER
+from ..wire.handover import LONGEST_NAME
+from ..wire.handover import SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +56,7 @@ PAUSE = 0.1
 #: There may be something again in a moment: descriptors, or memory.
 _SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
 
-#: What the server sends with its two descriptors: see server.handout.
-HAND_OVER = b'\1'
 _DESCRIPTORS = 2
-LONGEST_NAME = 107
 
 # What a damaged or hostile file can cause.  An oid that has no data here may
 # have some for the server.
@@ -181,9 +181,10 @@ class LocalReads:
     # The thread
 
     def _run(self):
+        pause = 0
         try:
-            while True:
-                self._closed.wait(self._read_until_told())
+            while not self._closed.wait(pause):
+                pause = self._read_until_told()
         except _Closed:
             pass
         except (OSError, NotAMap) as error:
@@ -237,10 +238,10 @@ def begin(name, cache, about, path=None):
     """
     if not (is_possible() and isinstance(about, dict)):
         return None
-    path, secret = path or about.get('socket'), about.get('secret')
     try:
-        _check(path, secret)
-        return LocalReads(name, cache, path, secret)
+        return LocalReads(
+            name, cache, _checked_path(path or _named_by_server(about)),
+            _checked_secret(about.get('secret')))
     except (RuntimeError, ValueError) as error:  # (no thread can be started)
         _say_not_locally(name, error)
         return None
@@ -251,18 +252,29 @@ def _say_not_locally(name, error):
         '%s: reading through the server, not locally: %s', name, error)
 
 
-def _check(path, secret):
-    if not isinstance(path, str) or '\0' in path:
+def _named_by_server(about):
+    """Not any socket: that of another program on this machine, perhaps."""
+    path = about.get('socket')
+    if not (isinstance(path, str) and path.endswith(SUFFIX)):
         raise ValueError('the server does not name its socket')
-    if not path.startswith('/'):
+    return path
+
+
+def _checked_path(path):
+    if not path.startswith('/') or '\0' in path:
         raise ValueError(f'the socket {path!r} is not named with all of its'
                          ' directories')
     size = len(os.fsencode(path))  # or a UnicodeError, which is a ValueError
     if size > LONGEST_NAME:
         raise ValueError(f'the name of the socket {path!r} has {size} bytes,'
                          f' and the system allows {LONGEST_NAME}')
+    return path
+
+
+def _checked_secret(secret):
     if not isinstance(secret, bytes) or len(secret) != SECRET_SIZE:
         raise ValueError('the server does not say what its map begins with')
+    return secret
 
 
 def _may_pass(error):

@@ -35,14 +35,14 @@ import time
 from ..format.objectmap import SECRET_SIZE
 from ..storage.objectmap import NoMap
 from ..storage.objectmap import TooFarApart
+from ..wire.handover import HAND_OVER
+from ..wire.handover import LET_GO
+from ..wire.handover import LONGEST_NAME
+from ..wire.handover import SUFFIX
 from . import quiet
 
 logger = quiet.get_logger(__name__)
 
-#: Appended to the path of the data file.
-SUFFIX = '.local'
-#: Bytes of the name of a unix socket, on Linux.
-LONGEST_NAME = 107
 #: Clients of a storage at the same time.
 MOST_CLIENTS = 256
 #: Of the descriptors that the process may have, one of so many is for the
@@ -55,9 +55,6 @@ AT_ONCE, A_SECOND = MOST_CLIENTS, 50
 OWN_DESCRIPTORS = 10
 #: Who else may write to a file.
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-
-#: The message that carries the descriptors, and the one that says: let go.
-HAND_OVER, LET_GO = b'\1', b'\0'
 
 #: Seconds until a map is built again after that was not possible, and until a
 #: client is let in again when there was no descriptor for it.
