@@ -64,8 +64,7 @@ class LocalTestCase(ConnectedTestCase):
         return super().connect(local_reads='off', **options)
 
     def until_local(self, client):
-        until(lambda: client._server.local is not None
-              and client._server.local.source is not None, 'reads locally')
+        until(lambda: client.stats()['reads_locally'], 'reads locally')
 
     def source(self, client):
         return client._server.local.source
@@ -195,6 +194,7 @@ class Loads(LocalTestCase):
     def test_off(self):
         client = self.connect_without()
         self.assertIsNone(client._server.local)
+        self.assertEqual(client.stats(), {'reads_locally': False})
         with self.assertRaisesRegex(ValueError, 'auto or off'):
             self.connect(local_reads='on')
 
@@ -575,6 +575,7 @@ class Ends(LocalTestCase):
         client.close()
         self.assertIsNone(reads.source)
         self.assertIsNone(client._server.local)
+        self.assertFalse(client.stats()['reads_locally'])
 
     def test_a_name_that_does_not_answer_holds_nobody_up(self):
         """A path on a dead mount, say."""

@@ -128,6 +128,12 @@ class FsyncClient(ClientStorage):
         if self._blobs is not None:
             self._blobs.close()
 
+    def stats(self) -> dict[str, object]:
+        """Figures for monitoring, as a dictionary."""
+        local = self._server.local
+        return {'reads_locally':
+                local is not None and local.source is not None}
+
     # Objects that are read
 
     def loadBefore(self, oid: bytes,
