@@ -9,6 +9,7 @@ import typing
 
 from ZEO.ClientStorage import ClientStorage
 
+from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 
 from ..running import loops
@@ -157,10 +158,10 @@ CONTESTANTS = {contestant.name: contestant for contestant in (
         'fsync-client',
         'FsyncClient, fsync-runzeo, FsyncStorage (group-commit)',
         OURS, FSYNCSTORAGE, FsyncClient),
-    ZeoSite(
+    *([ZeoSite(
         'fsync-client:local',
         'the same, with local-reads: the client reads the file itself',
-        OURS, HANDED_OUT, local_client),
+        OURS, HANDED_OUT, local_client)] if local.is_possible() else []),
     ZeoSite(
         'fsync-client:zeo',
         'FsyncClient, server of ZEO, FileStorage',
