@@ -51,6 +51,16 @@ class LocalTestCase(ConnectedTestCase):
 
     records = {0: b'root', 1: b'old'}
 
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.wait_for_threads)  # when all clients are closed
+
+    def wait_for_threads(self):
+        """A client does not wait for the end of its own."""
+        for thread in threading.enumerate():
+            if thread.name.endswith(' local reads'):
+                thread.join(PATIENCE)
+
     def open(self, name='Data.fs', **options):
         return super().open(name, **{'local_reads': True, **options})
 
