@@ -49,6 +49,7 @@ SAID = {
     'read-channels 9': {'read_channels': 9},
     'local-reads OFF': {'local_reads': 'off'},
     'local-reads-socket /tmp/here': {'local_reads_socket': '/tmp/here'},
+    'local-blob-dir /tmp/blobs': {'local_blob_dir': '/tmp/blobs'},
 }
 # ZEO ignores them, too.
 IGNORED = (
@@ -103,7 +104,7 @@ class Keys(unittest.TestCase):
         self.assertEqual(
             keys('fsyncclient') - theirs,
             {'read-channels', 'blob-cache-fill', 'blob-cache-mode',
-             'local-reads', 'local-reads-socket'})
+             'local-reads', 'local-reads-socket', 'local-blob-dir'})
         self.assertEqual(theirs - keys('fsyncclient'), set())
         said = {each.split()[0] for each in [*SAID, *IGNORED]}
         self.assertEqual(said, keys('fsyncclient') - {'*'})  # <ssl>

@@ -17,6 +17,7 @@
       |       Channels (channels)   connections for reading only (readchannel)
       |     PlainPrefetches (plainprefetch)   prefetches without channels
       |     LocalReads (local)  loads from the file of a server on this machine
+      |       LocalBlobs (localblobs)   and where that keeps its blobs
       |     Process (process)   a fork must not use any of this
       `-- BlobCache (blobs/)    blob files, and how much they may take; they
                                 come from the server by blobfetch

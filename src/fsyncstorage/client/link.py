@@ -160,13 +160,13 @@ class Link(ClientThread):
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
                  read_channels, local_reads=False, local_reads_socket=None,
-                 ssl=None, ssl_server_hostname=None):
+                 local_blob_dir=None, ssl=None, ssl_server_hostname=None):
         self._name = storage.__name__
         self._cache = cache
         self._storage_key = storage_key
         self._read_channels = read_channels
         self._local_reads = local_reads
-        self._local_reads_socket = local_reads_socket
+        self._local_paths = local_reads_socket, local_blob_dir
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
@@ -299,7 +299,7 @@ class Link(ClientThread):
         if self._local_reads:
             self.local = local.begin(
                 self._name, self._cache, about.get('local'),
-                self._local_reads_socket)
+                *self._local_paths)
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
                 self._said_plain = True

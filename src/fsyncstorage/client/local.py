@@ -1,8 +1,9 @@
 """Reads the data file of a server on the same machine, without the server.
 
 `LocalReads` belongs to one connection to one run of a server, from `Link.meet`
-on.  Its thread gets two descriptors over a unix socket: of the data file, and
-of the server's object map.  They make a `Source`, which answers loads until
+on.  Its thread gets descriptors over a unix socket: of the data file, of the
+server's object map, and, if it has blobs, of a file that marks their directory
+(localblobs).  They make a `Source`, which answers loads until
 the server says that the map is retired (then the thread asks for a new one),
 or until this client turns to a server again.  When the server is gone without
 a word, the source stays: it reads only what is durable.
@@ -31,6 +32,7 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from ..datafile import DataFile
+from ..datafile import Descriptor
 from ..format.objectmap import SECRET_SIZE
 from ..format.objectmap import NotAMap
 from ..format.objectmap import Reader
@@ -41,6 +43,8 @@ from ..wire.framing import LONGEST
 from ..wire.handover import HAND_OVER
 from ..wire.handover import LONGEST_NAME
 from ..wire.handover import SUFFIX
+from .localblobs import LocalBlobs
+from .localblobs import NotHere
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +60,8 @@ PAUSE = 0.1
 #: There may be something again in a moment: descriptors, or memory.
 _SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
 
-_DESCRIPTORS = 2
+#: Without blobs, and with.
+_DESCRIPTORS = 2, 3
 
 # What a damaged or hostile file can cause.  An oid that has no data here may
 # have some for the server.
@@ -82,7 +87,9 @@ class _View(View):
 
 class Source:
 
-    def __init__(self, data_file, object_map):
+    def __init__(self, data_file, object_map, blobs=None):
+        """`blobs`: LocalBlobs; None: the server has none for us."""
+        self.blobs = blobs
         self._file = data_file
         self._map = object_map
         self._view = _View(data_file, object_map, 0, None)
@@ -123,11 +130,13 @@ class LocalReads:
     #: Answers loads; None: there is nothing to read from.
     source = None
 
-    def __init__(self, name, cache, path, secret):
+    def __init__(self, name, cache, path, secret, blobs=None):
+        """`blobs`: the name of the server's directory of blobs."""
         self._name = name
         self._cache = cache
         self._path = path
         self._secret = secret
+        self._blobs = blobs
         self._process = os.getpid()
         #: The last tid that was known, and the one up to which we answer.
         self._limits = b'', b''
@@ -162,8 +171,16 @@ class LocalReads:
         return [oid for oid in oids
                 if oid is not None and not source.prefetch(oid)]
 
+    def blob_path(self, oid, serial):
+        """The path at which a blob can be read; None: it has to be fetched."""
+        source = self.source
+        if (source is None or source.blobs is None
+                or os.getpid() != self._process):
+            return None
+        return source.blobs.path(oid, serial)
+
     def close(self):
-        """Let go of both files.
+        """Let go of all files.
 
         The thread ends by itself, and is not waited for: the name that it
         connects to may be on a file system that does not answer.
@@ -211,7 +228,8 @@ class LocalReads:
     def _read_from(self, connection):
         try:
             self._use(connection, None)
-            self._use(connection, received(connection, self._secret))
+            self._use(connection, received(
+                connection, self._secret, self._blobs))
             logger.info('%s: reading locally, as the server hands out its'
                         ' file at %s', self._name, self._path)
             if not connection.recv(1):
@@ -231,17 +249,19 @@ class LocalReads:
             self._connection, self.source = connection, source
 
 
-def begin(name, cache, about, path=None):
+def begin(name, cache, about, path=None, blobs=None):
     """LocalReads as the server's `get_info` describes it, or None.
 
-    `path`: where its socket is, if that is known here.
+    `path`, `blobs`: where its socket is, and its directory of blobs, if that
+    is known here.
     """
     if not (is_possible() and isinstance(about, dict)):
         return None
     try:
         return LocalReads(
             name, cache, _checked_path(path or _named_by_server(about)),
-            _checked_secret(about.get('secret')))
+            _checked_secret(about.get('secret')),
+            blobs or about.get('blobs'))
     except (RuntimeError, ValueError) as error:  # (no thread can be started)
         _say_not_locally(name, error)
         return None
@@ -286,11 +306,11 @@ def _may_pass(error):
     return isinstance(cause, OSError) and cause.errno in _SHORT
 
 
-def received(connection, secret):
+def received(connection, secret, blobs=None):
     """The Source that the server hands over."""
     descriptors = _received_descriptors(connection)
     try:
-        data_file, object_map = descriptors
+        data_file, object_map = descriptors[:2]
         status = os.fstat(data_file)
         if not stat.S_ISREG(status.st_mode):
             raise NotAMap('the data file is no file')
@@ -300,29 +320,40 @@ def received(connection, secret):
         file = DataFile(
             'the data file of the server', os.O_RDONLY,
             lambda path, flags: descriptors.pop(0))
-        return Source(file, reader)
+        return Source(file, reader, _local_blobs(blobs, descriptors))
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
+def _local_blobs(directory, descriptors):
+    """The last of these may be that of the marker file of the directory."""
+    if len(descriptors) < 2:  # that of the map is there
+        return None
+    try:
+        return LocalBlobs(directory, Descriptor(descriptors.pop()))
+    except (NotHere, OSError) as error:
+        logger.info('blobs are read through the server: %s', error)
+        return None
+
+
 def _received_descriptors(connection):
-    """A list of exactly two.  (`socket.recv_fds` ignores its flags.)"""
+    """A list of two or three.  (`socket.recv_fds` ignores its flags.)"""
     numbers = array.array('i')
+    room = socket.CMSG_SPACE(max(_DESCRIPTORS) * numbers.itemsize)
     message, ancillary, flags, _ = connection.recvmsg(
-        len(HAND_OVER), socket.CMSG_SPACE(_DESCRIPTORS * numbers.itemsize),
-        socket.MSG_CMSG_CLOEXEC)
+        len(HAND_OVER), room, socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             numbers.frombytes(
                 data[:len(data) - len(data) % numbers.itemsize])
     was_cut = flags & socket.MSG_CTRUNC
-    if message == HAND_OVER and len(numbers) == _DESCRIPTORS and not was_cut:
+    if message == HAND_OVER and len(numbers) in _DESCRIPTORS and not was_cut:
         return list(numbers)
     for number in numbers:
         os.close(number)
     if not message:
         raise Refused('the server hands nothing over now')
-    if was_cut and len(numbers) < _DESCRIPTORS:
+    if was_cut and len(numbers) < max(_DESCRIPTORS):
         raise Refused('no descriptors are left in this process')
-    raise NotAMap('the server sent something else than two descriptors')
+    raise NotAMap('the server sent something else than its descriptors')

@@ -41,7 +41,8 @@ class FsyncClient(BaseConfig):
             'read_only', 'read_only_fallback', 'server_sync', 'client_label',
             'blob_dir', 'shared_blob_dir', 'blob_cache_size',
             'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
-            'read_channels', 'local_reads', 'local_reads_socket')
+            'read_channels', 'local_reads', 'local_reads_socket',
+            'local_blob_dir')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from ZEO.ClientStorage import MB
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.blob import BlobFile
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
@@ -59,6 +60,7 @@ class FsyncClient(ClientStorage):
                  read_channels: int = DEFAULT_READ_CHANNELS,
                  local_reads: str = 'auto',
                  local_reads_socket: str | None = None,
+                 local_blob_dir: str | None = None,
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
@@ -75,6 +77,8 @@ class FsyncClient(ClientStorage):
             server that is on this machine and offers it; ``off``: never.
         :param str local_reads_socket: where the socket is at which it offers
             that, if it is not where the server says.
+        :param str local_blob_dir: where that server's directory of blobs is,
+            if it is not where the server says.
         """
         checked_blob_cache_fill(blob_cache_fill)
         checked_blob_cache_mode(blob_cache_mode)
@@ -94,7 +98,8 @@ class FsyncClient(ClientStorage):
         def connect(*args: Any, **more: Any) -> Link:
             return Link(*args, read_channels=read_channels,
                         local_reads=local_reads == 'auto',
-                        local_reads_socket=local_reads_socket, **more)
+                        local_reads_socket=local_reads_socket,
+                        local_blob_dir=local_blob_dir, **more)
 
         try:
             super().__init__(
@@ -164,13 +169,31 @@ class FsyncClient(ClientStorage):
     def loadBlob(self, oid: bytes, serial: bytes) -> str:
         if self._blobs is None:
             return super().loadBlob(oid, serial)
-        return self._blobs.load(oid, serial)
+        return (self._local_blob(oid, serial)
+                or self._blobs.load(oid, serial))
+
+    def _local_blob(self, oid: bytes, serial: bytes) -> str | None:
+        """The path of a blob that the server keeps on this machine."""
+        local = self._server.local
+        return None if local is None else local.blob_path(oid, serial)
+
+    def _opened_local_blob(self, oid: bytes, serial: bytes,
+                           blob: Any = None) -> BinaryIO | None:
+        path = self._local_blob(oid, serial)
+        if path is None:
+            return None
+        try:
+            return (open(path, 'rb') if blob is None
+                    else BlobFile(path, 'r', blob))
+        except OSError:  # a pack has removed it
+            return None
 
     def openCommittedBlobFile(self, oid: bytes, serial: bytes,
                               blob: Any = None) -> BinaryIO:
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial, blob)
-        return self._blobs.open(oid, serial, blob)
+        return (self._opened_local_blob(oid, serial, blob)
+                or self._blobs.open(oid, serial, blob))
 
     def leaseBlob(self, oid: bytes, serial: bytes,
                   seconds: float = 60) -> str | None:
@@ -195,7 +218,8 @@ class FsyncClient(ClientStorage):
         """
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial)
-        return self._blobs.open_arriving(oid, serial)
+        return (self._opened_local_blob(oid, serial)
+                or self._blobs.open_arriving(oid, serial))
 
     def _fetch_blob(self, oid: bytes, serial: bytes,
                     download: Download) -> None:

@@ -32,6 +32,8 @@ import stat
 import threading
 import time
 
+from ZODB.blob import LAYOUT_MARKER
+
 from ..format.objectmap import SECRET_SIZE
 from ..storage.objectmap import NoMap
 from ..storage.objectmap import TooFarApart
@@ -68,6 +70,8 @@ class Handout:
         """Listen; raise OSError or RuntimeError if that is not possible."""
         self._storage = storage
         self._path = path
+        #: The directory of blobs, or None.
+        self._blobs = _directory_of_blobs(storage)
         self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
         self._most_clients = most_clients
         self._taken = Bucket(AT_ONCE, A_SECOND)
@@ -99,7 +103,8 @@ class Handout:
         """What a client has to know; None: there is nothing more to get."""
         if self._has_ended or self._not_before == math.inf:
             return None
-        return {'socket': self._path, 'secret': self.secret}
+        return {'socket': self._path, 'secret': self.secret,
+                **({'blobs': self._blobs} if self._blobs else {})}
 
     @property
     def descriptors(self):
@@ -199,15 +204,27 @@ class Handout:
     def _hand_over(self, client):
         if self._map is None:
             self._build()
-        descriptors = self._map.open()
+        descriptors = [*self._map.open()]
         try:
-            if (self._others_may_connect
-                    and os.fstat(descriptors[0]).st_mode & WRITABLE_BY_OTHERS):
+            if self._others_may_write(descriptors[0]):
                 raise NoMap('its group, or everybody, may write to the file')
+            if self._blobs is not None:
+                self._add_marker(descriptors)
             socket.send_fds(client, [HAND_OVER], descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    def _others_may_write(self, descriptor):
+        return (self._others_may_connect
+                and os.fstat(descriptor).st_mode & WRITABLE_BY_OTHERS)
+
+    def _add_marker(self, descriptors):
+        """Without it, the client gets its blobs from the server."""
+        with contextlib.suppress(OSError):
+            descriptors.append(_opened_marker(self._blobs))
+            if self._others_may_write(descriptors[-1]):
+                os.close(descriptors.pop())
 
     def _build(self):
         if time.monotonic() < self._not_before:
@@ -278,6 +295,26 @@ def _listen(path, mode):
         listener.close()
         raise
     return listener
+
+
+def _directory_of_blobs(storage):
+    """None: there is none, or clients could not be told of it."""
+    directory = getattr(storage, 'blob_dir', None)
+    if not directory:
+        return None
+    directory = os.path.abspath(directory)
+    with contextlib.suppress(UnicodeError):
+        directory.encode()
+        return directory
+    return None
+
+
+def _opened_marker(directory):
+    """A file in it proves which directory it is.  (A descriptor of the
+    directory itself would lead out of a client's container.)"""
+    return os.open(
+        os.path.join(directory, LAYOUT_MARKER),
+        os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _remove_if_it_is(path, status):
