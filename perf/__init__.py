@@ -21,5 +21,7 @@ What takes part in them, and is not in `fsyncstorage.timing`:
 - colddisk      a server whose data are on the disk alone
 - web           applications, web servers, nginx, and what sends requests
 
+A program of its own is `contents`: `fsync-info` on a file of many objects.
+
 It imports `fsyncstorage.timing`, which does not depend on it.
 """

@@ -41,18 +41,20 @@ class Sections(TestCase):
         self.assertTrue(storage.pack_process)
         self.assertFalse(storage.local_reads)
         self.assertEqual(storage.local_reads_mode, 0o600)
+        self.assertIsNone(storage.stats()['scrub'])
 
     def test_own_keys(self):
         storage = self.from_keys(
             'durability interval', 'sync-interval 200ms',
             'group-commit-delay 2ms', 'pack-process off', 'local-reads on',
-            'local-reads-mode 0660')
+            'local-reads-mode 0660', 'scrub-rate 2MB')
         self.assertEqual(storage.durability.policy.name, 'interval')
         self.assertEqual(storage.durability.sync_interval, 0.2)
         self.assertEqual(storage.durability.group_commit_delay, 0.002)
         self.assertFalse(storage.pack_process)
         self.assertTrue(storage.local_reads)
         self.assertEqual(storage.local_reads_mode, 0o660)
+        self.assertEqual(storage.stats()['scrub']['rate'], 2 << 20)
 
     def test_the_keys_of_filestorage(self):
         storage = self.from_keys(
@@ -74,6 +76,7 @@ class Sections(TestCase):
             ('sync-interval 0', 'between 1ms and 1h'),
             ('group-commit-delay 5s', 'between 0 and 1s'),
             ('local-reads-mode 0666', 'is 0600 or 0660, not 0666'),
+            ('scrub-rate 1KB', 'at least 64KB'),
         ]:
             with self.subTest(key):
                 with self.assertRaisesRegex(

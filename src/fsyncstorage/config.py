@@ -39,7 +39,7 @@ class FsyncStorage(BaseConfig):
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
             'reader_threads', 'pack_process', 'local_reads',
-            'local_reads_mode')
+            'local_reads_mode', 'scrub_rate')
 
     def open(self) -> storage.FsyncStorage:
         config = self.config

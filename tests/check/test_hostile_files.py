@@ -158,6 +158,12 @@ class PickleTests(unittest.TestCase):
             + self.compressed(1 << 30)[2:].hex().encode())
         self.assertEqual(report.counts, {findings.UNREAD: 1})
 
+    def test_many_values(self):
+        pickle = b'N.' + b'(N' * ((wrapped.LARGEST - 100) // 2) + b'.'
+        report = self.check(b'.z' + zlib.compress(pickle, 9))
+        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertIn('more than 500,000 values', report.problems[0].reason)
+
     def test_many_small_ones(self):
         # Each is within the bound, all of them are not.
         with (mock.patch.object(wrapped.Budget, 'AT_LEAST', 1 << 20),

@@ -10,6 +10,7 @@ from unittest import mock
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check.info import moments
+from fsyncstorage.check.info import survey
 from fsyncstorage.format import scan
 
 from ..format.sealing import changed
@@ -19,6 +20,7 @@ from ..format.sealing import sealed
 from ..format.sealing import write
 from ..support import Thread
 from ..support import commit
+from ..support import oid
 from .infocase import ROOT
 from .infocase import FiguresCase
 from .infocase import InfoCase
@@ -71,6 +73,57 @@ class WhileWrittenTests(InfoCase):
                 self.run_info()[1])
 
 
+    def test_the_pages_of_others_stay_in_the_cache(self):
+        write_timed(self.path(), ('2020-01-01', {0: ROOT}, b'', b''))
+        with mock.patch.object(os, 'posix_fadvise') as advise:
+            self.report()
+        advise.assert_called_once_with(
+            mock.ANY, 0, 0, os.POSIX_FADV_NOREUSE)
+
+
+class ReplacedTests(FiguresCase):
+    """It is another file, or has other bytes, when it is read again."""
+
+    def before_the_references(self, change):
+        real = survey.Survey.read_references
+
+        def read_references(found):
+            change()
+            found.window.forget()
+            real(found)
+
+        return mock.patch.object(
+            survey.Survey, 'read_references', read_references)
+
+    def pack(self):
+        write(self.path('packed'), b'FS30')
+        os.replace(self.path('packed'), self.path())
+
+    def test_packed(self):
+        self.assertFalse(self.report()['replaced'])
+        data = read(self.path())
+        with self.before_the_references(self.pack):
+            report = self.report()
+            self.assertTrue(report['replaced'])
+            self.assertEqual(report['size'], len(data))
+            write(self.path(), data)
+            self.assertIn('the figures of the file before', self.run_info()[1])
+
+    def test_removed(self):
+        with self.before_the_references(lambda: os.remove(self.path())):
+            self.assertTrue(self.report()['replaced'])
+
+    def test_other_bytes(self):
+        data = read(self.path())
+        last = positions(data)[-2]
+        for other in (b'', data[:last], data[:-20], data[:300] + bytes(500),
+                      data[:last + 30] + bytes(len(data) - last - 30)):
+            with self.before_the_references(
+                    lambda: write(self.path(), other)):
+                self.assert_cannot_run('was changed while it was read')
+            write(self.path(), data)
+
+
 class DamageTests(FiguresCase):
 
     def setUp(self):
@@ -88,7 +141,11 @@ class DamageTests(FiguresCase):
         self.assertEqual(
             (report['transactions'], report['end']), (1, self.second))
         self.assertIsNone(report['unreachable'])
+        self.assertEqual(
+            {row['oid']: row['reached'] for row in report['largest']}[
+                oid(0).hex()], True)
         status, out, _ = self.run_info()
+        self.assertIn('is not known: the file is damaged', out)
         self.assertEqual(status, 1)
         self.assertIn(f'DAMAGED at {self.second}, tid', out)
         self.assertIn('fsync-check', out)
@@ -123,6 +180,7 @@ class BadInputTests(InfoCase):
                 ('a number from 1', '--top', '0'),
                 ('a number from 1', '--top', '1001'),
                 ('a number from 1', '--top', '9' * 10_000),
+                ('a number from 1', '--top', '0001099999'),
                 ('a number from 1', '--top', 'many'),
                 ('invalid choice', '--by', 'colour'),
                 ('in the future', '--since', f'{tomorrow:%Y-%m-%d}'),
@@ -132,6 +190,14 @@ class BadInputTests(InfoCase):
                 ('before 1900', '--since', '999999999 weeks')):
             with self.subTest(options):
                 self.assert_cannot_run(reason, *options)
+
+    def test_a_number_with_zeros_before_it(self):
+        self.assertEqual(
+            self.report('--top', '000005'), self.report('--top', '5'))
+
+    def test_a_pipe(self):
+        os.mkfifo(self.path('pipe'))
+        self.assert_cannot_run('is no regular file', path=self.path('pipe'))
 
     def test_a_disk_that_cannot_be_read(self):
         with mock.patch.object(

@@ -27,7 +27,7 @@ from .infocase import record
 class StockTests(InfoCase):
     """As the tools of ZODB find it, in random histories."""
 
-    def history(self, seed, undo=False):
+    def history(self, seed):
         """Objects of several classes, that refer to each other."""
         other = random.Random(seed)
         with contextlib.closing(FileStorage(self.path())) as storage:

@@ -7,6 +7,7 @@ import pickletools
 import random
 import tracemalloc
 import unittest
+from unittest import mock
 
 import ZODB
 from BTrees.IOBTree import IOBTree
@@ -17,8 +18,10 @@ from ZODB.MappingStorage import MappingStorage
 from ZODB.serialize import get_refs
 from ZODB.tests.MinPO import MinPO
 
+from fsyncstorage.format import references as references_module
 from fsyncstorage.format.references import quick_references
 from fsyncstorage.format.references import references
+from fsyncstorage.format.wrapped import TooMuch
 
 from .sealing import NOTHING
 
@@ -195,6 +198,37 @@ class Rubbish(unittest.TestCase):
                 peak = tracemalloc.get_traced_memory()[1]
                 tracemalloc.stop()
                 self.assertLess(peak, 25 * len(record) + 10_000)
+
+    def test_values_have_a_bound(self):
+        most, steps = 10_000, 100
+        for name, values in {
+                'None': b'N', 'marks': b'(N', 'oids': b'C\x0812345678',
+                'references': b'C\x0812345678Q0',
+                'a memo': b''.join(
+                    b'C\x0812345678r' + n.to_bytes(4, 'little')
+                    for n in range(20_000)),
+                'names': b'cmodule\nName\n0'}.items():
+            record = b'N.' + values * (20 * most // len(values)) + b'Q.'
+            if name == 'a memo':
+                record = b'N.' + values + b'Q.'
+            with (self.subTest(name),
+                  mock.patch.object(references_module, 'STEPS', steps)):
+                tracemalloc.start()
+                self.addCleanup(tracemalloc.stop)
+                for read in references, quick_references:
+                    with self.assertRaises(TooMuch):
+                        read(record, most)
+                self.assertLess(
+                    tracemalloc.get_traced_memory()[1],
+                    200 * (most + steps))
+                tracemalloc.stop()
+
+    def test_as_many_values_as_the_bound(self):
+        record = b'N.(' + b'N' * 500 + b't0C\x08abcdefghQ.'
+        with mock.patch.object(references_module, 'STEPS', 10):
+            self.assertEqual(references(record, 600), [b'abcdefgh'])
+            with self.assertRaises(TooMuch):
+                references(record, 400)
 
     def test_no_oid(self):
         for pickle in (b'K\1Q', b'NQ', b'C\7abcdefgQ', b'C\x08abcdefgh\x85Q',

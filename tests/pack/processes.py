@@ -1,9 +1,6 @@
 """What tests of a pack in a process of its own have in common."""
 
-import contextlib
 import os
-import signal
-import stat
 import sys
 import time
 import unittest
@@ -17,7 +14,7 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
 
-from ..support import TestCase
+from ..processes.started import StartedTestCase
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
@@ -26,7 +23,7 @@ PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
 on_linux = unittest.skipUnless(sys.platform == 'linux', 'not on Linux')
 
 
-class ProcessTestCase(TestCase):
+class ProcessTestCase(StartedTestCase):
 
     def setUp(self):
         super().setUp()
@@ -86,25 +83,6 @@ class ProcessTestCase(TestCase):
     def check_nothing_is_left(self):
         for name in 'Data.fs.pack', 'Data.fs.pack.index', 'blobs/.removed':
             self.assertFalse(os.path.exists(self.path(name)), name)
-
-    @staticmethod
-    def end(pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-    def check_gone(self, pid):
-        with self.assertRaises(ProcessLookupError):
-            os.kill(pid, 0)
-
-    @contextlib.contextmanager
-    def python_that_says(self, script):
-        """While this lasts, a shell script stands for Python."""
-        path = self.path('python')
-        with open(path, 'w') as file:
-            file.write(f'#!/bin/sh\n{script}\n')
-        os.chmod(path, stat.S_IRWXU)
-        with mock.patch.object(sys, 'executable', path):
-            yield
 
     def blobs(self):
         return [name for _, _, names in os.walk(self.path('blobs'))

@@ -4,9 +4,9 @@ import errno
 import json
 import os
 import random
-import select
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -23,6 +23,7 @@ from fsyncstorage.pack import child
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
+from fsyncstorage.processes import starting
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -34,7 +35,7 @@ from .processes import PHASES
 from .processes import ProcessTestCase
 from .processes import on_linux
 
-READY = json.dumps({'ready': process.VERSION})
+READY = json.dumps({'ready': starting.VERSION})
 
 
 class Failures(ProcessTestCase):
@@ -116,7 +117,7 @@ class Failures(ProcessTestCase):
         storage = self.packable()
         before = self.content()
         hangs = threading.Event()
-        Popen, left = process.subprocess.Popen, []
+        Popen, left = subprocess.Popen, []
 
         def stop():
             os.kill(self.started[0], signal.SIGSTOP)
@@ -127,7 +128,7 @@ class Failures(ProcessTestCase):
         def kill(popen):
             left.append(popen)
 
-        with mock.patch.object(process, 'END_WITHIN', .01), \
+        with mock.patch.object(starting, 'END_WITHIN', .01), \
                 mock.patch.object(Popen, 'kill', kill), \
                 self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
             pack = Thread(self.pack, storage, self.at(progress.COPY, stop))
@@ -143,12 +144,12 @@ class Failures(ProcessTestCase):
     def test_a_process_that_does_not_end(self):
         """The pack does not wait for it; and says that there is one."""
         storage = self.packable()
-        Popen = process.subprocess.Popen
+        Popen = subprocess.Popen
         left = []
 
         def wait(popen, timeout):
             left.append(popen)
-            raise process.subprocess.TimeoutExpired('python', timeout)
+            raise subprocess.TimeoutExpired('python', timeout)
 
         with mock.patch.object(Popen, 'wait', wait):
             with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
@@ -380,14 +381,6 @@ class Failures(ProcessTestCase):
                          -signal.SIGKILL)
         return packing_pid
 
-    def wait_for_the_end_of(self, pid):
-        try:
-            number = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        with open(number):
-            ended, _, _ = select.select([number], [], [], PATIENCE)
-        self.assertTrue(ended)
 
 
 def says_when_asked(report, end=r'\n'):

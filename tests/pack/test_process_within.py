@@ -10,6 +10,7 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage.pack import process
 from fsyncstorage.pack import work
+from fsyncstorage.processes import starting
 
 from .processes import ProcessTestCase
 
@@ -66,13 +67,13 @@ class Within(ProcessTestCase):
     def test_where_it_is_not_ready_in_time(self):
         storage = self.packable()
         with self.python_that_says('exec sleep 1000'), \
-                mock.patch.object(process, 'READY_WITHIN', .1):
+                mock.patch.object(starting, 'READY_WITHIN', .1):
             self.check_warning(storage, 'it said')
         self.check_gone(self.started[0])
 
     def test_where_other_code_is_on_the_disk(self):
         storage = self.packable()
-        with mock.patch.object(process, 'VERSION', 'an old one'):
+        with mock.patch.object(starting, 'VERSION', 'an old one'):
             self.check_warning(storage, 'restart it')
         self.assertEqual(len(self.started), 1)
 
@@ -81,7 +82,7 @@ class Within(ProcessTestCase):
         storage = self.packable()
         with self.python_that_says(
                 f'read modules; read job && echo >{self.path("job")}'), \
-                mock.patch.object(process, 'READY_WITHIN', .1):
+                mock.patch.object(starting, 'READY_WITHIN', .1):
             self.check_warning(storage, 'it said')
         self.assertFalse(os.path.exists(self.path('job')))
 
@@ -107,7 +108,7 @@ class Within(ProcessTestCase):
         """Then a file may have its number."""
         files = [mock.Mock(**{'fileno.return_value': number})
                  for number in (2, 3, 4)]
-        with self.assertRaisesRegex(process.NotStarted, 'standard stream'):
+        with self.assertRaisesRegex(starting.NotStarted, 'standard stream'):
             process.Process(work.Job(b'', 0, True), *files, None, None)
 
     def test_where_the_process_does_not_start(self):

@@ -54,12 +54,23 @@ class Settings(unittest.TestCase):
             with self.subTest(wrong):
                 self.refused('group-commit-delay', group_commit_delay=wrong)
 
+    def test_scrub_rate(self):
+        for wrong in (0, 1, -1, '0', '2', '63KB', '2MB/s', 'on', '', None,
+                      True, 1.5e6, '1.5MB', 'off on'):
+            with self.subTest(wrong):
+                self.refused('scrub-rate', scrub_rate=wrong)
+
     def test_right_ones(self):
         for text, seconds in [('200ms', 0.2), ('2s', 2), (' 2 S ', 2),
                               ('1.5ms', 0.0015), (2, 2), (0.25, 0.25),
                               ('1h', 3600), ('10m', 600)]:
             with self.subTest(text):
                 self.assertAlmostEqual(policies.sync_interval(text), seconds)
+        for text, rate in [('2MB', 2 << 20), (' 64 kb ', 64 << 10),
+                           ('1GB', 1 << 30), (100_000, 100_000),
+                           ('off', None), ('OFF', None)]:
+            with self.subTest(text):
+                self.assertEqual(policies.scrub_rate(text), rate)
         self.assertIsNone(policies.group_commit_delay('auto'))
         self.assertEqual(policies.group_commit_delay(0), 0)
 

@@ -6,6 +6,7 @@
 - magic         is it a Data.fs at all?
 - tails         what is a tail, and what is damage
 - laterseals    what later seals prove to have been durable
+- fileorder     positions in the order of the file
 - findings      what was found
 - terminal      what the commands share: files, errors, the progress bar
 - info/         `fsync-info`: what takes the space

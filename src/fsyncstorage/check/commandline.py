@@ -30,6 +30,7 @@ from .terminal import CommandParser
 from .terminal import exit_code
 from .terminal import opened
 from .terminal import opened_blobs
+from .terminal import output
 from .terminal import printable
 from .terminal import progress_bar
 from .terminal import refuse_if_replaced
@@ -102,12 +103,12 @@ def run(options):
                 check.salvage(tell)
         if options.repair_index:
             check.repair_index()
-    if options.json:
-        json.dump(check.as_dict(), sys.stdout, indent=1)
-        print()
-    else:
-        for line in check.lines():
-            print(printable(line))
+    with output():
+        if options.json:
+            print(json.dumps(check.as_dict(), indent=1))
+        else:
+            for line in check.lines():
+                print(printable(line))
     return 1 if check.is_damaged() else 0
 
 
@@ -163,7 +164,7 @@ class Check:
 
     def verify(self, tell):
         blob_files = stored = words = problem = None
-        if self.options.blobs:
+        if self.options.blobs is not None:
             blob_files = opened_blobs(self.options.blobs)
         if self.options.index:
             stored, words, problem = self.stored_index

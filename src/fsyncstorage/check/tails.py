@@ -2,6 +2,11 @@
 
 The tail is what a power cut leaves, or what is being written right now.  If
 something behind it proves that it was on disk already, it is damage.
+
+The proof is looked for later than the place itself is read.  If the file is
+being written, an unfinished transaction can have been cut off meanwhile, and
+others have been written in its place, which look like a proof.  So a place
+that is found damaged is read once more.
 """
 
 from ..format import scan
@@ -10,14 +15,48 @@ from .laterseals import LaterSeals
 
 
 class Tails:
-    """Of one file.  It is asked about each Damage in the order of the file."""
+    """Of one file."""
 
     def __init__(self, window):
         self.window = window
         self.later_seals = None
+        #: The Damage that is the tail, when `walk` has come to it.
+        self.tail = None
+
+    def walk(self):
+        """Yield every transaction, and each Damage but the tail, where it
+        ends."""
+        position, after, again = scan.FIRST, None, None
+        while position is not None:
+            start, position = position, None
+            for found in scan.walk(self.window, start, after):
+                if isinstance(found, scan.Damage):
+                    if self.is_tail(found):
+                        self.tail = found
+                        return
+                    if (found.position != again
+                            and self.was_written(found, after)):
+                        again = position = found.position
+                        break
+                    after = found.sound_records or after
+                else:
+                    after = found
+                yield found
+
+    def was_written(self, damage, after):
+        """Is something else there by now?"""
+        try:
+            scan.read_transaction(
+                self.window.scout(), damage.position, after)
+        except scan.Damage as now:
+            if now.args == damage.args:
+                return False
+        self.window.forget()
+        self.later_seals = None
+        return True
 
     def is_tail(self, damage):
-        """Is this a tail, and no damage?"""
+        """Is this a tail, and no damage?  To be asked in rising order."""
         if self.later_seals is None:
             self.later_seals = LaterSeals(self.window, damage.position + 1)
         durable = self.later_seals.durable(damage.position)

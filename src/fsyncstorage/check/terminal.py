@@ -2,24 +2,38 @@
 
 Errors are one line on standard error, progress is a bar there, and text that
 comes from a file is printed without control characters.
+
+What is named on the command line may be anything: a file is opened without
+waiting for what is behind its name, and looked at before it is read.
 """
 
 import argparse
 import contextlib
 import os
+import signal
 import stat
 import sys
 
 from rich import progress
 from rich.console import Console
+from ZODB.blob import LAYOUT_MARKER
+from ZODB.blob import LAYOUTS
 from ZODB.blob import FilesystemHelper
 
 from .. import datafile
 from ..errors import DiskError
 
+# Of a process that SIGPIPE has ended, as a shell sees it.
+NOBODY_READS = 128 + signal.SIGPIPE
+LONGEST_LAYOUT = 100
+
 
 class CannotRun(Exception):
     """The request cannot be carried out; the message says why."""
+
+
+class NobodyReads(Exception):
+    """The pipe that standard output was has no reader any more."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -37,34 +51,86 @@ def exit_code(run, options, program):
         message = str(error)
     except OSError as error:
         message = f'{error.filename or options.path}: {error.strerror}'
+    except NobodyReads:
+        return NOBODY_READS
     except KeyboardInterrupt:
         return 130
     print(f'{program}: {printable(message)}', file=sys.stderr)
     return 2
 
 
+@contextlib.contextmanager
+def output():
+    """Around what is printed: its errors are those of standard output.
+
+    Like other programs, a command ends without a word if nobody reads on.
+    """
+    try:
+        yield
+        if sys.stdout:  # it can be closed
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise NobodyReads from None
+    except OSError as error:
+        raise CannotRun(f'standard output: {error.strerror}') from None
+
+
 def opened(path):
     """Open the file, if it is one."""
-    mode = os.stat(path).st_mode
+    file = datafile.DataFile(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
+        file.close()
         kind = 'a directory' if stat.S_ISDIR(mode) else 'no regular file'
         raise CannotRun(f'{path} is {kind}; the path of a Data.fs is needed')
-    return datafile.open_existing(path, read_only=True)
+    _leave_the_cache_to_others(file.fileno())
+    return file
+
+
+def _leave_the_cache_to_others(number):
+    """What is read once here shall not push out what a server needs.
+
+    (The kernel is told that this open file does not use its pages again: the
+    others keep theirs.  To drop what was read would drop theirs, too.)
+    """
+    if hasattr(os, 'posix_fadvise'):
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_NOREUSE)
 
 
 def opened_blobs(path):
     """The FilesystemHelper of a blob directory."""
     if not os.path.isdir(path):
-        raise CannotRun(f'{path} is no directory')
+        raise CannotRun(f'{path!r} is no directory')
+    return FilesystemHelper(path, _layout(os.path.join(path, LAYOUT_MARKER)))
+
+
+def _layout(marker):
+    """What the marker of a blob directory says."""
     try:
-        return FilesystemHelper(path)
-    except KeyError as layout:
-        raise CannotRun(f'{path} has an unknown layout: {layout}') from None
+        file = datafile.DataFile(marker, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return 'automatic'
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise CannotRun(f'{marker} is no regular file')
+        text = os.pread(file.fileno(), LONGEST_LAYOUT, 0)
+    layout = text.decode('ascii', 'backslashreplace').strip()
+    if layout not in LAYOUTS:
+        raise CannotRun(f'{marker} names an unknown layout: {layout}')
+    return layout
+
+
+def was_replaced(path, file):
+    """Has the file that we read lost its name?  A pack does that."""
+    try:
+        return not os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return True
 
 
 def refuse_if_replaced(path, file):
-    """A pack replaces the file that we read, and removes blobs."""
-    if not os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+    """A pack removes blobs, which belong to the file that we read."""
+    if was_replaced(path, file):
         raise CannotRun(
             f'{path} was packed while it was read; run the command again')
 

@@ -29,7 +29,6 @@ the results (findings), words and exit codes (commandline), the references
 (references) and wrappers (wrapped) of pickles, repairs (salvage).
 """
 
-import array
 import bisect
 import contextlib
 import itertools
@@ -44,10 +43,12 @@ from ..format import scan
 from ..format.blobrecord import FRONT
 from ..format.blobrecord import is_of_blob
 from ..format.references import references
+from ..format.wrapped import MOST_VALUES
 from ..format.wrapped import Budget
 from ..format.wrapped import TooMuch
 from ..format.wrapped import unwrap
 from . import findings
+from .fileorder import in_file_order
 from .magic import wrong_magic
 from .tails import Tails
 
@@ -55,8 +56,6 @@ from .tails import Tails
 LONGEST_REASON = 200
 # The end of a chain of back pointers is remembered after this many steps.
 STEPS = 16
-# Positions that are sorted at a time, to read them in order.
-SORTED_AT_A_TIME = 1_000_000
 
 
 class Ranges:
@@ -117,18 +116,17 @@ class Verification:
             self.report.add(findings.MAGIC, wrong, position=0)
 
     def read_transactions(self):
-        for found in scan.walk(self.window):
+        for found in self.tails.walk():
             self.compare_index(found.position)
             self.tell('transactions', found.position)
             if isinstance(found, scan.Damage):
-                if self.tails.is_tail(found):
-                    self.note_tail(found)
-                    break
                 self.note_damage(found)
             else:
                 self.report.seals[found.seal] += 1
                 self.note_transaction(found)
             self.report.end = found.end
+        if self.tails.tail:
+            self.note_tail(self.tails.tail)
         self.compare_index(self.report.end)
         self.refuse_other_index()
         self.report.objects = len(self.index)
@@ -262,7 +260,7 @@ class Verification:
     # Pickles
 
     def walk_pickles(self):
-        for position in self.current_positions():
+        for position in in_file_order(self.index.itervalues()):
             self.tell('objects', position)
             record = scan.record_at(self.window, position)
             try:
@@ -271,13 +269,6 @@ class Verification:
                 continue  # noted with its transaction
             if holder is not None:
                 self.walk_pickle(record, holder)
-
-    def current_positions(self):
-        """Yield them in rising order, SORTED_AT_A_TIME at a time."""
-        positions = self.index.itervalues()
-        while some := array.array(
-                'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
-            yield from sorted(some)
 
     def walk_pickle(self, record, holder):
         try:
@@ -290,7 +281,7 @@ class Verification:
             if data is None:
                 self.report.opaque += 1
                 return
-            oids = references(data)
+            oids = references(data, MOST_VALUES)
         except TooMuch as reason:
             self.report.add(
                 findings.UNREAD, f'its pickle was not walked: {reason}',

@@ -62,6 +62,7 @@ MOST_READER_THREADS = 64
 DEFAULT_LOCAL_READS_MODE = 0o600
 LOCAL_READS_MODES = 0o600, 0o660
 SMALLEST_CHECKPOINT = 16 << 10
+SLOWEST_SCRUB = 64 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 _DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)?$')
@@ -113,19 +114,36 @@ def group_commit_delay(value: object) -> float | None:
     return seconds
 
 
-def index_checkpoint(value: object) -> int:
-    """Bytes after which an index is written."""
+def number_of_bytes(value: object, what: str) -> int:
+    """Of a number, or of text like 64MB."""
     match = _SIZE.match(str(value).strip().lower())
     if match is None:
         raise ValueError(
-            'index-checkpoint must be a number of bytes, or a number with KB,'
-            f' MB or GB, not {value!r}')
-    size = int(match[1]) * _BYTES[match[2] or '']
+            f'{what} must be a number of bytes, or a number with KB, MB or'
+            f' GB, not {value!r}')
+    return int(match[1]) * _BYTES[match[2] or '']
+
+
+def index_checkpoint(value: object) -> int:
+    """Bytes after which an index is written."""
+    size = number_of_bytes(value, 'index-checkpoint')
     if size < SMALLEST_CHECKPOINT:
         raise ValueError(
             f'index-checkpoint must be at least 16KB, not {value!r}: an index'
             ' would be written all the time')
     return size
+
+
+def scrub_rate(value: object) -> int | None:
+    """Bytes a second that a scrub reads; None: there is no scrub."""
+    if str(value).strip().lower() == 'off':
+        return None
+    rate = number_of_bytes(value, 'scrub-rate (or off)')
+    if rate < SLOWEST_SCRUB:
+        raise ValueError(
+            f'scrub-rate must be off, or at least 64KB, not {value!r}: a large'
+            ' file would not be read within a year')
+    return rate
 
 
 def reader_threads(value: object) -> int:

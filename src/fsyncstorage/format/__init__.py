@@ -11,7 +11,7 @@ From the outside in:
 - extension     the extension of a transaction, shown as plain data
 - plainpickle   reads pickles of plain data, and runs no code
 - references    what a record refers to
-- classname     the class of a record, by its name
+- classname     the class of a record, by its name; classes numbers them
 - blobrecord    which records are of blobs
 - wrapped       records that a wrapper has compressed
 

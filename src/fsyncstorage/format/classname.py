@@ -26,6 +26,8 @@ FRONT = 256
 ENOUGH = 4096
 #: Bytes of a name that are shown.
 LONGEST = 200
+#: Behind a name that is longer.
+CUT_OFF = '...'
 
 MOST_STEPS = 100
 MOST_CONTAINERS = 10
@@ -75,7 +77,7 @@ def _rare_names(front: bytes) -> tuple[bytes, bytes] | None:
 
 def _shown(name: bytes) -> str:
     text = name[:LONGEST].decode('utf-8', 'backslashreplace')
-    return text + '...' if len(name) > LONGEST else text
+    return text + CUT_OFF if len(name) > LONGEST else text
 
 
 class _Reader(plainpickle.Reader):

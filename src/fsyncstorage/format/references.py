@@ -9,7 +9,7 @@ each value; the place holds the oid, if the value may become a reference.
 
 Promises: no class is looked up, nothing recurses, no length beyond the record
 is relied on.  The time is proportional to the record; memory is at most about
-25 times its length.
+25 times its length, and 200 bytes a value, if there may only be so many.
 
 What ZODB's unpickler (protocol 3) reads is read here, with the same result.
 ZODB refuses more, since it makes all values and not only references.
@@ -19,6 +19,8 @@ import re
 import typing
 from codecs import escape_decode
 
+from .wrapped import TooMuch
+
 OID = 8
 
 _T = typing.TypeVar('_T')
@@ -27,6 +29,8 @@ _Value = bytes | list[bytes] | None
 _LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
+# Opcodes that are read until values are counted again.
+STEPS = 100_000
 # The pickle of a class alone, as ZODB writes it nearly always; and the number
 # under which it is remembered.
 _CLASS_ALONE = re.compile(
@@ -64,28 +68,31 @@ _counted = _table(_COUNTED, None)
 _takes = _table(_TAKES, None)
 
 
-def references(record: bytes) -> list[bytes]:
+def references(record: bytes, most_values: int | None = None) -> list[bytes]:
     """The oids that a record refers to, in their order in the record.
 
     Weak references and those into other databases are not among them.
     ValueError if these are not two pickles.
     """
-    return Pickles(record).oids
+    return Pickles(record, most_values=most_values).oids
 
 
-def quick_references(record: bytes) -> list[bytes]:
+def quick_references(
+        record: bytes, most_values: int | None = None) -> list[bytes]:
     """As `references` finds them, in less time: what cannot have a reference
     is not read, so not all that is wrong with a record is found."""
     alone = _CLASS_ALONE.match(record)
     if not _REFERRING.search(record, alone.end() if alone else 0):
         return []
-    return Pickles(record, alone).oids
+    return Pickles(record, alone, most_values).oids
 
 
 class Pickles:
     """The two pickles of a record, read; ValueError if they are none.
 
     The first is not read, if it is a class alone and `skipped`.
+    TooMuch if it keeps more than `most_values` at a time, and the
+    `STEPS` that it takes until this is seen.
     """
 
     stack: list[_Value]
@@ -94,8 +101,10 @@ class Pickles:
     calls = False
 
     def __init__(self, record: bytes,
-                 skipped: re.Match[bytes] | None = None) -> None:
+                 skipped: re.Match[bytes] | None = None,
+                 most_values: int | None = None) -> None:
         self.data = record
+        self.most_values = most_values
         self.at = skipped.end() if skipped else 0
         self.memo: dict[int, _Value] = {}
         if skipped and skipped[1]:
@@ -114,11 +123,20 @@ class Pickles:
     def read_pickle(self) -> None:
         """Read a pickle up to its STOP.  IndexError, KeyError or ValueError if
         there is none."""
-        data, memo = self.data, self.memo
         self.stack, self.marks = [], []
+        while not self.is_read_to_its_end():
+            kept = (len(self.stack) + len(self.marks) + len(self.memo)
+                    + len(self.oids) + len(self.names))
+            if self.most_values is not None and kept > self.most_values:
+                raise TooMuch(
+                    f'it has more than {self.most_values:,} values')
+
+    def is_read_to_its_end(self) -> bool:
+        """Read on, `STEPS` opcodes at most.  Is it over?"""
+        data, memo = self.data, self.memo
         stack, marks = self.stack, self.marks
         at = self.at
-        while True:
+        for _ in range(STEPS):
             code = data[at]
             at += 1
             if (size := _opaque[code]) is not None:
@@ -149,11 +167,13 @@ class Pickles:
             elif code == 0x2e:      # .: it ends here
                 stack.pop()
                 self.at = at
-                return
+                return True
             else:
                 self.at = at
                 self.read_rare(code)
                 at = self.at
+        self.at = at
+        return False
 
     def content(self, code: int, at: int, end: int) -> bytes | None:
         """The value of bytes or text: an oid, or None."""

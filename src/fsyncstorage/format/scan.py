@@ -382,7 +382,7 @@ def earlier_record(window: Window, record: Record,
     if (target.oid != record.oid or version or len(header) < HEADER
             or not begin < target.position < record.position):
         return None
-    end = begin + unpack_header(header)[1]
+    end = min(begin + unpack_header(header)[1], record.position)
     return target if target.end <= end else None
 
 

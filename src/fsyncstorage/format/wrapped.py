@@ -14,6 +14,8 @@ import zlib
 # The longest record whose pickles are walked, as it is and unwrapped.  ZODB
 # warns of half of it when it is stored.
 LARGEST = 32 << 20
+# Values that its pickles may need at a time: they take up to 200 bytes each.
+MOST_VALUES = 500_000
 # Bytes that are decompressed at a time, at least.
 UNPACKED_AT_ONCE = 1 << 16
 

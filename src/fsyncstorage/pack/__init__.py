@@ -12,8 +12,5 @@
 - places        where old records are in the new file
 - chains        where the data are that a record points back to
 - progress      how far it is, and how it is cancelled
-- version       which code a process runs
 - pacing        syncs that are short
-- reading       reads that leave the page cache alone
-- priority      gives way to others
 """

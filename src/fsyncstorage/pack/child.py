@@ -1,25 +1,13 @@
 """The process that packs: it does the work, and reports to its parent.
 
 Its parent has opened all files, and passes the numbers of their descriptors:
-no name is used here.  Commands come on the standard input, reports go to what
-was the standard output, each a line of JSON (their list is in
-docs/internals/pack.rst).
-
-It says that it is ready before it has its job, and touches no file until then.
-
-It ends when its parent does: then the commands end, or it has another parent.
-(Another child of the parent may hold the other end of the socket.)
+no name is used here.  The list of commands and reports is in
+docs/internals/pack.rst; how they come and go is left to processes.parent.
 """
 
-import contextlib
-import json
 import os
-import queue
-import sys
-import threading
 import traceback
 import typing
-from typing import Any
 
 from ZODB.POSException import POSKeyError
 
@@ -29,30 +17,23 @@ from ..format import scan
 from ..format.references import references
 from ..format.window import Pread
 from ..format.window import Window
-from . import priority
+from ..processes import priority
+from ..processes.parent import Message
+from ..processes.parent import ParentProcess
+from ..processes.reading import Reader
 from .copying import Copier
 from .marking import References
 from .pacing import Pacer
-from .reading import Reader
-from .version import VERSION
 from .work import Job
 from .work import NothingToDo
 from .work import copied
 
-Message = dict[str, Any]
-
-# After so many seconds it looks whether it still has its parent.
-_LOOK_AFTER = 1.0
-
 
 def main(pid: int) -> None:
-    """Called with the commands on the standard input, behind the first line
-    (`process`), and with the number of the parent."""
     priority.give_way()
     parent = _Parent(pid)
     try:
-        parent.report({'ready': VERSION})
-        job = parent.command()
+        job = parent.job()
         removed = None if job['removed'] is None else _file(job['removed'])
         do(Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
            Reader(job['old']), _file(job['new']), _file(job['index']), removed,
@@ -123,37 +104,7 @@ class Parent(typing.Protocol):
     def tell(self, phase: str, done: int, total: int) -> None: ...
 
 
-class _Parent:
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._reports = os.fdopen(os.dup(1), 'w')
-        os.dup2(2, 1)  # what else is printed is no report
-        self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        try:
-            for line in sys.stdin:
-                self._commands.put(json.loads(line))
-        finally:
-            os._exit(1)  # the parent has ended, or sends what cannot be
-
-    def command(self) -> Message:
-        while True:
-            self._end_with_the_parent()
-            with contextlib.suppress(queue.Empty):
-                return self._commands.get(timeout=_LOOK_AFTER)
-
-    def _end_with_the_parent(self) -> None:
-        if os.getppid() != self._pid:
-            os._exit(1)
-
-    def report(self, message: Message) -> None:
-        self._end_with_the_parent()
-        self._reports.write(json.dumps(message) + '\n')
-        self._reports.flush()
+class _Parent(ParentProcess):
 
     def tell(self, phase: str, done: int, total: int) -> None:
         self.report({'tell': [phase, done, total]})
-

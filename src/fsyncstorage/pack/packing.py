@@ -39,6 +39,7 @@ from ..format.references import references
 from ..format.scan import FIRST
 from ..format.window import Pread
 from ..format.window import Window
+from ..processes.starting import NotStarted
 from . import packedblobs
 from . import process
 from . import swap
@@ -201,18 +202,10 @@ class _Files:
                 raise
 
     def old(self) -> datafile.DataFile:
-        """The old file, open once more, for a reader that changes how it is
-        read."""
-        storage = self._storage
-        with swap.nobody_else_has_the_file(storage):
-            old = datafile.open_existing(storage._file_name, read_only=True)
-            self._open.append(old)
-            if not os.path.samestat(os.fstat(old.fileno()),
-                                    os.fstat(storage._file.fileno())):
-                raise FileStorageError(
-                    f'{storage._file_name} is another file than the one that'
-                    ' this storage has open; nothing was changed')
-            return old
+        """The old file, open once more, for the reader of a process."""
+        old: datafile.DataFile = self._storage.reopened()
+        self._open.append(old)
+        return old
 
     def another_index(self) -> datafile.DataFile:
         with swap.nobody_else_has_the_file(self._storage):
@@ -299,7 +292,7 @@ class _Packing:
                 logger.info('%s: packing in a process of its own (%s)',
                             storage._file_name, child.pid)
                 done = child.copied(self._next_end())
-        except process.NotStarted as reason:
+        except NotStarted as reason:
             logger.warning(
                 '%s: no process could be started for the pack, which goes on'
                 ' within this one (%s)', storage._file_name, reason)

@@ -18,7 +18,7 @@ from ZODB.POSException import Unsupported
 from .. import datafile
 from . import undo
 
-_FILES = '', '.old', '.tmp', '.lock', '.index', '.pack'
+_FILES = '', '.old', '.tmp', '.lock', '.index', '.pack', '.scrub'
 
 
 class Ecosystem(BaseStorage):

@@ -24,13 +24,15 @@ from ..commit.blobs import UPLOAD
 from ..format import scan
 from ..format.window import Window
 from ..pack import packedblobs
+from ..scrub.notes import SUFFIX_OF_NEW
 from .recovery import DamagedFile
 
 logger = logging.getLogger(__name__)
 
 #: An opening for writing removes files with such names beside the data file.
 #: (The last one is of stock FileStorage.)
-GONE_AFTER_OPEN = '.pack', '.pack.index', '.index.index_tmp', '.tmp'
+GONE_AFTER_OPEN = (
+    '.pack', '.pack.index', '.index.index_tmp', SUFFIX_OF_NEW, '.tmp')
 # Stock FileStorage truncates the first, zc.lockfile writes into the second.
 _WRITTEN_AT_OPEN = '.tmp', '.lock'
 

@@ -296,8 +296,9 @@ def build(storage: Any, secret: bytes,
           on_retire: Callable[[], object]) -> ObjectMap:
     """Build the map of a storage, and make it current; or raise NoMap.
 
-    Commits go on meanwhile.  One thread at a time may do this.  `on_retire` is
-    called, in any thread, when the map is no longer of use.
+    Commits go on meanwhile.  One thread at a time may do this; the map before,
+    if there is one, is retired.  `on_retire` is called, in any thread, when
+    the map is no longer of use.
     """
     with storage._lock:
         storage._refuse_when_stopped()

@@ -7,8 +7,9 @@ lock.
 
 Left to others: commits (commits, records), look-ups (format.view), what is
 found at open (opening, recovery), what a crash left (leftovers), the index
-file (checkpoints, format.index), packs (pack.packing, pack.swap), and the
-inner names of a FileStorage that other programs use (ecosystem).
+file (checkpoints, format.index), packs (pack.packing, pack.swap), the scrub
+(scrub.scrubbing), and the inner names of a FileStorage that other programs
+use (ecosystem).
 
 The internals of stock that are used here were read from ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -27,6 +28,7 @@ from ZODB import interfaces
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import FileStorageFormatter
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
@@ -52,7 +54,9 @@ from ..format.view import Revision
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..pack import packing
+from ..pack import swap
 from ..pack.progress import Watch
+from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import objectmap
 from . import opening
@@ -90,6 +94,7 @@ class FsyncStorage(
     # A read-only storage has none of these.
     _checkpoints: Checkpoints = None  # type: ignore[assignment]  # see above
     _spare: Spare = None              # type: ignore[assignment]  # see above
+    _scrub: Scrub | None = None
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
@@ -116,6 +121,7 @@ class FsyncStorage(
         pack_process: bool = True,
         local_reads: bool = False,
         local_reads_mode: int = policies.DEFAULT_LOCAL_READS_MODE,
+        scrub_rate: str | int = 'off',
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
@@ -128,6 +134,7 @@ class FsyncStorage(
         #: and which ones (the mode of a socket)?
         self.local_reads = bool(local_reads)
         self.local_reads_mode = policies.local_reads_mode(local_reads_mode)
+        rate = policies.scrub_rate(scrub_rate)
         self._checksums = bool(checksums)
         self.durability = policies.Durability(
             policies.policy_named(durability),
@@ -170,6 +177,9 @@ class FsyncStorage(
             opening.prepare(file_name, create, read_only, blob_dir)
             self._open(file_name, create, stop, blob_dir)
             self._begin_service(index_checkpoint)
+            if rate is not None and not read_only:
+                self._scrub = Scrub(self, rate)
+                self._scrub.start()
         except zc.lockfile.LockError as error:
             self._release()
             raise zc.lockfile.LockError(opening.locked(file_name)) from error
@@ -258,6 +268,8 @@ class FsyncStorage(
         with self._writing:
             pass  # no commit is being written; a later one finds it closed
         try:
+            if self._scrub is not None:
+                self._scrub.close()
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
                 self._sequencer.offer()
@@ -306,6 +318,7 @@ class FsyncStorage(
         self._sequencer = self._new_sequencer(self._appended)
         # As one that only reads.
         self._checkpoints = self._spare = None  # type: ignore[assignment]
+        self._scrub = None
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
@@ -440,15 +453,25 @@ class FsyncStorage(
             self._show(view)
         del old_map  # only now: to give its memory back takes a while
         self._reserve.move(file)
+        if self._scrub is not None:
+            self._scrub.begin_anew()
+
+    def reopened(self) -> datafile.DataFile:
+        """The data file, open once more and only for reading: for a reader
+        that changes how it is read."""
+        with swap.nobody_else_has_the_file(self):
+            file = datafile.open_existing(self._file_name, read_only=True)
+            if os.path.samestat(os.fstat(file.fileno()),
+                                os.fstat(self._file.fileno())):
+                return file
+            file.close()
+            raise FileStorageError(
+                f'{self._file_name} is another file than the one that this'
+                ' storage has open; nothing was changed')
 
     def object_map(self, secret: bytes,
                    on_retire: Callable[[], object]) -> objectmap.ObjectMap:
-        """Build the map with which other processes read the file themselves.
-
-        Returns when it is complete; commits go on meanwhile.  For one thread
-        at a time; the map before, if there is one, is retired.  `on_retire` is
-        called in any thread when this one is.  Raises objectmap.NoMap.
-        """
+        """The map with which other processes read the file themselves."""
         return objectmap.build(self, secret, on_retire)
 
     def stats(self) -> dict[str, object]:
@@ -457,6 +480,7 @@ class FsyncStorage(
             'durability': self.durability.policy.name,
             'read_only': self._is_read_only,
             'unsealable': self._unsealable,
+            'scrub': None if self._scrub is None else self._scrub.stats(),
             **({} if self._is_read_only else self._sequencer.stats()),
         }
 

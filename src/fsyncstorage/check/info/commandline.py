@@ -1,13 +1,13 @@
 """The command line of `fsync-info`.
 
-Exit codes: 0 all was read, 1 the file is damaged, and what comes before the
-damage was read, 2 it cannot be done, 130 interrupted.  Errors are one line.
+Exit codes: 0 all was read; 1 not all could be read, since the file is damaged,
+or for want of a permission in the blob directory; 2 it cannot be done; 130
+interrupted; 141 nobody reads the output.  Errors are one line.
 """
 
 import argparse
 import contextlib
 import json
-import sys
 from datetime import datetime
 from datetime import timezone
 
@@ -20,13 +20,16 @@ from ..terminal import CommandParser
 from ..terminal import exit_code
 from ..terminal import opened
 from ..terminal import opened_blobs
+from ..terminal import output
 from ..terminal import printable
 from ..terminal import progress_bar
 from ..terminal import refuse_if_replaced
+from ..terminal import was_replaced
 from . import document
 from . import moments
 from . import tables
 from .blobfiles import BlobFiles
+from .survey import Changed
 from .survey import Survey
 
 DESCRIPTION = """\
@@ -37,7 +40,8 @@ changed.
 
 EPILOG = """\
 exit status: 0 all was read; 1 the file is damaged, and what comes before the
-damage is shown; 2 it could not be read.
+damage is shown, or some of the blob directory could not be read; 2 it could
+not be done.
 """
 
 STAGES = {
@@ -54,7 +58,7 @@ BY_BLOBS = (None, 'class')
 def main(argv=None):
     arguments = parser()
     options = arguments.parse_args(argv)
-    if options.blobs and options.by not in BY_BLOBS:
+    if options.blobs is not None and options.by not in BY_BLOBS:
         arguments.error(f'--blobs has nothing to add to --by {options.by}')
     return exit_code(run, options, arguments.prog)
 
@@ -92,27 +96,39 @@ def time_since(text):
 
 
 def number_of_rows(text):
-    if not (text.isdecimal() and 1 <= int(text[:5]) <= MOST_ROWS):
+    # So many digits can have leading zeros, and are a number in no time.
+    if not (text.isdecimal() and len(text) <= 20
+            and 1 <= int(text) <= MOST_ROWS):
         raise argparse.ArgumentTypeError(
             f'a number from 1 to {MOST_ROWS:,} is needed')
     return int(text)
 
 
 def run(options):
-    helper = opened_blobs(options.blobs) if options.blobs else None
+    helper = None if options.blobs is None else opened_blobs(options.blobs)
     with contextlib.closing(opened(options.path)) as file:
+        try:
+            made = look_into(options, file, helper)
+        except (OSError, Changed) as error:
+            refuse_if_replaced(options.path, file)
+            if isinstance(error, Changed):
+                raise CannotRun(
+                    f'{options.path} was changed while it was read, and not'
+                    ' by a commit') from None
+            raise
+        if helper:
+            refuse_if_replaced(options.path, file)
         found = {
             'file': options.path,
             'since': options.since and f'{options.since:%Y-%m-%d %H:%M:%S}',
-            **look_into(options, file, helper)}
-        if helper:
-            refuse_if_replaced(options.path, file)
-    if options.json:
-        json.dump(found, sys.stdout, indent=1)
-        print()
-    else:
-        tables.show(found, options.by)
-    return 1 if found['damage'] else 0
+            'replaced': was_replaced(options.path, file), **made}
+    with output():
+        if options.json:
+            print(json.dumps(found, indent=1))
+        else:
+            tables.show(found, options.by)
+    blobs = found['blobs']
+    return 1 if found['damage'] or blobs and blobs['unread']['count'] else 0
 
 
 def look_into(options, file, helper):
@@ -129,6 +145,7 @@ def look_into(options, file, helper):
             survey.read_references()
         made = document.Document(survey, options.top, options.by)
         if helper:
-            made.blob_files = BlobFiles()
-            made.blob_files.read(helper, survey, made.class_of_referrer)
+            made.blob_files = BlobFiles(
+                helper, survey, made.class_of_referrer)
+            made.blob_files.read()
     return made.as_dict()

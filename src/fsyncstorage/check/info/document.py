@@ -2,6 +2,9 @@
 
 Its shape is described in docs/info.rst.  Names are text, oids and tids are in
 hex, sizes are bytes; a part that was not asked for is None.
+
+Objects that are not reached from the root are known only if every record that
+is reached could be read: any other may refer to any object.
 """
 
 import heapq
@@ -12,12 +15,7 @@ from ZODB.utils import z64
 from ...format import scan
 from . import moments
 from . import tallies
-from .blobfiles import NOW
-from .blobfiles import OLD
-from .blobfiles import ORPHAN
-
-# Steps of a path that are listed, half of them at each end.
-LONGEST_PATH = 20
+from .blobfiles import KINDS
 
 #: What `--by` may name: parts of the document.
 PARTS = {
@@ -41,6 +39,9 @@ class Document:
         self.parts = PARTS[by] if by else ALL_PARTS
         self.blob_files = None
         self.reached = root_paths(survey)
+        self.all_are_known = self.reached is not None and not (
+            survey.damage or any(
+                number in self.reached for number in survey.unread))
         #: The numbers of objects that exist, and were written since.
         self.numbers = array('I', (
             number for number, (position, revisions) in enumerate(zip(
@@ -80,7 +81,7 @@ class Document:
                 'record_headers': headers,
                 'transactions': survey.transaction_bytes - data - headers,
             },
-            'unread': survey.unread if survey.graph else None,
+            'unread': len(survey.unread) if survey.graph else None,
         }
 
     # By class
@@ -98,7 +99,9 @@ class Document:
             for name, (count, size), records, all_bytes in zip(
                 classes.names, current, classes.records, classes.bytes)
             if count or records]
-        return most(rows, self.top, lambda row: (row['all'], row['records']))
+        return {
+            **most(rows, self.top, lambda row: (row['all'], row['records'])),
+            'without_name': classes.records[classes.named(tallies.OTHERS)]}
 
     # By object
 
@@ -120,20 +123,26 @@ class Document:
         objects = self.objects
         paths = {number: self.reached and self.reached.path(number)
                  for number in numbers}
-        steps = {number: shortened(path) for number, path in paths.items()}
-        oids = objects.oids(
-            [*numbers, *(each for path in steps.values() for each in path)])
+        oids = objects.oids({*numbers, *(
+            each for path in paths.values() if path for each in path.steps)})
         return [{
             'oid': oids[number].hex(),
             'class': self.class_of(number),
             'current': objects.sizes[number],
             'revisions': objects.revisions[number],
             'all': objects.history[number],
-            'path': paths[number] and [
+            'reached': self.is_reached(number),
+            'path': [
                 {'oid': oids[each].hex(), 'class': self.class_of(each)}
-                for each in steps[number]],
-            'path_left_out': len(paths[number] or ()) - len(steps[number]),
-        } for number in numbers]
+                for each in path.steps] if path and path.steps else None,
+            'path_left_out': path and path.left_out,
+        } for number, path in paths.items()]
+
+    def is_reached(self, number):
+        """None, if that is not known."""
+        if self.reached is not None and number in self.reached:
+            return True
+        return False if self.all_are_known else None
 
     def class_of(self, number):
         return self.names[self.objects.classes[number]]
@@ -142,12 +151,12 @@ class Document:
         """The class of the object that refers to this one."""
         parent = self.reached and self.reached.parent(number)
         if parent is None:
-            return tallies.NOT_REACHED
+            return (tallies.NOT_REACHED if self.all_are_known
+                    else tallies.UNKNOWN)
         return self.class_of(parent)
 
     def unreachable(self):
-        """None, if that cannot be known: damage may hide references."""
-        if self.reached is None or self.survey.damage:
+        if not self.all_are_known:
             return None
         lost = array('I', (number for number in self.numbers
                            if number not in self.reached))
@@ -188,10 +197,11 @@ class Document:
         return self.writers('path', self.survey.paths)
 
     def writers(self, kind, tally):
-        return most(
-            [{kind: tallies.shown(name), **figures(row)}
-             for name, row in tally.rows.items()],
-            self.top, lambda row: row['all'])
+        return {
+            **most([{kind: tallies.shown(name), **figures(row)}
+                    for name, row in tally.rows.items()],
+                   self.top, lambda row: row['all']),
+            'may_lack': tally.may_lack}
 
     # Blobs
 
@@ -199,11 +209,16 @@ class Document:
         found = self.blob_files
         if found is None:
             return None
-        with_files = found.files[NOW] + found.files[OLD]
         return {
             **{kind: {'files': found.files[kind], 'bytes': found.bytes[kind]}
-               for kind in (NOW, OLD, ORPHAN)},
-            'without_file': max(len(self.survey.blobs) - with_files, 0),
+               for kind in KINDS},
+            'without_file': self.survey.blob_records - found.with_file,
+            'some_belong': found.some_belong,
+            'packed': found.is_packed,
+            'unread': {
+                'count': found.unread_count,
+                'listed': [{'file': path, 'reason': reason}
+                           for path, reason in found.unread[:self.top]]},
             'classes': most(
                 [{'class': name, 'files': files, 'bytes': size}
                  for name, (files, size) in found.by_class.items()],
@@ -211,7 +226,8 @@ class Document:
             'orphans_listed': [
                 {'oid': oid.hex(), 'tid': tid.hex(), 'bytes': size,
                  'file': path}
-                for oid, tid, size, path in found.orphans[:self.top]],
+                for oid, tid, size, path in found.orphans[:self.top]
+                if found.orphans_are_known],
         }
 
 
@@ -235,18 +251,8 @@ def most(rows, top, key):
 
 
 def figures(row):
-    transactions, records, size = row
+    transactions, records, size, _ = row
     return {'transactions': transactions, 'records': records, 'all': size}
-
-
-def shortened(path):
-    """Both ends of a long path."""
-    if path is None:
-        return []
-    if len(path) <= LONGEST_PATH:
-        return path
-    half = LONGEST_PATH // 2
-    return path[:half] + path[-half:]
 
 
 def in_hex(tid):

@@ -6,11 +6,24 @@ more arrays of 4 bytes an object are made to look for the paths.  Nothing is
 read from the file for that.
 """
 
+import typing
 from array import array
+from collections import deque
 
 # Objects of a path that is followed: in a file that was made to do harm, each
 # object may hang on the one before.
 MOST_STEPS = 10_000
+# Objects of a path that are kept, half of them at each end.
+LONGEST_PATH = 20
+
+
+class Path(typing.NamedTuple):
+    """The numbers of objects, without those in the middle that are left out.
+
+    No objects and None, if it has more than `MOST_STEPS`.
+    """
+    steps: list
+    left_out: int | None
 
 
 class Graph:
@@ -65,17 +78,18 @@ class Paths:
         return parent - 1 if parent and number != self._root else None
 
     def path(self, number):
-        """From the root to the object, both included.
+        """The `Path` from the root to the object, both included.
 
-        None, if it cannot be reached, or not in `MOST_STEPS`.
+        None, if it cannot be reached.
         """
         if number not in self:
             return None
-        steps = [number]
-        while (parent := self.parent(number)) is not None:
-            steps.append(parent)
-            number = parent
-            if len(steps) > MOST_STEPS:
-                return None
-        steps.reverse()
-        return steps
+        half = LONGEST_PATH // 2
+        near, far = [], deque(maxlen=half)
+        for count in range(1, MOST_STEPS + 1):
+            (near if count <= half else far).append(number)
+            number = self.parent(number)
+            if number is None:
+                return Path([*reversed(far), *reversed(near)],
+                            count - len(near) - len(far))
+        return Path([], None)

@@ -2,9 +2,9 @@
 
 An object has the number of its first appearance in the file.  A B-tree leads
 from oids to numbers, wherever in 64 bits the oids are.  An object takes 32
-bytes in the arrays and about 30 in the tree, and 16 in the graph: measured, 78
-bytes and 4 a reference, so 10 million objects with one reference each take
-about 850 MB.
+bytes in the arrays, about 30 in the tree, 16 in the graph, and 4 in the
+document: with the room in which arrays grow, 85 bytes and 4 a reference, so 10
+million objects with one reference each take about 900 MB.
 
 These are arrays and not a database in a temporary file, since each record asks
 for one object, in any order, and each look-up there would take as long as all

@@ -7,7 +7,9 @@ for that needs it.
 
 It takes no lock and changes nothing.  The file may be written meanwhile: it is
 read up to the size that it had in the beginning, and what is unfinished there
-is left out.  It stops at damage: what comes before it counts.
+is left out.  It stops at damage: what comes before it counts.  `Changed` is
+raised if something else is there when it is read again: nobody who writes a
+Data.fs does that.
 
 With `since`, what was written before it is read, but counts nowhere: no
 transaction, no record, and no object whose current revision is older.
@@ -15,20 +17,30 @@ transaction, no record, and no object whose current revision is older.
 The size of a record is that of its data in the file.  One that an undo made
 has none of its own, but points back to others: it counts with its header, and
 its object with the data that it points to.
+
+Memory: see `objects`; one record, and what reading its references takes, which
+is bounded; the records of one transaction, 300 bytes each; and of the objects
+that have a blob the tids of their records, about 300 bytes each.
 """
 
-import array
-import itertools
 import zlib
+from array import array
 
 from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
 from ...format import scan
+from ...format.classes import OTHERS
+from ...format.classes import UNKNOWN_CLASS
+from ...format.classes import WRAPPED
+from ...format.classes import Classes
 from ...format.references import quick_references
+from ...format.window import Window
+from ...format.wrapped import MOST_VALUES
 from ...format.wrapped import Budget
 from ...format.wrapped import TooMuch
 from ...format.wrapped import unwrap
+from ..fileorder import in_file_order
 from ..magic import wrong_magic
 from ..tails import Tails
 from . import moments
@@ -36,8 +48,9 @@ from . import tallies
 from .graph import Graph
 from .objects import Objects
 
-# Positions that are sorted at a time, to read them in order.
-SORTED_AT_A_TIME = 1_000_000
+
+class Changed(Exception):
+    """The file has other bytes than when it was read before."""
 
 
 class Survey:
@@ -52,7 +65,7 @@ class Survey:
         self.end = scan.FIRST       # of what was read
         self.damage = None          # the Damage at which it stopped
         self.objects = Objects()
-        self.classes = tallies.Classes()
+        self.classes = Classes()
         self.days = tallies.Tally()
         self.users = tallies.Tally()
         self.paths = tallies.Tally()
@@ -60,12 +73,19 @@ class Survey:
         self.newest_tid = z64                   # of all
         self.transactions = self.records = self.records_without_data = 0
         self.transaction_bytes = 0      # with all that is in them
-        self.unread = 0                 # current records
+        #: Numbers of objects whose current record cannot be read.
+        self.unread = array('I')
         self.graph = None
-        #: oid and tid of records that have, or may have, a blob.
-        self.blobs = set()
-        self._with_blobs = (
-            (self.classes.blob, self.classes.wrapped) if with_blobs else ())
+        #: Of records that certainly have a blob: the tids, rising, by the
+        #: number of the object; and how many there are.
+        self.blobs = {}
+        self.blob_records = 0
+        #: Records that may have one: their class cannot be read.
+        self.unsure_blobs = 0
+        self._unsure_kinds = tuple(map(
+            self.classes.named, (WRAPPED, UNKNOWN_CLASS, OTHERS)))
+        self._blob_kinds = (
+            (self.classes.blob, *self._unsure_kinds) if with_blobs else ())
         # Of records without data: where the data are that they point to.
         self._led_to = QQBTree()
 
@@ -78,11 +98,10 @@ class Survey:
         if wrong is not None:
             self.damage = scan.Damage(0, None, scan.DAMAGED, wrong)
             return
-        for found in scan.walk(self.window):
+        for found in tails.walk():
             self.tell('transactions', found.position)
             if isinstance(found, scan.Damage):
-                if not tails.is_tail(found):
-                    self.damage = found
+                self.damage = found
                 return
             self._note(found)
             self.end = found.end
@@ -114,8 +133,8 @@ class Survey:
                 classes.bytes[kind] += length
                 revisions[number] += 1
                 history[number] += length
-                if kind in self._with_blobs and positions[number]:
-                    self.blobs.add(oid + transaction.tid)
+                if kind in self._blob_kinds and positions[number]:
+                    self._note_blob(number, kind, transaction.tid)
 
     def _note_without_data(self, number, record, counts):
         """It points to data, as an undo does, or ends the object."""
@@ -164,6 +183,15 @@ class Survey:
         self._led_to[record.position] = target.position
         return target
 
+    def _note_blob(self, number, kind, tid):
+        if kind != self.classes.blob:
+            self.unsure_blobs += 1
+            return
+        tids = self.blobs.setdefault(number, [])
+        if not tids or tids[-1] != tid:
+            tids.append(tid)
+            self.blob_records += 1
+
     # The second reading
 
     def read_references(self):
@@ -171,32 +199,56 @@ class Survey:
         numbers = self.objects.number
         self.graph = Graph(len(self.objects))
         budget = Budget(self.window.end)
-        for position in self._current_positions():
+        for position in in_file_order(filter(None, self.objects.positions)):
             self.tell('objects', position)
-            record = scan.record_at(self.window, position)
+            number, record = self._current(position)
             try:
                 oids = self._references(record, budget)
             except (TooMuch, ValueError, zlib.error):
-                self.unread += 1
+                self.unread.append(number)
                 continue
             if oids:
-                self.graph.add(numbers(record.oid), [
+                self.graph.add(number, array('I', (
                     target for target in map(numbers, oids)
-                    if target is not None])
+                    if target is not None)))
 
-    def _current_positions(self):
-        """Yield them in rising order, SORTED_AT_A_TIME at a time."""
-        positions = iter(self.objects.positions)
-        while some := array.array(
-                'Q', itertools.islice(positions, SORTED_AT_A_TIME)):
-            yield from filter(None, sorted(some))
+    def _current(self, position):
+        """The number of an object, and its current record."""
+        try:
+            record = scan.record_at(self.window, position)
+        except EOFError:
+            raise Changed from None
+        number = self.objects.number(record.oid)
+        if number is None or self.objects.positions[number] != position:
+            raise Changed
+        return number, record
 
     def _references(self, record, budget):
         budget.spend(record.length)
         data = self.window.read(
             record.position + scan.RECORD_HEADER, record.length)
+        if len(data) < record.length:
+            raise Changed
         if data[:1] == b'.':
             data = unwrap(data, budget)[1]
             if data is None:
                 raise ValueError('only a storage wrapper can read it')
-        return quick_references(data)
+        return quick_references(data, MOST_VALUES)
+
+    # Another reading, where classes cannot be read
+
+    def transactions_again(self):
+        """Yield all that were read."""
+        again = Window(self.window.pread, self.end)
+        try:
+            for found in scan.transactions(again):
+                self.tell('transactions', found.position)
+                yield found
+        except scan.Damage:
+            raise Changed from None
+
+    def may_have_blob(self, record):
+        """May it, although it is not known to have one?"""
+        return not record.length or self._unsure_kinds.count(
+            self.classes.of_record(
+                self.window, record.position, record.length)) > 0

@@ -11,9 +11,13 @@ from rich.table import Table
 from rich.text import Text
 from ZODB.utils import oid_repr
 
+from ...format.classname import CUT_OFF
 from ..terminal import printable
+from .graph import MOST_STEPS
 
 BAR = 16    # columns
+# Of what is no terminal: nothing is folded.
+UNFOLDED = 10_000
 
 
 def show(found, by=None):
@@ -23,6 +27,8 @@ def show(found, by=None):
     compared.
     """
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNFOLDED
     with console.capture() as printed:
         Report(found, console).print(by)
     for line in printed.get().rstrip('\n').split('\n'):
@@ -46,6 +52,8 @@ class Report:
                 }.items():
             if self.found[name] is not None:
                 part()
+            elif name == 'unreachable' and self.found['largest'] is not None:
+                self.not_known()
         if self.found['damage']:
             self.damage()
 
@@ -74,6 +82,9 @@ class Report:
             self.line('No transactions')
         self.line(f'{found["objects"]:,} objects,'
                   f' {found["records"]:,} records')
+        if found['replaced']:
+            self.line('A pack has replaced the file meanwhile: these are the'
+                      ' figures of the file before')
         if found['end'] < found['size'] and not found['damage']:
             self.line(
                 f'{found["size"] - found["end"]:,} bytes at the end are no'
@@ -98,7 +109,7 @@ class Report:
         made = Table(box=box.HORIZONTALS, pad_edge=False)
         made.add_column(heading, overflow='fold')
         for each in numbers:
-            made.add_column(each, justify='right', no_wrap=True)
+            made.add_column(each, justify='right', overflow='fold')
         return made
 
     def row(self, table, name, *numbers, style=''):
@@ -114,7 +125,9 @@ class Report:
 
     def totals(self):
         sizes = self.found['bytes']
-        table = self.table('What is in it', '', 'bytes', 'share')
+        table = self.table(
+            'What was written' if self.found['since'] else 'What is in it',
+            '', 'bytes', 'share')
         for words, name in {
                 'data of the current revisions': 'current',
                 'data of older revisions': 'old',
@@ -135,20 +148,21 @@ class Report:
             self.row(table, each['class'], *map(each.get, names))
         self.rest(table, part, *names)
         self.console.print(table)
+        if part['without_name']:
+            self.line(f'{part["without_name"]:,} records are of other classes'
+                      ' than the first ones, which alone are told apart.')
 
     def blobs(self):
         blobs = self.found['blobs']
         table = self.table('Blobs', '', 'files', 'bytes')
         for words, name in {
                 'of current revisions': 'now', 'of older revisions': 'old',
-                'orphans, without a record': 'orphans'}.items():
+                'without a record': 'orphans',
+                'other files: being written, or left over': 'others'}.items():
             self.row(table, words, *blobs[name].values())
         self.console.print(table)
-        for each in blobs['orphans_listed']:
-            self.line(f'orphan: {each["file"]}')
-        if blobs['without_file']:
-            self.line(f'{blobs["without_file"]:,} records of blobs have no'
-                      ' file: run fsync-check --blobs')
+        for line in self.about_blobs(blobs):
+            self.line(line)
         part = blobs['classes']
         if part['listed']:
             table = self.table(
@@ -158,6 +172,25 @@ class Report:
                 self.row(table, each['class'], each['files'], each['bytes'])
             self.rest(table, part, 'files', 'bytes')
             self.console.print(table)
+
+    def about_blobs(self, blobs):
+        for each in blobs['orphans_listed']:
+            yield f'orphan: {each["file"]}'
+        if blobs['packed']:
+            yield ('A pack is under way, or was killed: files without a record'
+                   ' may be those that it removes.')
+        if blobs['without_file']:
+            yield (f'{blobs["without_file"]:,} records of blobs have no file:'
+                   ' run fsync-check --blobs')
+        if not blobs['some_belong'] and (
+                blobs['without_file'] or blobs['orphans']['files']):
+            yield ('No file belongs to a record: is this the blob directory of'
+                   ' another database?')
+        for each in blobs['unread']['listed']:
+            yield f'could not be read: {each["file"]}: {each["reason"]}'
+        left = blobs['unread']['count'] - len(blobs['unread']['listed'])
+        if left:
+            yield f'and {left:,} more that could not be read'
 
     # Objects
 
@@ -180,21 +213,25 @@ class Report:
 
     def paths_from_root(self, rows):
         """Once of each object."""
-        ways = {short(row['oid']): row['path'] and way(row) for row in rows}
-        if not any(ways.values()):
+        ways = {short(row['oid']): way(row) for row in rows}
+        if not any(row['reached'] for row in rows):
             return
         self.line()
         self.line('How they are reached from the root', 'bold')
-        grid = Table.grid('object', 'way', padding=(0, 2))
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(overflow='fold')
+        grid.add_column(overflow='fold')
         for oid, words in ways.items():
-            grid.add_row(f' {oid}', self.text(words or 'not reached'))
+            grid.add_row(f' {oid}', self.text(words))
         self.console.print(grid)
 
     def unreachable(self):
         part = self.found['unreachable']
+        since = ' that was written since' if self.found['since'] else ''
         if not part['objects']:
             self.line()
-            self.line('Every object can be reached from the root.')
+            self.line(
+                f'Every object{since} can be reached from the root.')
             return
         table = self.table(
             'Objects that cannot be reached from the root', 'class',
@@ -207,10 +244,15 @@ class Report:
         self.console.print(table)
         self.line(f'With old revisions, {part["all"]:,} bytes: a pack removes'
                   ' them.')
-        if self.found['unread']:
-            self.line(
-                f'Or fewer: {self.found["unread"]:,} records could not be'
-                ' read, and may refer to some of them.')
+
+    def not_known(self):
+        self.line()
+        self.line(
+            'Which objects cannot be reached from the root is not known:'
+            + (' the file is damaged.' if self.found['damage']
+               else f' {self.found["unread"]:,} records could not be read, and'
+               ' may refer to any.' if self.found['unread']
+               else ' there is no root.'))
 
     # Days and writers
 
@@ -246,6 +288,10 @@ class Report:
             self.row(table, each[kind], *map(each.get, names))
         self.rest(table, part, *names)
         self.console.print(table)
+        if part['may_lack']:
+            self.line(f'A row may lack up to {part["may_lack"]:,} bytes: there'
+                      ' are more names than are kept, and (others) has the'
+                      ' rest.')
 
 
 def share(size, whole):
@@ -259,10 +305,18 @@ def short(oid):
 
 def step(row):
     """An object, without the module of its class."""
-    return f'{row["class"].rpartition(".")[2]}({short(row["oid"])})'
+    name = row['class']
+    last = name.removesuffix(CUT_OFF).rpartition('.')[2]
+    if name.endswith(CUT_OFF):
+        last += CUT_OFF
+    return f'{last}({short(row["oid"])})'
 
 
 def way(row):
+    if not row['reached']:
+        return 'unknown' if row['reached'] is None else 'not reached'
+    if row['path'] is None:
+        return f'by a path of more than {MOST_STEPS:,} objects'
     steps = [step(each) for each in row['path']]
     if row['path_left_out']:
         half = len(steps) // 2

@@ -1,4 +1,4 @@
-"""Reads that leave the page cache to others, and syncs that are short."""
+"""Reads that leave the page cache to others."""
 
 import ctypes
 import mmap
@@ -7,9 +7,8 @@ import sys
 import unittest
 from unittest import mock
 
-from fsyncstorage.pack import pacing
-from fsyncstorage.pack import reading
-from fsyncstorage.pack.reading import Reader
+from fsyncstorage.processes import reading
+from fsyncstorage.processes.reading import Reader
 
 from ..support import TestCase
 
@@ -95,51 +94,3 @@ class Reading(TestCase):
         with mock.patch.object(reading, '_cached',
                                side_effect=OSError(38, 'no')):
             self.assertEqual(self.read(Reader(self.number)), self.content)
-
-
-class Pacing(TestCase):
-
-    def test_as_many_bytes_as_the_disk_takes_in_the_time(self):
-        """Here, 50 MB a second."""
-        now, synced = 0.0, []
-        written = 0
-
-        class File:
-
-            def sync(self):
-                nonlocal now
-                size = written - sum(synced)
-                synced.append(size)
-                now += size / 50e6
-
-        with mock.patch.object(pacing.time, 'monotonic', lambda: now):
-            pacer = pacing.Pacer(File())
-            for _ in range(1000):
-                written += 1 << 16
-                pacer.written(written)
-        # The first one is a guess.
-        for size in synced[1:]:
-            self.assertLess(abs(size / 50e6 - pacing.AIM), pacing.AIM / 10)
-
-    def test_a_disk_that_is_very_fast_or_slow(self):
-        for speed in 1e3, 1e12:
-            with self.subTest(speed):
-                self.check_bounds(speed)
-
-    def check_bounds(self, speed):
-        now, last, sizes = 0.0, 0, []
-
-        class File:
-
-            def sync(self):
-                nonlocal now, last
-                sizes.append(written - last)
-                now += sizes[-1] / speed
-                last = written
-
-        with mock.patch.object(pacing.time, 'monotonic', lambda: now):
-            pacer = pacing.Pacer(File())
-            for written in range(0, 1 << 30, 1 << 16):
-                pacer.written(written)
-        self.assertGreaterEqual(min(sizes), pacing.LEAST)
-        self.assertLessEqual(max(sizes), pacing.MOST)

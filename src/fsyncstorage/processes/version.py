@@ -10,7 +10,8 @@ import zlib
 
 _HOME = pathlib.Path(__file__).parents[1]
 #: What both processes use, relative to the package.
-_MODULES = 'datafile.py', 'format/*.py', 'pack/*.py'
+_MODULES = ('datafile.py', 'format/*.py', 'pack/*.py', 'processes/*.py',
+            'scrub/*.py')
 
 
 def _fingerprint() -> int:

@@ -1,0 +1,162 @@
+"""How fast `fsync-info` looks into a large Data.fs, and in how much memory.
+
+    python -m perf.contents OBJECTS --directory DIR
+
+makes a file of so many objects, runs `fsync-info` as a process, with and
+without the references, and prints what it took.  The file is removed again.
+
+The file is written in one go and in little memory: FileStorage's format, with
+our seals.  The root refers to folders, a folder to its pages, and a page to
+its folder.  A transaction makes a folder with its pages, and the next one
+writes some of these again.
+"""
+
+import itertools
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+
+from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.FileStorage.format import DataHeader
+from ZODB.FileStorage.format import TxnHeader
+from ZODB.utils import p64
+from ZODB.utils import z64
+
+from fsyncstorage.format import seal
+from fsyncstorage.timing.options import arguments
+
+PAGES = 999         # of a folder
+AGAIN = 100         # of them are written once more
+TEXT = b'words' * 50    # of a page
+USERS = b'/ admin', b'/ anna', b'/ ben'
+# What a tid counts for a minute.
+MINUTE = 1 << 32
+FIRST_TID = 0x03f0000000000000
+
+# On Linux `ru_maxrss` counts kilobytes, and elsewhere bytes.
+RSS_UNIT = 1 if sys.platform == 'darwin' else 1024
+PROGRAM = 'from fsyncstorage.check.info import main; raise SystemExit(main())'
+
+
+class File:
+    """What is appended, transaction by transaction."""
+
+    def __init__(self, file):
+        self._file = file
+        self._end = file.write(FILESTORAGE_MAGIC)
+        self._tid = FIRST_TID
+        self.records = 0
+
+    def append(self, user, path, records):
+        """`records` are (oid, position of the previous revision, data).
+
+        Return the positions of the new ones.
+        """
+        self._tid += MINUTE
+        tid, begin = p64(self._tid), self._end
+        header = TxnHeader(
+            tid, 0, ' ', len(user), len(path), seal.room(b''))
+        header.user, header.descr, header.ext = user, path, b''
+        at = begin + header.headerlen()
+        positions, body = [], []
+        for oid, previous, data in records:
+            positions.append(at)
+            made = DataHeader(oid, tid, previous, begin, 0, len(data))
+            body += made.asString(), data
+            at += made.recordlen()
+        header.tlen = at - begin
+        body = b''.join([*body, p64(header.tlen)])
+        front = header.asString()
+        self._file.write(front + seal.make(
+            front, b'', b' ', begin, header.tlen, begin, zlib.crc32(body)))
+        self._file.write(body)
+        self._end = at + 8
+        self.records += len(positions)
+        return positions
+
+
+def build(path, objects):
+    """Make the file; return the number of its records."""
+    with open(path, 'wb') as opened:
+        file = File(opened)
+        folders = range(1, objects, PAGES + 1)
+        file.append(b'', b'initial', [
+            (z64, 0, record('app.Root', folders))])
+        for folder in folders:
+            pages = range(folder + 1, min(folder + PAGES + 1, objects))
+            page = record('app.Page', [folder], TEXT)
+            user = USERS[folder // PAGES % len(USERS)]
+            _, *positions = file.append(user, b'/site/%d/add' % folder, [
+                (p64(folder), 0, record('app.Folder', pages)),
+                *((p64(each), 0, page) for each in pages)])
+            file.append(user, b'/site/%d/edit' % folder, [
+                (p64(each), previous, page)
+                for each, previous in list(zip(pages, positions))[:AGAIN]])
+        return file.records
+
+
+def record(name, targets, text=b''):
+    """Of that class, with references and text, as ZODB writes them."""
+    module, name = name.encode().split(b'.')
+    classes = itertools.chain([b'capp\nAny\nq\7'], itertools.repeat(b'h\7'))
+    refers = b''.join(b'C\x08%bq\6%b\x86q\x08Q' % (p64(each), its_class)
+                      for each, its_class in zip(targets, classes))
+    return (b'\x80\3c%b\n%b\nq\1.\x80\3}q\2(X\5\0\0\0itemsq\3]q\4('
+            b'%beX\4\0\0\0textq\5X%b%bu.' % (
+                module, name, refers, len(text).to_bytes(4, 'little'), text))
+
+
+def measure(path, *options):
+    """(report, seconds, most bytes of memory) of a run."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, '-c', PROGRAM, path, '--json', *options],
+        stdout=subprocess.PIPE, check=True)
+    seconds = time.perf_counter() - begin
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return json.loads(done.stdout), seconds, most * RSS_UNIT
+
+
+def main(argv=None):
+    options = parser().parse_args(argv)
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        path = os.path.join(directory, 'Data.fs')
+        records = build(path, options.objects)
+        print(f'{os.stat(path).st_size:,} bytes, {options.objects:,} objects,'
+              f' {records:,} records; in the page cache')
+        # What needs less memory comes first: the peak is that of all so far.
+        for words, *asked in (
+                ('by class, without the references', '--by', 'class'),
+                ('all of the report',)):
+            report, seconds, most = measure(path, *asked)
+            if (report['objects'], report['records'], report['damage']) != (
+                    options.objects, records, None):
+                print('perf: fsync-info counts otherwise', file=sys.stderr)
+                return 1
+            print(f'{words}: {records / seconds:,.0f} records a second,'
+                  f' at most {most >> 20:,} MB of memory,'
+                  f' {most / options.objects:,.0f} bytes an object')
+    return 0
+
+
+def parser():
+    made = arguments.OneLineParser(
+        prog='perf.contents',
+        description='Measure fsync-info on a file of many objects.')
+    made.add_argument(
+        'objects', type=arguments.positive, metavar='OBJECTS',
+        help='how many objects the file has')
+    made.add_argument(
+        '--directory', default='.', type=arguments.directory, metavar='DIR',
+        help='where the file is made (default: the current directory); it'
+             ' takes about 450 bytes an object')
+    return made
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The parent of a process of ours, as the process sees it.
+
+Commands come on the standard input, reports go to what was the standard
+output, each a line of JSON.
+
+The process ends when its parent does: then the commands end, or it has another
+parent.  (Another child of the parent may hold the other end of the socket.)
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from .version import VERSION
+
+Message = dict[str, Any]
+
+# After so many seconds it looks whether it still has its parent.
+_LOOK_AFTER = 1.0
+
+
+class ParentProcess:
+    """`pid` is its number."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        # A supervisor that stops all of them sends it to the parent, too,
+        # which ends this process in its own way.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._reports = os.fdopen(os.dup(1), 'w')
+        os.dup2(2, 1)  # what else is printed is no report
+        self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            for line in sys.stdin:
+                self._commands.put(json.loads(line))
+        finally:
+            os._exit(1)  # the parent has ended, or sends what cannot be
+
+    def job(self) -> Message:
+        """Say that this process is ready, and return what it shall do."""
+        self.report({'ready': VERSION})
+        return self.command()
+
+    def command(self) -> Message:
+        while True:
+            self._end_with_the_parent()
+            with contextlib.suppress(queue.Empty):
+                return self._commands.get(timeout=_LOOK_AFTER)
+
+    def wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._end_with_the_parent()
+            time.sleep(min(left, _LOOK_AFTER))
+
+    def _end_with_the_parent(self) -> None:
+        if os.getppid() != self._pid:
+            os._exit(1)
+
+    def report(self, message: Message) -> None:
+        self._end_with_the_parent()
+        self._reports.write(json.dumps(message) + '\n')
+        self._reports.flush()

@@ -1,0 +1,106 @@
+"""What a scrub knows: how far it is, and what it has found.
+
+The notes are in a file beside the data file, so that a scrub goes on after a
+restart, and known damage stays known.  That file is replaced as a whole.  Its
+content is checked, and its position is believed only if the data file has the
+transaction there that is named (verifying).
+"""
+
+import dataclasses
+import json
+import os
+import typing
+from typing import Any
+from typing import TypeVar
+
+from .. import datafile
+from ..format.scan import FIRST
+
+SUFFIX = '.scrub'
+#: The name under which the file is written.
+SUFFIX_OF_NEW = '.scrub.new'
+# More bytes than the file ever has, and more than any of its numbers.
+_MOST_BYTES = 1 << 12
+_MOST = 1 << 64
+
+Kind = TypeVar('Kind')
+
+
+@dataclasses.dataclass
+class Pass:
+    """One reading of the file, up to where it was durable when this began."""
+
+    #: The time.
+    began: int
+    #: All before is verified.  A sound transaction ends here, of this tid.
+    position: int = FIRST
+    tid: int = 0
+    transactions: int = 0
+    #: Of them, those without a seal: only their structure could be verified.
+    unsealed: int = 0
+    #: Damaged transactions, and the positions of the first and the last one.
+    damaged: int = 0
+    first_damaged: int | None = None
+    last_damaged: int | None = None
+
+
+@dataclasses.dataclass
+class Past:
+    """The passes that have ended."""
+
+    passes: int = 0
+    #: The time at which the last one ended, and what it has found.
+    ended: int | None = None
+    damaged: int = 0
+    first_damaged: int | None = None
+
+
+class Notes(typing.NamedTuple):
+    current: Pass
+    past: Past
+
+    def known_damage(self) -> tuple[int, int | None]:
+        """How many transactions, and the position of the first.
+
+        A pass that is under way has not seen all of them again.
+        """
+        first = self.current.first_damaged
+        return (max(self.current.damaged, self.past.damaged),
+                self.past.first_damaged if first is None else first)
+
+
+def checked(kind: type[Kind], found: Any) -> Kind:
+    """What JSON has told, as a Pass or a Past.  ValueError: it is none."""
+    try:
+        made = kind(**found)
+    except TypeError:
+        raise ValueError(f'it is no {kind.__name__}') from None
+    for field in dataclasses.fields(made):  # type: ignore[arg-type]
+        value = getattr(made, field.name)
+        if value is None and field.default is None:
+            continue
+        if type(value) is not int or not 0 <= value < _MOST:
+            raise ValueError(f'its field {field.name} is no number')
+    return made
+
+
+def load(path: str) -> Notes | None:
+    """What was noted; None: nothing, or what cannot be."""
+    if not os.path.isfile(path):  # a pipe would hang
+        return None
+    try:
+        with open(path, 'rb') as file:
+            current, past = json.loads(file.read(_MOST_BYTES))
+        return Notes(checked(Pass, current), checked(Past, past))
+    except (OSError, RecursionError, TypeError, ValueError):
+        return None
+
+
+def save(path: str, notes: Notes) -> None:
+    new = path.removesuffix(SUFFIX) + SUFFIX_OF_NEW
+    with datafile.open_new(new) as file:
+        file.write_at(json.dumps([
+            dataclasses.asdict(notes.current),
+            dataclasses.asdict(notes.past)]).encode(), 0)
+        file.sync()
+    datafile.disk.replace(new, path)

@@ -1,0 +1,365 @@
+"""`fsync-info --blobs`: the files of a blob directory, whatever is in it."""
+
+import contextlib
+import os
+import shutil
+from unittest import mock
+
+import transaction
+import ZODB
+from ZODB.blob import Blob
+from ZODB.blob import FilesystemHelper
+from ZODB.FileStorage import FileStorage
+from ZODB.tests.MinPO import MinPO
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.check.info import blobfiles
+from fsyncstorage.check.info import moments
+from fsyncstorage.check.info import tallies
+from fsyncstorage.pack import packedblobs
+
+from ..format.sealing import read
+from ..format.sealing import write
+from ..support import commit
+from ..support import oid
+from .infocase import InfoCase
+
+NOTHING = {'files': 0, 'bytes': 0}
+
+
+class BlobCase(InfoCase):
+    """An object refers to a blob, which was written twice."""
+
+    def setUp(self):
+        super().setUp()
+        self.blobs = self.path('blobs')
+        self.db = ZODB.DB(self.open(blob_dir=self.blobs))
+        for content in b'one', b'twelve':
+            with self.db.transaction() as connection:
+                root = connection.root()
+                root.setdefault('a', MinPO()).value = root.setdefault(
+                    'blob', Blob())
+                with root['blob'].open('w') as file:
+                    file.write(content)
+        with self.db.transaction() as connection:
+            del connection.root()['blob']
+        self.helper = FilesystemHelper(self.blobs)
+
+    def files(self, helper=None):
+        """Of the oldest blob first."""
+        return sorted(
+            os.path.join(path, name)
+            for _, path in (helper or self.helper).listOIDs()
+            for name in os.listdir(path))
+
+    def stray(self, last, key=1000):
+        path = self.helper.getBlobFilename(oid(key), last)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write(path, b'stray')
+        return path
+
+    def blob_report(self, *options, status=0):
+        return self.report(
+            '--blobs', self.blobs, *options, status=status)['blobs']
+
+    def words(self):
+        return self.run_info('--blobs', self.blobs)[1]
+
+    def assert_files(self, report, now, old, orphans):
+        self.assertEqual(
+            [report[kind]['files'] for kind in ('now', 'old', 'orphans')],
+            [now, old, orphans])
+
+
+class RecordTests(BlobCase):
+
+    def test_all(self):
+        self.assertEqual(self.blob_report(), {
+            'now': {'files': 1, 'bytes': 6}, 'old': {'files': 1, 'bytes': 3},
+            'orphans': NOTHING, 'others': NOTHING, 'without_file': 0,
+            'some_belong': True, 'packed': False,
+            'unread': {'count': 0, 'listed': []},
+            'classes': {
+                'count': 1, 'listed': [
+                    {'class': 'ZODB.tests.MinPO.MinPO', 'files': 1,
+                     'bytes': 6}],
+                'others': NOTHING},
+            'orphans_listed': []})
+
+    def test_orphans_and_other_files(self):
+        last = self.db.lastTransaction()
+        orphan = self.stray(last)
+        under_way = self.stray(b'\x7f' * 8)
+        write(orphan + '.tmp', b'12')
+        write(orphan[:-8] + 'z.blob', b'3')
+        write(os.path.join(self.blobs, 'tmp', 'UPLOAD-1'), b'456')
+        report = self.blob_report()
+        self.assertEqual(report['orphans'], {'files': 1, 'bytes': 5})
+        self.assertEqual(report['orphans_listed'], [
+            {'oid': oid(1000).hex(), 'tid': last.hex(), 'bytes': 5,
+             'file': orphan}])
+        self.assertEqual(report['others'], {'files': 4, 'bytes': 5 + 6})
+        self.assertTrue(os.path.exists(under_way))
+        self.assertIn(f'orphan: {orphan}', self.words())
+
+    def test_missing_files(self):
+        for path in self.files():
+            os.rename(path, self.path(os.path.basename(path)))
+        self.assertEqual(self.blob_report()['without_file'], 2)
+        self.assertIn('2 records of blobs have no file', self.words())
+
+    def test_the_current_file_is_missing(self):
+        """An older one does not take its place."""
+        first, current = self.files()
+        os.remove(current)
+        report = self.blob_report()
+        self.assert_files(report, 0, 1, 0)
+        self.assertEqual(report['without_file'], 1)
+
+    def test_a_blob_whose_creation_was_undone(self):
+        with self.db.transaction() as connection:
+            connection.root()['more'] = Blob(b'123')
+        self.db.undo(self.db.undoLog(0, 1)[0]['id'])
+        transaction.commit()
+        report = self.blob_report()
+        self.assertEqual(report['without_file'], 0)
+        self.assertEqual(report['now'], {'files': 1, 'bytes': 6})
+        self.assertEqual(report['old'], {'files': 2, 'bytes': 6})
+
+    def test_since(self):
+        tids = [each.tid for each in self.db.storage.iterator()]
+        for first, now, old in (
+                (tids[1], {'files': 1, 'bytes': 6}, {'files': 1, 'bytes': 3}),
+                (tids[2], {'files': 1, 'bytes': 6}, NOTHING),
+                (tids[3], NOTHING, NOTHING)):
+            with mock.patch.object(moments, 'tid_of', lambda _: first):
+                report = self.blob_report('--since', '2020-01-01')
+            self.assertEqual((report['now'], report['old']), (now, old))
+            self.assertEqual(report['orphans'], NOTHING)
+
+
+class UnsureTests(BlobCase):
+    """What is not known is not said."""
+
+    def setUp(self):
+        super().setUp()
+        self.undone = self.db.lastTransaction()
+        self.db.close()
+
+    def encrypt(self):
+        """As a storage does that encrypts: no class can be read."""
+        with contextlib.closing(
+                FileStorage(self.path('encrypted'))) as copy:
+            source = FsyncStorage(self.path(), read_only=True)
+            for each in source.iterator():
+                copy.tpc_begin(each, each.tid, each.status)
+                for record in each:
+                    data = record.data and b'.e' + record.data[::-1]
+                    copy.restore(
+                        record.oid, record.tid, data, '', None, each)
+                copy.tpc_vote(each)
+                copy.tpc_finish(each)
+            source.close()
+        os.replace(self.path('encrypted'), self.path())
+
+    def test_encrypted(self):
+        self.encrypt()
+        report = self.report('--blobs', self.blobs)
+        blobs = report['blobs']
+        self.assert_files(blobs, 1, 1, 0)
+        self.assertEqual(blobs['classes']['listed'], [
+            {'class': tallies.UNKNOWN, 'files': 1, 'bytes': 6}])
+        self.assertEqual(report['unread'], report['objects'])
+        self.assertIsNone(report['unreachable'])
+        self.assertEqual(
+            {row['oid']: row['reached'] for row in report['largest']},
+            {oid(0).hex(): True, oid(1).hex(): None, oid(2).hex(): None})
+        words = self.words()
+        self.assertIn('not known: 3 records could not be read', words)
+        self.assertIn(' 0x01  unknown', words)
+        for untrue in 'pack removes', 'not reached', 'no file', 'orphan:':
+            self.assertNotIn(untrue, words)
+
+    def test_encrypted_and_without_a_record(self):
+        self.encrypt()
+        orphans = [self.stray(self.undone, key) for key in (2, 1000)]
+        self.assertEqual(
+            {each['file'] for each in self.blob_report()['orphans_listed']},
+            set(orphans))
+
+    def test_encrypted_and_without_a_file(self):
+        self.encrypt()
+        shutil.rmtree(os.path.dirname(self.files()[0]))
+        self.assertEqual(self.blob_report()['without_file'], 0)
+
+    def test_only_what_can_be_read_keeps_what_it_refers_to(self):
+        """A record that is not reached may hide what it likes."""
+        with contextlib.closing(FileStorage(self.path())) as storage:
+            commit(storage, {9: b'.e secret'})
+        report = self.report()
+        self.assertEqual(report['unread'], 1)
+        self.assertEqual(report['unreachable']['objects'], 1)
+
+
+class PackTests(BlobCase):
+
+    def setUp(self):
+        super().setUp()
+        with self.db.transaction() as connection:
+            connection.root()['kept'] = Blob(b'kept')
+
+    def pack(self, between):
+        real = packedblobs.take_away
+
+        def take_away(*args):
+            between()
+            return real(*args)
+
+        with mock.patch.object(packedblobs, 'take_away', take_away):
+            self.db.pack()
+
+    def test_it_is_about_to_remove_them(self):
+        for keep_old in False, True:
+            self.db.storage.pack_keep_old = keep_old
+            with self.db.transaction() as connection:
+                with connection.root()['kept'].open('w') as file:
+                    file.write(b'once more')
+            reports = []
+            self.pack(lambda: reports.append(self.blob_report()))
+            report, = reports
+            self.assertGreater(report['orphans']['files'], 0)
+            self.assertEqual(report['orphans_listed'], [])
+            self.assertTrue(report['packed'])
+            report = self.blob_report()
+            self.assertEqual(report['orphans'], NOTHING)
+            self.assertFalse(report['packed'])
+
+    def test_words(self):
+        words = []
+        self.pack(lambda: words.append(self.words()))
+        self.assertIn('A pack is under way, or was killed', words[0])
+
+    def test_packed_meanwhile(self):
+        real = blobfiles.BlobFiles.read
+
+        def packed(*args):
+            os.replace(self.path('copy'), self.path())
+            real(*args)
+            if fails:
+                raise OSError(5, 'Input/output error')
+
+        for fails in False, True:
+            write(self.path('copy'), read(self.path()))
+            with mock.patch.object(blobfiles.BlobFiles, 'read', packed):
+                self.assert_cannot_run(
+                    'was packed while it was read', '--blobs', self.blobs)
+
+
+class DirectoryTests(BlobCase):
+    """What `--blobs` names may be anything."""
+
+    def other_database(self):
+        with contextlib.closing(ZODB.DB(self.open(
+                'other.fs', blob_dir=self.path('other')))) as db:
+            with db.transaction() as connection:
+                connection.root()['blob'] = Blob(b'other')
+                connection.root()['more'] = Blob(b'more')
+
+    def test_of_another_database(self):
+        self.other_database()
+        with self.db.transaction() as connection:
+            connection.root()['last'] = 1   # later than its blobs
+        self.blobs = self.path('other')
+        report = self.blob_report()
+        self.assertEqual(report['orphans']['files'], 2)
+        self.assertEqual(report['orphans_listed'], [])
+        self.assertFalse(report['some_belong'])
+        self.assertIn('No file belongs to a record', self.words())
+
+    def test_the_parent(self):
+        self.blobs = self.directory
+        report = self.blob_report()
+        self.assert_files(report, 0, 0, 0)
+        self.assertIn('No file belongs to a record', self.words())
+
+    def test_directories_that_are_none(self):
+        for path in self.path(), self.path('nothing'), '':
+            self.assert_cannot_run('is no directory', '--blobs', path)
+        self.assert_cannot_run(
+            '--blobs has nothing to add to --by day',
+            '--blobs', '', '--by', 'day')
+
+    def test_markers_that_are_none(self):
+        marker = os.path.join(self.blobs, '.layout')
+        for content in b'strange', b'\xff\0\x1b' * 1000:
+            write(marker, content)
+            self.assert_cannot_run('unknown layout', '--blobs', self.blobs)
+        os.remove(marker)
+        os.mkfifo(marker)
+        self.assert_cannot_run(
+            f'{marker} is no regular file', '--blobs', self.blobs)
+
+    def assert_unread(self, path, reason):
+        report = self.blob_report(status=1)
+        self.assertEqual(report['unread'], {
+            'count': 1, 'listed': [{'file': path, 'reason': reason}]})
+        self.assertIn(f'could not be read: {path}: {reason}', self.words())
+        return report
+
+    def refusing(self, function, refused, error):
+        real = getattr(os, function)
+
+        def refuse(path, *args, **options):
+            if path == refused:
+                raise OSError(*error, path)
+            return real(path, *args, **options)
+
+        return mock.patch.object(os, function, refuse)
+
+    PERMISSION = 13, 'Permission denied'
+    VANISHED = 2, 'No such file or directory'
+
+    def test_a_directory_that_cannot_be_listed(self):
+        directory = os.path.dirname(self.files()[0])
+        with self.refusing('scandir', directory, self.PERMISSION):
+            report = self.assert_unread(directory, 'Permission denied')
+        self.assertEqual(report['without_file'], 2)
+
+    def test_a_file_that_cannot_be_looked_at(self):
+        path = self.files()[0]
+        with self.refusing('stat', path, self.PERMISSION):
+            self.assert_files(
+                self.assert_unread(path, 'Permission denied'), 1, 0, 0)
+
+    def test_a_circle_of_symbolic_links(self):
+        path = os.path.join(os.path.dirname(self.files()[0]), '0x12.blob')
+        os.symlink(path, path)
+        self.assert_files(self.assert_unread(
+            path, 'Too many levels of symbolic links'), 1, 1, 0)
+
+    def test_a_link_to_a_directory_is_not_followed(self):
+        path = os.path.join(self.blobs, 'link')
+        os.symlink(self.blobs, path)
+        self.assert_files(self.assert_unread(
+            path, 'it is a symbolic link'), 1, 1, 0)
+
+    def test_what_vanishes(self):
+        """A pack removes files and directories."""
+        path = self.files()[0]
+        for function, vanished in (
+                ('stat', path), ('scandir', os.path.dirname(path))):
+            with self.refusing(function, vanished, self.VANISHED):
+                self.assertEqual(self.blob_report()['unread']['count'], 0)
+        with self.refusing('scandir', self.helper.base_dir, self.VANISHED):
+            self.assert_cannot_run('No such file', '--blobs', self.blobs)
+
+    def test_many_that_cannot_be_read(self):
+        for number in range(3):
+            path = os.path.join(self.blobs, f'{number}.blob')
+            os.symlink(path, path)
+        report = self.blob_report('--top', '1', status=1)
+        self.assertEqual(
+            (report['unread']['count'], len(report['unread']['listed'])),
+            (3, 1))
+        _, out, _ = self.run_info('--blobs', self.blobs, '--top', '1')
+        self.assertIn('and 2 more that could not be read', out)
