@@ -96,18 +96,24 @@ class Killed(TestCase):
     def write(self, client):
         choice = random.Random(0)
         while not self.end.is_set():
-            transaction = begin(client)
-            with contextlib.suppress(POSError, ClientDisconnected):
-                for number in choice.sample(range(ACCOUNTS), 2):
-                    store(client, transaction, number,
-                          b'%d' % choice.getrandbits(60),
-                          self.load(client, number, client.lastTransaction()))
-                client.tpc_vote(transaction)
-                client.tpc_finish(transaction)
-                continue
+            try:
+                self.write_one(client, choice)
+            except (POSError, ClientDisconnected):
+                self.end.wait(0.01)  # until there is a server again
+
+    def write_one(self, client, choice):
+        transaction = begin(client)
+        try:
+            for number in choice.sample(range(ACCOUNTS), 2):
+                store(client, transaction, number,
+                      b'%d' % choice.getrandbits(60),
+                      self.load(client, number, client.lastTransaction()))
+            client.tpc_vote(transaction)
+            client.tpc_finish(transaction)
+        except BaseException:
             with contextlib.suppress(ClientDisconnected):
                 client.tpc_abort(transaction)
-            self.end.wait(0.01)  # until there is a server again
+            raise
 
     def load(self, client, number, told):
         return client.loadBefore(oid(number), p64(u64(told) + 1))[1]
