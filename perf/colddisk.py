@@ -125,8 +125,8 @@ class _ColdReads:
         read_singly(file.fileno())
         return io.BufferedReader(file, _buffer_size(file.fileno()))
 
-    def open(self, path, flags):
-        descriptor = self._open(path, flags)
+    def open(self, path, flags, mode=0o666):
+        descriptor = self._open(path, flags, mode)
         read_singly(descriptor)
         return descriptor
 

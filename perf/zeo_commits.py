@@ -5,7 +5,8 @@ take some time; the network may; a sync may; and one client may be much slower
 than the others.  Stock ZEO lets each other commit wait for that.  All clients
 are processes with an object of their own, or threads of one process.
 
-Each finish comes after a vote of its own: two trips of the network a commit.
+Where a second resource manager votes last, each finish comes after a vote of
+its own: two trips of the network a commit.  Else a client of ours makes one.
 """
 
 import contextlib

@@ -1,5 +1,7 @@
 """What the tests share: a scratch directory, a disk under control, commits."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -128,9 +130,9 @@ def under_way(storage):
     return [*storage._begun.values()][-1]
 
 
-def vote(storage, records, serials={}):
+def vote(storage, records, serials={}, **metadata):
     """A transaction, ready to finish, that stores {number: data}."""
-    transaction = begin(storage)
+    transaction = begin(storage, **metadata)
     for number, data in records.items():
         storage.store(oid(number), serials.get(number, z64), data, '',
                       transaction)
@@ -164,6 +166,17 @@ class Thread(threading.Thread):
         if self._error is not None:
             raise self._error
         return self._result
+
+
+def run_command(main, *arguments):
+    """Exit status, standard output, standard error of a command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(list(arguments))
+        except SystemExit as end:   # of argparse
+            status = end.code
+    return status, out.getvalue(), err.getvalue()
 
 
 def in_a_child(function, *args):

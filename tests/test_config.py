@@ -39,6 +39,7 @@ class Sections(TestCase):
         self.assertEqual(storage.durability.sync_interval, 1.0)
         self.assertIsNone(storage.durability.group_commit_delay)
         self.assertTrue(storage.pack_process)
+        self.assertIsNone(storage.pack_rate)
         self.assertFalse(storage.local_reads)
         self.assertEqual(storage.local_reads_mode, 0o600)
         self.assertIsNone(storage.stats()['scrub'])
@@ -46,12 +47,13 @@ class Sections(TestCase):
     def test_own_keys(self):
         storage = self.from_keys(
             'durability interval', 'sync-interval 200ms',
-            'group-commit-delay 2ms', 'pack-process off', 'local-reads on',
-            'local-reads-mode 0660', 'scrub-rate 2MB')
+            'group-commit-delay 2ms', 'pack-process off', 'pack-rate 20MB',
+            'local-reads on', 'local-reads-mode 0660', 'scrub-rate 2MB')
         self.assertEqual(storage.durability.policy.name, 'interval')
         self.assertEqual(storage.durability.sync_interval, 0.2)
         self.assertEqual(storage.durability.group_commit_delay, 0.002)
         self.assertFalse(storage.pack_process)
+        self.assertEqual(storage.pack_rate, 20 << 20)
         self.assertTrue(storage.local_reads)
         self.assertEqual(storage.local_reads_mode, 0o660)
         self.assertEqual(storage.stats()['scrub']['rate'], 2 << 20)

@@ -7,6 +7,7 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies
 
+from fsyncstorage.wire import batch
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
@@ -20,6 +21,11 @@ from .test_wire import thorough
 
 TICKET = b'a ticket of 16 b'
 TID = b'tid56789'
+STORES = [(oid(1), TID, b'one'), (oid(2), bytes(8), b''),
+          (oid(3), TID, b'the third')]
+ID = commits.commit_id(INSTANCE, TICKET, 258)
+
+identifiers = strategies.binary(min_size=8, max_size=8)
 
 
 def received(client, *data):
@@ -44,8 +50,12 @@ def in_state(state):
     client = opened()
     if state is commits.PINGING:
         return client, client.ping()[0]
+    if state is commits.ASKING:
+        return client, client.ask(ID)[0]
     number, _ = client.begin(b'')
-    if state is not commits.BEGUN:
+    if state is commits.IN_ONE_TRIP:
+        client.trip(number)
+    elif state is not commits.BEGUN:
         client.vote(number)
     if state in (commits.IS_VOTED, commits.FINISHING):
         received(client, server.voted(number, ()))
@@ -57,20 +67,26 @@ def in_state(state):
 
 
 STATES = (commits.BEGUN, commits.VOTING, commits.IS_VOTED, commits.FINISHING,
-          commits.ABORTING, commits.PINGING)
+          commits.IN_ONE_TRIP, commits.ABORTING, commits.PINGING,
+          commits.ASKING)
 
 #: The replies to a number, and the states in which they may come.
 REPLIES = {
     'voted': (lambda number: server.voted(number, [oid(1)]),
               {commits.VOTING, commits.ABORTING}),
     'conflicts': (lambda number: server.conflicts(number, b'message'),
-                  {commits.VOTING, commits.ABORTING}),
+                  {commits.VOTING, commits.IN_ONE_TRIP, commits.ABORTING}),
     'error': (lambda number: server.error(number, b'message'),
-              {commits.VOTING, commits.FINISHING, commits.ABORTING}),
+              {commits.VOTING, commits.FINISHING, commits.IN_ONE_TRIP,
+               commits.ABORTING}),
     'done': (lambda number: server.done(number, TID, 1, 2),
-             {commits.FINISHING}),
+             {commits.FINISHING, commits.IN_ONE_TRIP}),
+    'done with oids': (lambda number: server.done(number, TID, 1, 2, oid(1)),
+                       {commits.IN_ONE_TRIP}),
     'aborted': (server.aborted, {commits.ABORTING}),
     'pong': (lambda number: server.pong(number, TID), {commits.PINGING}),
+    'outcome': (lambda number: server.outcome(number, 1, TID),
+                {commits.ASKING}),
 }
 
 
@@ -103,6 +119,18 @@ class Hellos(unittest.TestCase):
                 commits.hello(*wrong)
 
 
+class Ids(unittest.TestCase):
+
+    def test_there_and_back(self):
+        self.assertEqual(commits.read_commit_id(ID), (INSTANCE, TICKET, 258))
+        self.assertEqual(opened().commit_id(258), ID)
+
+    def test_every_other_length(self):
+        for wrong in *(ID[:length] for length in range(len(ID))), ID + b'x':
+            with self.assertRaises(framing.PeerError):
+                commits.read_commit_id(wrong)
+
+
 class Requests(unittest.TestCase):
 
     def test_there_and_back(self):
@@ -112,6 +140,8 @@ class Requests(unittest.TestCase):
             (begin, server.Begin(number, b'a call')),
             (client.store(number, oid(1), TID, b'data'),
              server.Store(number, b'data', oid(1), TID)),
+            (client.stores(number, STORES),
+             server.Stores(number, batch.pack(STORES), 3)),
             (client.call(number, b'another'),
              server.Call(number, b'another')),
             (client.vote(number), server.Vote(number)),
@@ -119,6 +149,10 @@ class Requests(unittest.TestCase):
         ]
         ping, frame = client.ping()
         sent.append((frame, server.Ping(ping)))
+        question, frame = client.ask(ID)
+        sent.append((frame, server.Ask(question, ID)))
+        client, number = in_state(commits.BEGUN)
+        sent.append((client.trip(number), server.Trip(number)))
         client, number = in_state(commits.IS_VOTED)
         sent.append((client.finish(number), server.Finish(number)))
         for frame, request in sent:
@@ -133,16 +167,18 @@ class Requests(unittest.TestCase):
         client = opened()
         number, begin = client.begin(b'')
         store = client.store(number, oid(1), TID, b'')
+        stores = client.stores(number, STORES)
         vote = client.vote(number)
-        for frame in begin, store, vote:
+        for frame in begin, store, stores, vote:
             for length in range(4, len(frame)):
                 with self.assertRaises(framing.PeerError):
                     server.request(frame[4:length])
-        with self.assertRaises(framing.PeerError):
-            server.request(vote[4:] + b'x')
+        for frame in stores, vote:
+            with self.assertRaises(framing.PeerError):
+                server.request(frame[4:] + b'x')
 
     def test_without_a_number(self):
-        for kind in b'BCVFAP':
+        for kind in b'BMCVFTAPQ':
             with self.assertRaises(framing.PeerError):
                 server.request(bytes([kind]) + bytes(4))
 
@@ -153,9 +189,10 @@ class Requests(unittest.TestCase):
             request = server.request(rubbish)
         except framing.PeerError:
             return
-        self.assertEqual(rubbish[0], b'BSCVFAP'[
-            (server.Begin, server.Store, server.Call, server.Vote,
-             server.Finish, server.Abort, server.Ping).index(type(request))])
+        self.assertEqual(rubbish[0], b'BSMCVFTAPQ'[
+            (server.Begin, server.Store, server.Stores, server.Call,
+             server.Vote, server.Finish, server.Trip, server.Abort,
+             server.Ping, server.Ask).index(type(request))])
 
     def test_in_another_state(self):
         for state in STATES:
@@ -163,8 +200,10 @@ class Requests(unittest.TestCase):
             for wanted, call in (
                     (commits.BEGUN, lambda: client.store(
                         number, oid(1), TID, b'')),
+                    (commits.BEGUN, lambda: client.stores(number, STORES)),
                     (commits.BEGUN, lambda: client.call(number, b'')),
                     (commits.BEGUN, lambda: client.vote(number)),
+                    (commits.BEGUN, lambda: client.trip(number)),
                     (commits.IS_VOTED, lambda: client.finish(number))):
                 if wanted is not state:
                     with self.assertRaises(framing.CallerError):
@@ -176,8 +215,11 @@ class Requests(unittest.TestCase):
             client, number = in_state(state)
             self.assertIsNotNone(client.abort(number))
             self.assertIs(client.state(number), commits.ABORTING)
-        for state in commits.FINISHING, commits.ABORTING:
+        for state in (commits.FINISHING, commits.IN_ONE_TRIP,
+                      commits.ABORTING):
             client, number = in_state(state)
+            self.assertIs(client.is_finishing(number),
+                          state is not commits.ABORTING)
             self.assertIsNone(client.abort(number))
             self.assertIs(client.state(number), state)
         self.assertIsNone(opened().abort(7))  # it is over
@@ -203,6 +245,9 @@ class Requests(unittest.TestCase):
         for call in (
                 lambda: client.store(number, b'short', TID, b''),
                 lambda: client.store(number, oid(1), '12345678', b''),
+                lambda: client.stores(
+                    number, [*STORES, (oid(1), b'short', b'')]),
+                lambda: client.stores(number, [(oid(1), '12345678', b'')]),
                 lambda: server.voted(1, [b'short']),
                 lambda: server.voted(1, [None]),
                 lambda: server.invalid(b'short', []),
@@ -212,6 +257,43 @@ class Requests(unittest.TestCase):
                 lambda: server.pong(1, b'')):
             with self.assertRaises(framing.CallerError):
                 call()
+
+
+class Batches(unittest.TestCase):
+
+    @given(strategies.lists(strategies.tuples(
+        identifiers, identifiers, strategies.binary(max_size=40)), min_size=1))
+    @thorough
+    def test_there_and_back(self, stores):
+        message = batch.pack(stores)
+        self.assertEqual(batch.size(message), len(stores))
+        self.assertEqual(list(batch.stores(message)), stores)
+        self.assertEqual(len(message), 4 + sum(
+            batch.OVERHEAD + len(data) for _, _, data in stores))
+
+    @given(strategies.binary(max_size=100))
+    @thorough
+    def test_rubbish(self, rubbish):
+        try:
+            size = batch.size(rubbish)
+        except framing.PeerError:
+            return
+        stores = list(batch.stores(rubbish))
+        self.assertEqual((len(stores), batch.pack(stores)), (size, rubbish))
+
+    def test_what_is_none(self):
+        message = batch.pack(STORES)
+        for wrong in (
+                bytes(4),  # no stores
+                b'\xff' * 4 + message[4:],  # four milliards
+                b'\0\0\0\4' + message[4:],
+                b'\0\0\0\2' + message[4:],
+                message[:4] + b'\0\0\0\1' + message[8:],
+                message[:4] + b'\xff' * 4 + message[8:],
+                batch.pack([(oid(1), TID, bytes(batch.LONGEST))])):
+            with self.assertRaises(framing.PeerError):
+                batch.size(wrong)
+        self.assertEqual(batch.size(message), 3)
 
 
 class Replies(unittest.TestCase):
@@ -282,11 +364,44 @@ class Replies(unittest.TestCase):
         for state, name in ((commits.VOTING, 'error'),
                             (commits.FINISHING, 'error'),
                             (commits.FINISHING, 'done'),
+                            (commits.IN_ONE_TRIP, 'error'),
+                            (commits.IN_ONE_TRIP, 'done'),
                             (commits.ABORTING, 'aborted'),
-                            (commits.PINGING, 'pong')):
+                            (commits.PINGING, 'pong'),
+                            (commits.ASKING, 'outcome')):
             client, number = in_state(state)
             received(client, REPLIES[name][0](number))
             self.assertIsNone(client.state(number))
+
+    def test_a_trip_that_conflicts(self):
+        """It is begun again: it can be stored, repeated, or aborted."""
+        client, number = in_state(commits.IN_ONE_TRIP)
+        received(client, server.conflicts(number, b'which'))
+        self.assertIs(client.state(number), commits.BEGUN)
+        client.store(number, oid(1), TID, b'')
+        client.trip(number)
+        received(client, server.conflicts(number, b'which'))
+        self.assertIsNotNone(client.abort(number))
+
+    def test_what_a_trip_has_resolved(self):
+        client, number = in_state(commits.IN_ONE_TRIP)
+        self.assertEqual(
+            received(client, server.done(number, TID, 1, 2,
+                                         server.joined([oid(1), oid(2)]))),
+            [commits.Done(number, TID, 1, 2, [oid(1), oid(2)])])
+        client, number = in_state(commits.IN_ONE_TRIP)
+        self.refuse(client, server.done(number, TID, 1, 2, b'short'))
+
+    def test_every_outcome(self):
+        for outcome in range(256):
+            client, number = in_state(commits.ASKING)
+            frame = server.outcome(number, outcome, TID)
+            if outcome in (commits.COMMITTED, commits.NOT_COMMITTED,
+                           commits.NOT_KNOWN):
+                self.assertEqual(received(client, frame), [
+                    commits.Outcome(number, outcome, TID)])
+            else:
+                self.refuse(client, frame)
 
     def test_what_was_sent_before_an_abort(self):
         for name in 'voted', 'conflicts', 'error':
@@ -425,7 +540,7 @@ class TheFormat(unittest.TestCase):
     def test_of_the_client(self):
         client = opened()
         number = b'\0\0\0\1'
-        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\1',
+        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\2',
                    INSTANCE, TICKET)
         self.check(client.begin(b'call')[1],
                    b'\0\0\0\x09', b'B', number, b'call')
@@ -435,8 +550,12 @@ class TheFormat(unittest.TestCase):
                    b'\0\0\0\x09', b'C', number, b'call')
         self.check(client.vote(1), b'\0\0\0\5', b'V', number)
         self.check(client.ping()[1], b'\0\0\0\5', b'P', b'\0\0\0\2')
+        self.check(client.ask(ID)[1], b'\0\0\0\x29', b'Q', b'\0\0\0\3',
+                   INSTANCE, TICKET, b'\0\0\1\2')
         received(client, server.voted(1, ()))
         self.check(client.finish(1), b'\0\0\0\5', b'F', number)
+        client, _ = in_state(commits.BEGUN)
+        self.check(client.trip(1), b'\0\0\0\5', b'T', number)
         client, _ = in_state(commits.VOTING)
         self.check(client.abort(1), b'\0\0\0\5', b'A', number)
 
@@ -450,6 +569,11 @@ class TheFormat(unittest.TestCase):
                    b'\0\0\0\x0a', b'e', number, b'reply')
         self.check(server.done(258, TID, 3, 4),
                    b'\0\0\0\x1d', b'd', number, TID, oid(3), oid(4))
+        self.check(server.done(258, TID, 3, 4, oid(1) + oid(2)),
+                   b'\0\0\0\x2d', b'd', number, TID, oid(3), oid(4),
+                   oid(1), oid(2))
+        self.check(server.outcome(258, 2, TID),
+                   b'\0\0\0\x0e', b'o', number, b'\2', TID)
         self.check(server.aborted(258), b'\0\0\0\5', b'a', number)
         self.check(server.invalid(TID, [oid(1)]),
                    b'\0\0\0\x15', b'i', bytes(4), TID, oid(1))

@@ -5,6 +5,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
 
     timing/     the driver `fsync-time`, on top of everything else
     config      the section <fsyncstorage>
+    fsyncpack/  `fsync-pack`: packs a file, or asks a server to
     check/      `fsync-check`: what is damaged, and what can be saved;
                 check/info/ is `fsync-info`: what takes the space
     server/     the ZEO server, `fsync-runzeo`
@@ -20,6 +21,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     wire/       the frames of the channels, for server and client
     datafile    every write, sync and rename of the storage's files
     allocation  room behind the end of a file, which the kernel keeps
+    positions   where each object is in a file, by oid
     forks       what a forked child must not use
     errors      what a disk that fails makes of a call
 """

@@ -38,7 +38,7 @@ class FsyncStorage(BaseConfig):
     KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
-            'reader_threads', 'pack_process', 'local_reads',
+            'reader_threads', 'pack_process', 'pack_rate', 'local_reads',
             'local_reads_mode', 'scrub_rate')
 
     def open(self) -> storage.FsyncStorage:

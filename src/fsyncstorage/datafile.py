@@ -51,8 +51,8 @@ class Disk:
     #: Allocate blocks at a position; the file keeps its size.
     reserve = staticmethod(allocation.allocate)
 
-    def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def write(self, fd: int, data: bytes | bytearray | memoryview,
               position: int) -> None:
@@ -223,6 +223,22 @@ class DataFile(io.RawIOBase):
         descriptor = self.descriptor
         disk.drop_cache(descriptor.number, position)
 
+    def lock(self) -> None:
+        """Lock the file itself, whatever name it has: BlockingIOError if it
+        is locked already.
+        """
+        try:
+            fcntl.flock(self.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
+                raise
+            # The file system has no such locks.
+
+    def unlock(self) -> None:
+        """At once: a reader may have it open for longer."""
+        with contextlib.suppress(OSError, ValueError):  # none; closed
+            fcntl.flock(self.fileno(), fcntl.LOCK_UN)
+
     def size(self) -> int:
         descriptor = self.descriptor
         return os.fstat(descriptor.number).st_size
@@ -298,7 +314,7 @@ def open_existing(path: str, read_only: bool = False) -> DataFile:
     return DataFile(path, os.O_RDONLY if read_only else os.O_RDWR)
 
 
-def open_new(path: str) -> DataFile:
+def open_new(path: str, mode: int = 0o666) -> DataFile:
     """A new file; an existing one loses the name.
 
     The existing one is not truncated: the name could be a hard link or a
@@ -306,7 +322,8 @@ def open_new(path: str) -> DataFile:
     """
     remove_if_there(path)
     return DataFile(
-        path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
+        path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW,
+        lambda path, flags: disk.open(path, flags, mode))
 
 
 def sync_path(path: str, opener: Opener | None = None) -> None:

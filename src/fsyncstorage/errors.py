@@ -4,6 +4,7 @@ A caller's mistake raises what stock FileStorage raises for it (or ValueError
 for a setting).  A DiskError is the disk's fault, or a consequence of it.
 """
 
+from ZODB.POSException import StorageError
 from ZODB.POSException import StorageSystemError
 from ZODB.POSException import StorageTransactionError
 
@@ -12,7 +13,15 @@ class DiskError(StorageSystemError):
     """The disk failed, or writing stopped because it did."""
 
 
-class OutcomeUnknown(DiskError):
+class OutcomeUnknown(StorageError):
+    """This commit may have been kept, or may not.
+
+    It is no TransientError: repeated without a look at what is there, the
+    commit could take effect twice.
+    """
+
+
+class SyncFailed(DiskError, OutcomeUnknown):
     """A sync failed: this commit may be on disk, or may not.
 
     It was not published.  The next opening of the storage decides whether it

@@ -1,7 +1,6 @@
 """Data files with known contents, and what `fsync-info` says of them."""
 
 import contextlib
-import io
 import json
 import os
 from datetime import datetime
@@ -19,6 +18,7 @@ from ..format.sealing import positions
 from ..format.sealing import read
 from ..support import TestCase
 from ..support import oid
+from ..support import run_command
 
 CANNOT_RUN = 2
 
@@ -60,15 +60,9 @@ class InfoCase(TestCase):
 
     def run_info(self, *options, path=None):
         """Exit status, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with (mock.patch.dict(os.environ, COLUMNS='100'),
-              contextlib.redirect_stdout(out),
-              contextlib.redirect_stderr(err)):
-            try:
-                status = commandline.main([path or self.path(), *options])
-            except SystemExit as end:   # of argparse
-                status = end.code
-        return status, out.getvalue(), err.getvalue()
+        with mock.patch.dict(os.environ, COLUMNS='100'):
+            return run_command(
+                commandline.main, path or self.path(), *options)
 
     def report(self, *options, status=0):
         """The report of a run that ends with this status."""

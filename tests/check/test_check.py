@@ -47,6 +47,7 @@ from ..format.sealing import write
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
+from ..support import run_command
 from ..support import vote
 
 DAMAGE = 1
@@ -59,11 +60,7 @@ class CheckCase(TestCase):
 
     def run_check(self, *options, path=None):
         """Exit status, standard output, standard error."""
-        out, err = io.StringIO(), io.StringIO()
-        with (contextlib.redirect_stdout(out),
-              contextlib.redirect_stderr(err)):
-            status = commandline.main([path or self.path(), *options])
-        return status, out.getvalue(), err.getvalue()
+        return run_command(commandline.main, path or self.path(), *options)
 
     def report(self, *options, status=0):
         """The report of a run that ends with this status."""

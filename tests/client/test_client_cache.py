@@ -1,5 +1,6 @@
 """The file of the client's cache is ZEO's, at every moment."""
 
+import pathlib
 import random
 import shutil
 
@@ -79,6 +80,92 @@ class Same(TestCase):
                 tid = self.act(both, choice, tid)
                 self.assertEqual(content(both.ours), content(both.theirs))
             both.close()
+
+    def change_many(self, both, choice, tid):
+        """What a transaction does, here or in another client."""
+        numbers = choice.sample(range(60), choice.randrange(1, 40))
+        updates = [(oid(number), choice.choice(
+            (None, choice.randbytes(choice.choice(DATA)))),
+            choice.random() < 0.1) for number in numbers]
+        if choice.random() < 0.5:
+            both.ours.invalidate_all([oid for oid, _, _ in updates], tid)
+            both.ours.setLastTid(tid)
+            updates = [(oid, None, False) for oid, _, _ in updates]
+        else:
+            both.ours.committed(tid, updates, self.told.append)
+        for number, data, resolved in updates:
+            both.theirs.invalidate(number, tid)
+        for number, data, resolved in updates:
+            if data and not resolved:
+                both.theirs.store(number, tid, None, data)
+        both.theirs.setLastTid(tid)
+
+    def test_transactions_as_zeos(self):
+        """One by one in ZEO's, at once in ours."""
+        self.told = []
+        for seed in range(20):
+            choice = random.Random(seed)
+            # Nothing has to go: it is not the same in both.
+            both = Both(self.path(str(seed)), 1 << 20)
+            for tid in range(1, choice.randrange(2, 30)):
+                self.change_many(both, choice, p64(tid))
+                self.assertEqual(content(both.ours), content(both.theirs))
+                both.do('loadBefore', oid(choice.randrange(60)),
+                        p64(choice.randrange(tid + 2)))
+            both.close()
+            self.assertEqual(*(
+                pathlib.Path(self.path(f'{seed}.{name}')).read_bytes()
+                for name in ('ours', 'theirs')))
+        self.assertTrue(self.told)
+
+    def test_transactions_in_a_small_cache(self):
+        """Some of it is there, and nothing else, also for a stock client."""
+        for seed in range(40):
+            choice = random.Random(seed)
+            path = self.path(str(seed))
+            cache = Cache(path, choice.choice((2_000, 20_000, 60_000)))
+            current, found = {}, 0
+            for tid in range(1, 40):
+                numbers = choice.sample(range(60), choice.randrange(1, 40))
+                updates = [
+                    (oid(number), choice.randbytes(choice.choice(DATA)), False)
+                    for number in numbers]
+                cache.committed(p64(tid), updates, lambda tid: None)
+                current.update(
+                    {oid: (data, p64(tid)) for oid, data, _ in updates})
+                for each in list(cache.current):
+                    here = cache.load(each)
+                    if here:  # else another one was moved to its place
+                        found += 1
+                        self.assertEqual(here, current[each])
+            self.assertGreater(found, 100)
+            cache.close()
+            theirs = ClientCache(path, cache.maxsize, rearrange=2)
+            for each in list(theirs.current):
+                self.assertEqual(theirs.load(each), current[each])
+            theirs.close()
+
+    def test_a_damaged_file_is_given_up(self):
+        """Without an error: the invalidation has to be processed."""
+        for name in 'another oid', 'short':
+            with self.subTest(name):
+                cache = Cache(self.path(name), 10_000)
+                cache.setLastTid(p64(1))
+                cache._add(oid(1), p64(1), b'one')
+                cache._add(oid(2), p64(1), b'two')
+                position = cache.current[oid(2)]
+                with open(cache.f.fileno(), 'r+b', 0, closefd=False) as file:
+                    if name == 'short':
+                        file.truncate(position + 20)
+                    else:
+                        file.seek(position + 5)
+                        file.write(b'another.')
+                with self.assertLogs('fsyncstorage', 'WARNING') as logged:
+                    cache.invalidate_all([oid(1), oid(2), oid(3)], p64(2))
+                self.assertIn('the cache is cleared', logged.output[0])
+                self.assertEqual(len(cache), 0)
+                cache.setLastTid(p64(2))
+                cache.close()
 
     def test_what_was_read_is_written_over(self):
         """The same object, as large as it was, comes to lie where it was."""

@@ -2,19 +2,36 @@
 beside them.
 
 The same as test_server_caches.py: what is read together belongs together.
+Our clients commit in one trip, but for those of `two trips`.
 """
 
 import unittest
 
 from ..server.test_server_caches import CachesTestCase
+from .trips import Trips
 
 
 class Caches(CachesTestCase):
 
     kinds = 'ours',
 
+    def setUp(self):
+        super().setUp()
+        self.trips = Trips(self)
+
     def test_no_violation(self):
         self.check_no_violation(2_000, 50)
+        self.check_trips()
+
+    def check_trips(self):
+        """Each kind of client has committed as it should."""
+        self.assertEqual(self.trips.one > 0, 'ours' in self.kinds)
+        self.assertEqual(self.trips.two > 0, 'two trips' in self.kinds)
+
+
+class TwoTrips(Caches):
+
+    kinds = 'two trips',
 
 
 class Weak(CachesTestCase):
@@ -25,13 +42,10 @@ class Weak(CachesTestCase):
         self.check_violation()
 
 
-class Mixed(CachesTestCase):
+class Mixed(Caches):
     """A site that moves over, one client after the other."""
 
-    kinds = 'stock', 'ours'
-
-    def test_no_violation(self):
-        self.check_no_violation(2_000, 50)
+    kinds = 'stock', 'ours', 'two trips', 'ours'
 
 
 class Long(Caches):
@@ -40,6 +54,12 @@ class Long(Caches):
 
     def test_no_violation(self):
         self.check_no_violation(100_000, 500)
+        self.check_trips()
+
+
+class LongTwoTrips(Long):
+
+    kinds = TwoTrips.kinds
 
 
 class LongMixed(Long):
@@ -50,4 +70,4 @@ class LongMixed(Long):
 def test_suite():
     return unittest.TestSuite(map(
         unittest.defaultTestLoader.loadTestsFromTestCase,
-        (Caches, Weak, Mixed, Long, LongMixed)))
+        (Caches, TwoTrips, Weak, Mixed, Long, LongTwoTrips, LongMixed)))

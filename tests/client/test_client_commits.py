@@ -21,6 +21,7 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
+from fsyncstorage.client import committing
 from fsyncstorage.client import link
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.readchannel import Lost
@@ -28,6 +29,7 @@ from fsyncstorage.client.stream import Stream
 from fsyncstorage.client.tlsconnection import TLSConnection
 from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
+from fsyncstorage.wire import commitserver
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -66,6 +68,42 @@ class Transactions(test_client_link.Transactions):
         send.assert_called_once()
         self.client.tpc_finish(transaction)
         self.assertEqual(len(self.storage), 100)
+
+    def test_stores_share_a_frame(self):
+        """In their order, with what comes between them; not the large ones."""
+        begun = vote(self.client, {7: b'seven', 8: b'eight'})
+        serial = self.client.tpc_finish(begun)
+        large = b'x' * committing.MOST_TOGETHER
+        transaction = begin(self.client)
+        for number in 1, 2:
+            store(self.client, transaction, number, b'early')
+        self.client.deleteObject(oid(7), serial, transaction)
+        for number, data in (1, b'x'), (3, large), (4, b'four'), (2, b'y'):
+            store(self.client, transaction, number, data)
+        messages = self.messages_of_its_vote(transaction)
+        self.assertEqual(
+            b''.join(message[:1] for message in messages), b'BMCSSMV')
+        self.client.tpc_finish(transaction)
+        for number, data in (1, b'x'), (2, b'y'), (3, large), (4, b'four'):
+            self.assertEqual(self.storage.load(oid(number))[0], data)
+        with self.assertRaises(POSKeyError):
+            self.storage.load(oid(7))
+
+    def test_no_frame_is_too_long(self):
+        """For a server that takes what was stored in it in one step."""
+        transaction = begin(self.client)
+        for number in range(2000):
+            store(self.client, transaction, number, bytes(1 + number % 100))
+        lengths = [
+            len(message) for message in self.messages_of_its_vote(transaction)]
+        self.assertEqual(len(lengths), 7)
+        self.assertLess(max(lengths), committing.MOST_TOGETHER + 100)
+
+    def messages_of_its_vote(self, transaction):
+        with mock.patch.object(
+                commitserver, 'request', wraps=commitserver.request) as taken:
+            self.client.tpc_vote(transaction)
+        return [call.args[0] for call in taken.call_args_list]
 
     def test_a_large_one_leaves_before(self):
         """And no more is taken before it has left."""
@@ -209,20 +247,20 @@ class Transactions(test_client_link.Transactions):
         manager.commit()
         before = self.client.lastTransaction()
         changed['value'] = 2
-        finish, go_on = Stream.finish, threading.Event()
+        trip, go_on = Stream.trip, threading.Event()
         committed = self.client._cache.committed
 
         def interrupted(*args):
             with mock.patch.object(
                     Stream, '_wait', side_effect=KeyboardInterrupt):
-                return finish(*args)
+                return trip(*args)
 
         def held(*args):
             go_on.wait(PATIENCE)
             committed(*args)
 
         with mock.patch.object(self.client._cache, 'committed', held):
-            with mock.patch.object(Stream, 'finish', interrupted):
+            with mock.patch.object(Stream, 'trip', interrupted):
                 with self.assertRaises(KeyboardInterrupt):
                     manager.commit()
             manager.begin()
@@ -306,12 +344,12 @@ class SideBySide(ConnectedTestCase):
         client = self.connect()
         first = client.iterator()
         client._iterators = Slow(client._iterators)
-        committing = Thread(commit, client, {1: b'x'})
+        under_way = Thread(commit, client, {1: b'x'})
         self.assertTrue(going_through.wait(PATIENCE))
         second = Thread(client.iterator)
         second.join(0.1)
         go_on.set()
-        committing.result()
+        under_way.result()
         self.assertIsNot(second.result(), first)
 
     def test_one_that_is_not_finished_in_time(self):
@@ -417,12 +455,12 @@ class TheSwitch(Announcing):
             until(lambda: len(moved) == 2, 'the marker came')
         moved[1].moved()
         commit(other, {2: b'new'}, self.tid)
-        committing = Thread(commit, client, {3: b'new'})
-        committing.join(0.1)
-        self.assertTrue(committing.is_alive())
+        under_way = Thread(commit, client, {3: b'new'})
+        under_way.join(0.1)
+        self.assertTrue(under_way.is_alive())
         self.assertEqual(client.lastTransaction(), self.tid)
         moved[0].moved()
-        committing.result()
+        under_way.result()
 
     def test_a_marker_that_comes_while_the_storage_is_made(self):
         make = link.Link.__init__
@@ -618,8 +656,10 @@ class Ends(Announcing):
 
     def test_of_the_connection(self):
         transaction = vote(self.client, {2: b'x'})
-        stream = self.client._server.stream
-        self.in_loop(self.session().connection.abort)
+        stream, session = self.client._server.stream, self.session()
+        self.in_loop(session.connection.abort)
+        # Until then, the finish would be kept, and its client told so.
+        until(lambda: session.connection not in self.sessions(), 'gone')
         with self.assertRaises(CUT):
             self.client.tpc_finish(transaction)
         until(lambda: stream.end_reason is not None, 'ended')
@@ -879,7 +919,8 @@ class Hellos(ConnectedTestCase):
         client = commits.Client(
             instance or self.server.instance, ticket or self.ticket)
         peer.send(client.hello.replace(
-            commits.MAGIC + b'\1', commits.MAGIC + bytes([version])))
+            commits.MAGIC + bytes([commits.VERSION]),
+            commits.MAGIC + bytes([version])))
         while (event := client.next()) is None:
             if not client.fill(peer.socket.recv, 1000):
                 self.fail('no answer')

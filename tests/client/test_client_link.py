@@ -6,6 +6,7 @@ import socket
 import threading
 from unittest import mock
 
+from ZEO.asyncio.client import ClientIO
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
@@ -102,6 +103,17 @@ class Servers(ConnectedTestCase):
         load = Thread(self.load, client, 2)
         self.serve_again()
         self.assertEqual(load.result()[1], self.tid)
+
+    def test_a_connection_that_goes_again_before_a_load_goes_on(self):
+        async def wait(*args, **options):
+            """There was one."""
+
+        client = self.connect()
+        self.server.close()
+        until(lambda: client._server.client.protocol is None, 'disconnected')
+        with mock.patch.object(ClientIO, 'await_operational_co', wait):
+            with self.assertRaises(CUT):
+                self.load(client, 1)
 
     def test_another_address(self):
         client = self.connect()

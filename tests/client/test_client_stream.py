@@ -735,9 +735,9 @@ class Interrupts(Opened):
         sleeping = threading.Thread(target=vote)
         sleeps = threading.Event()
 
-        def sleep(answer, sleep=stream._Answer.sleep):
+        def sleep(answer, seconds, sleep=stream.Answer.sleep):
             sleeps.set()
-            sleep(answer)
+            sleep(answer, seconds)
 
         def helper():
             self.assertEqual(self.peer.next(), server.Vote(number))
@@ -747,7 +747,7 @@ class Interrupts(Opened):
             interrupt()
 
         with interrupts() as interrupt, mock.patch.object(
-                stream._Answer, 'sleep', sleep):
+                stream.Answer, 'sleep', sleep):
             helping = Thread(helper)
             with self.assertRaises(_Interrupt):
                 self.stream.vote(number, b'')

@@ -9,6 +9,7 @@ of the cache's last tid.
 """
 
 import unittest
+from unittest import mock
 
 from hypothesis import Phase
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from ZODB.utils import u64
 
 from fsyncstorage import wire
 from fsyncstorage.client.cache import Cache
+from fsyncstorage.client.finishing import Finishing
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
@@ -77,11 +79,17 @@ class Machine(RuleBasedStateMachine):
         for oid in oids:
             self.changes[oid].append(self.tid)
 
-    @rule(oids=some_oids)
-    def another_client_commits(self, oids):
+    @rule(oids=some_oids, asked=st.booleans())
+    def another_client_commits(self, oids, asked):
+        """Or this one did, and its channel has ended: then it asks on its next
+        one, and the answer comes behind the announcement."""
         self.changed(oids)
         if self.switched:
             self.on_channel += server.invalid(p64(self.tid), oids)
+            if asked:
+                number, _ = self.client.ask(b'')
+                self.on_channel += server.outcome(
+                    number, commits.COMMITTED, p64(self.tid))
         else:
             self.on_zeo.append((self.tid, oids))
 
@@ -94,27 +102,47 @@ class Machine(RuleBasedStateMachine):
     # The threads of the client
 
     @precondition(lambda self: self.switched)
-    @rule(oids=some_oids)
-    def vote(self, oids):
+    @rule(oids=some_oids, trip=st.sampled_from((None, 'conflicts', 'done')))
+    def vote(self, oids, trip):
+        """In one trip, or not; what conflicts is begun again."""
         number, _ = self.client.begin(b'')
         self.own[number] = oids
-        self.client.vote(number)
-        self.on_channel += server.voted(number, ())
+        if trip is None:
+            self.client.vote(number)
+            self.on_channel += server.voted(number, ())
+        else:
+            self.client.trip(number)
+            if trip == 'conflicts':
+                self.on_channel += server.conflicts(number, b'')
+            else:
+                self.server_finishes(number, oids[:1])
 
+    @precondition(lambda self: self.own)
     @rule()
     def finish(self):
-        for number, oids in self.own.items():
+        """Those that are voted, and those whose conflicts were resolved."""
+        for number in self.own:
             if self.client.state(number) is commits.IS_VOTED:
                 self.client.finish(number)
-                self.changed(oids)
-                self.on_channel += server.done(number, p64(self.tid), 1, 1)
+            elif self.client.state(number) is commits.BEGUN:
+                self.client.trip(number)
+            else:
+                continue
+            self.server_finishes(number)
+
+    def server_finishes(self, number, resolved=()):
+        """What is stored of `resolved` is not what the client has sent."""
+        self.changed(self.own[number])
+        self.on_channel += server.done(
+            number, p64(self.tid), 1, 1, server.joined(resolved))
 
     @precondition(lambda self: self.on_channel)
-    @rule(size=st.integers(1, 100))
+    @rule(size=st.integers(1, 300))
     def receive(self, size):
         came, self.on_channel = self.on_channel[:size], self.on_channel[size:]
         self.client.fill(lambda most, flags: came, size)
 
+    @precondition(lambda self: self.client.received)
     @rule(thread=st.sampled_from(THREADS))
     def take(self, thread):
         if thread in self.work or self.work and self.one_at_a_time:
@@ -136,15 +164,20 @@ class Machine(RuleBasedStateMachine):
 
     def complete(self, event):
         if event.__class__ is commits.Invalid:
-            for oid in event.oids:
-                self.cache.invalidate(oid, event.tid)
-                yield
+            self.cache.invalidate_all(event.oids, event.tid)
+            yield
             self.cache.setLastTid(event.tid)
         elif event.__class__ is commits.Done:
-            self.cache.committed(
-                event.tid, [(oid, b'%d' % u64(event.tid), False)
-                            for oid in self.own.pop(event.number)],
-                lambda tid: None)
+            finishing = Finishing(
+                mock.Mock(), self.cache,
+                [(oid, b'%d' % u64(event.tid), False)
+                 for oid in self.own.pop(event.number)], lambda tid: None)
+            finishing.complete(event)
+            for oid in event.oids:  # what the server has is not known here
+                assert self.cache.load(oid) is None, oid
+        elif event.__class__ is commits.Outcome:
+            # What it has changed has come before.
+            assert event.tid <= self.cache.getLastTid()
 
     # The event loop of the client
 
@@ -156,8 +189,7 @@ class Machine(RuleBasedStateMachine):
             self.client.moved()
         else:
             tid, oids = message
-            for oid in oids:
-                self.cache.invalidate(oid, p64(tid))
+            self.cache.invalidate_all(oids, p64(tid))
             self.cache.setLastTid(p64(tid))
 
     # Loads

@@ -104,7 +104,7 @@ class Watch:
 def answers_of(schedule):
     """The class; such an answer never looks for itself."""
 
-    class Answer(stream._Answer):
+    class Answer(stream.Answer):
 
         def __init__(self):
             super().__init__()
@@ -113,7 +113,7 @@ def answers_of(schedule):
         def wake(self):
             self.is_woken = True
 
-        def sleep(self):
+        def sleep(self, seconds):
             schedule.wait_for(lambda: self.is_woken)
             self.is_woken = False
 
@@ -130,7 +130,7 @@ class Turns(RuleBasedStateMachine):
         self.tid = 0
         self.completed = []
         patch = mock.patch.multiple(
-            stream, _Answer=answers_of(self.schedule),
+            stream, Answer=answers_of(self.schedule),
             Watch=lambda connection: Watch(self.schedule, connection))
         patch.start()
         self.stop_patching = patch.stop

@@ -5,6 +5,7 @@ a storage whose policy promises nothing.
 """
 
 import base64
+import collections
 import itertools
 import os
 import pickle
@@ -31,6 +32,7 @@ from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
+from ..support import vote
 from .test_failures import EIO
 
 # What asks for more, under a policy that promises nothing.
@@ -40,17 +42,11 @@ MORE = [
 ] + [('none', 'interval')]
 
 
-def vote(storage, records, extension):
-    metadata = TransactionMetaData(extension=extension)
-    storage.tpc_begin(metadata)
-    for number, data in records.items():
-        storage.store(oid(number), z64, data, '', metadata)
-    storage.tpc_vote(metadata)
-    return metadata
+ASKED = {'durability': 'group-commit', 'key': 'value'}
 
 
 def vote_asking(storage, records, name='group-commit'):
-    return vote(storage, records, {'durability': name})
+    return vote(storage, records, extension={'durability': name})
 
 
 class AskingCase(TestCase):
@@ -59,8 +55,9 @@ class AskingCase(TestCase):
         super().setUp()
         self.numbers = itertools.count()  # of the storages of a test
         self.disk = self.controlled_disk()
-        for name in '_said_of_less', '_said_of_no_policy':
-            patch = mock.patch.object(asking, name, threading.Lock())
+        for name, unused in (('_said_of_less', threading.Lock()),
+                             ('_shown', asking._Shown())):
+            patch = mock.patch.object(asking, name, unused)
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -163,7 +160,7 @@ class Promised(AskingCase):
                 storage = self.held(policy)
                 thread = self.start(vote_asking(storage, {2: b'x'}))
                 self.disk.wait_for_sync()
-                behind = self.start(vote(storage, {3: b'x'}, {}))
+                behind = self.start(vote(storage, {3: b'x'}))
                 self.assertTrue(behind.is_alive())
                 self.assertEqual(storage.lastTransaction(), self.first)
                 syncs = self.disk.syncs
@@ -199,7 +196,7 @@ class Promised(AskingCase):
                 storage = self.held(policy)
                 thread = self.start(vote_asking(storage, {2: b'x'}))
                 self.disk.wait_for_sync()
-                behind = self.start(vote(storage, {3: b'x'}, {}))
+                behind = self.start(vote(storage, {3: b'x'}))
                 self.disk.fail_sync(EIO)
                 with self.assertLogs('fsyncstorage', 'CRITICAL'):
                     self.disk.release_syncs()
@@ -371,7 +368,7 @@ class InTheFile(AskingCase):
             return b'\3' * 8
 
         with mock.patch.object(Commits, '_new_tid', given):
-            storage.tpc_finish(vote(storage, {1: b'x'}, extension))
+            storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
         storage.close()
         with open(self.path(name), 'rb') as file:
             return file.read()
@@ -415,7 +412,7 @@ class InTheFile(AskingCase):
         """Another database of the same transaction may be ours, too."""
         extension = {'durability': 'group-commit', 'key': 'value'}
         storage = self.open()
-        storage.tpc_finish(vote(storage, {1: b'x'}, extension))
+        storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
         self.assertEqual(
             extension, {'durability': 'group-commit', 'key': 'value'})
 
@@ -440,7 +437,8 @@ class InTheFile(AskingCase):
         rest = {'x': 'y' * (LONGEST_FIELD - len(asking.encoded({'x': ''})))}
         self.assertEqual(len(asking.encoded(rest)), LONGEST_FIELD)
         storage.tpc_finish(
-            vote(storage, {1: b'x'}, {'durability': 'group-commit', **rest}))
+            vote(storage, {1: b'x'}, extension={
+                'durability': 'group-commit', **rest}))
         last, = storage.iterator()
         self.assertEqual(last.extension, rest)
 
@@ -454,8 +452,8 @@ class Copies(AskingCase):
         self.addCleanup(storage.close)
         for number in range(1, 4):
             storage.tpc_finish(vote(
-                storage, {number: b'x'},
-                {'durability': 'group-commit', 'number': number}))
+                storage, {number: b'x'}, extension={
+                    'durability': 'group-commit', 'number': number}))
         return storage
 
     def test_of_all_transactions(self):
@@ -492,6 +490,74 @@ class Copies(AskingCase):
             ['group-commit'] * 3)
         self.assertEqual(storage.undoLog(0, 1)[0]['durability'],
                          'group-commit')
+
+
+class Slots:
+    """All that IStorageTransactionMetaData promises are attributes."""
+
+    __slots__ = 'user', 'description', 'extension', '__weakref__'
+
+    extension_bytes = property(
+        lambda self: asking.encoded(self.extension))
+
+    def __init__(self, extension):
+        self.user = self.description = b''
+        self.extension = extension
+
+
+class Shapes(AskingCase):
+    """Of the metadata, and of the extension in it."""
+
+    def check(self, metadata, rest):
+        storage = self.open(
+            f'none {next(self.numbers)}', durability='none')
+        storage.tpc_begin(metadata)
+        storage.store(oid(1), z64, b'x', '', metadata)
+        storage.tpc_vote(metadata)
+        tid = storage.tpc_finish(metadata)
+        self.assertEqual(storage.stats()['last_durable'], tid)
+        last, = storage.iterator()
+        self.assertEqual(last.extension_bytes, asking.encoded(rest))
+
+    def test_slots(self):
+        self.check(Slots({'durability': 'group-commit'}), {})
+
+    def test_slots_without_a_question(self):
+        storage = self.open(durability='none')
+        metadata = Slots({'key': 'value'})
+        storage.tpc_begin(metadata)
+        self.assertIsNone(asking.asked(metadata))
+        storage.tpc_abort(metadata)
+
+    def test_a_property(self):
+
+        class WithProperty(TransactionMetaData):
+
+            extension = property(lambda self: dict(ASKED))
+
+        self.check(WithProperty(extension=asking.encoded(ASKED)),
+                   {'key': 'value'})
+
+    def test_an_attribute_of_the_class(self):
+
+        class OfTheClass(Slots):
+
+            extension = ASKED
+
+            def __init__(self):
+                self.user = self.description = b''
+
+        self.check(OfTheClass(), {'key': 'value'})
+
+    def test_a_subclass_of_dict(self):
+        """It is stored as one."""
+        for kind in collections.OrderedDict, collections.UserDict:
+            self.assertIs(
+                asking.asked(TransactionMetaData(extension=kind(ASKED)))
+                is None, kind is collections.UserDict)
+        self.check(
+            TransactionMetaData(extension=collections.OrderedDict(ASKED)),
+            collections.OrderedDict(key='value'))
 
 
 class Bomb:
@@ -545,41 +611,53 @@ class NotHeeded(AskingCase):
                     storage.stats()['last_durable'] == tid, own in promising)
                 storage.close()
 
-    def test_what_is_no_policy(self):
-        """One line a process, of bounded length, whatever it is."""
-        storage = self.open(durability='none')
+    def check_no_policy(self, storage, number, value):
+        """It is stored, and shown, as before; no sync is made for it."""
         syncs = self.disk.syncs
+        extension = {'durability': value, 'key': 'value'}
+        storage.tpc_finish(vote(storage, {number: b'x'}, extension=extension))
+        self.assertEqual(self.disk.syncs, syncs)
+        *_, last = storage.iterator()
+        self.assertEqual(last.extension, extension)
+        self.assertEqual(last.extension_bytes, asking.encoded(extension))
+        self.assertIn('durability', storage.undoLog(0, 1)[0])
+
+    def test_what_is_no_policy(self):
+        """An application's own; one line for each value, whatever it is."""
+        storage = self.open(durability='none')
         numbers = itertools.count()
-        for value in ('group_commit', '', 'group-commit ', 'x' * 1_000_000,
+        for value in ('group_commit', '', 'group-commit ', 'x' * 50_000,
                       'group-commit\n' * 1000, b'group-commit', None, True,
                       ['group-commit'], {}, 1, (), 'GROUP-COMMIT', Bomb):
             with self.subTest(repr(value)[:40]):
-                asking._said_of_no_policy = threading.Lock()
+                asking._shown = asking._Shown()
                 with self.assertLogs('fsyncstorage', 'INFO') as logs:
                     for _ in range(2):
-                        storage.tpc_finish(vote_asking(
-                            storage, {next(numbers): b'x'}, value))
+                        self.check_no_policy(storage, next(numbers), value)
                 line, = logs.output
-                self.assertRegex(line, '^WARNING.*which is no policy: it is'
-                                 ' kept as none keeps all$')
-                self.assertLess(len(line), 300)
-        self.assertEqual(self.disk.syncs, syncs)
-        for each in storage.iterator():
-            self.assertEqual(each.extension_bytes, b'')
+                self.assertRegex(
+                    line, '^WARNING:.*Data.fs: a transaction has .{2,40} as'
+                    ' its durability, which is no policy: it is kept as none'
+                    ' keeps all, and this is stored with it$')
 
-    def test_the_name_of_a_class(self):
-        """`none` by accident is no policy."""
-        for name in POLICIES:
-            asked = asking.asked_in({'durability': type(name, (), {})()})
-            self.assertNotIn(asked.name, POLICIES)
+    def test_many_that_are_no_policy(self):
+        """Ten different ones have a line."""
+        storage = self.open(durability='none')
+        with self.assertLogs('fsyncstorage', 'INFO') as logs:
+            for number in range(30):
+                self.check_no_policy(storage, number, f'own {number // 2}')
+        self.assertEqual(
+            [f'own {number}' in line
+             for number, line in enumerate(logs.output)], 10 * [True])
 
-    def test_the_beginning_of_a_name(self):
-        """What is cut off makes no policy of it."""
+    def test_the_names_of_policies(self):
+        """None of a class, or with more behind it, is one."""
         for name in POLICIES:
-            self.assertLess(len(name), asking.LONGEST_NAME)
-            for length in range(asking.LONGEST_NAME):
-                asked = asking.asked_in({'durability': name + 'x' * length})
-                self.assertEqual(asked.name in POLICIES, length == 0)
+            self.assertEqual(
+                asking.asked_in({'durability': name}).name, name)
+            for value in (type(name, (), {})(), name + ' ', name + 99 * 'x'):
+                self.assertIsInstance(
+                    asking.asked_in({'durability': value}), asking.NoPolicy)
 
     def test_bytes_are_not_unpickled(self):
         """They are stored as they are."""
@@ -589,7 +667,8 @@ class NotHeeded(AskingCase):
                 pickle.dumps({'durability': 'group-commit', 'b': Bomb()}, 3),
                 pickle.dumps({'durability': 'group-commit'}, 3),
                 b'durability'):
-            storage.tpc_finish(vote(storage, {len(data): b'x'}, data))
+            storage.tpc_finish(
+                vote(storage, {len(data): b'x'}, extension=data))
             *_, last = storage.iterator()
             self.assertEqual(last.extension_bytes, data)
         self.assertEqual(Bomb.exploded, [])

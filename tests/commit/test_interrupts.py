@@ -55,8 +55,7 @@ class Interrupter:
         sys.settrace(None)
 
     def _trace(self, frame, event, arg):
-        if 'fsyncstorage' not in frame.f_code.co_filename or (
-                '/tests/' in frame.f_code.co_filename):
+        if not self._is_ours(frame.f_code.co_filename):
             return None
         if (event == 'line' and not self.fired
                 and not self._line(frame).startswith(('with ', 'try:'))):
@@ -65,6 +64,9 @@ class Interrupter:
                 self.fired = True
                 raise KeyboardInterrupt
         return self._trace
+
+    def _is_ours(self, file_name):
+        return 'fsyncstorage' in file_name and '/tests/' not in file_name
 
     @staticmethod
     def _line(frame):
@@ -500,6 +502,23 @@ class Misuse(TestCase):
         under_way(storage)._spool = Failing()
         storage.tpc_abort(transaction)
         self.assertEqual(closed, [None])
+        commit(storage, {1: b'y'})
+
+    def test_a_disk_that_is_full_at_the_vote(self):
+        """Of what is spooled: the finish can rely on it."""
+        storage = self.open()
+        transaction = begin(storage)
+        storage.store(oid(1), b'\0' * 8,
+                      bytes(SPOOL_IN_MEMORY + 1), '', transaction)
+        spool = under_way(storage)._spool
+        under_way(storage)._spool = mock.Mock(
+            flush=mock.Mock(side_effect=OSError(28, 'No space left')))
+        with self.assertRaisesRegex(OSError, 'No space'):
+            storage.tpc_vote(transaction)
+        under_way(storage)._spool = spool
+        self.assertFalse(spool.closed)
+        storage.tpc_abort(transaction)
+        self.assertTrue(spool.closed)
         commit(storage, {1: b'y'})
 
     def test_a_conflict_with_an_unpublished_deletion(self):

@@ -79,13 +79,13 @@ class NoDescriptorDisk(datafile.Disk):
         #: Called when an opening fails.
         self.on_failure = lambda: None
 
-    def open(self, path, flags):
+    def open(self, path, flags, mode=0o666):
         if self.times:
             self.times -= 1
             self.failed += 1
             self.on_failure()
             raise OSError(self.error, os.strerror(self.error), path)
-        return super().open(path, flags)
+        return super().open(path, flags, mode)
 
 
 class NoDescriptors(TestCase):

@@ -30,6 +30,7 @@ class Options(typing.NamedTuple):
     twice: bool = False     # two records of one object
     sealed: bool = False
     undos: float = .35      # how many of the records
+    classes: int = 1        # of objects that are no blobs
 
 
 class Record(typing.NamedTuple):
@@ -37,16 +38,21 @@ class Record(typing.NamedTuple):
     position: int
 
 
+def class_of(number):
+    """How a record of one of several classes begins."""
+    return CLASS if not number else CLASS.replace(b'Map', b'Ma%d' % number)
+
+
 def tid(number):
     return p64(FIRST_TID + number)
 
 
-def state(rng, oids):
+def state(rng, oids, begin=CLASS):
     """A record that refers to these objects."""
     references = b''.join(
         b'C\x08' + p64(oid) + b'N\x86Q' for oid in oids)
     noise = bytes(rng.randrange(256) for _ in range(rng.randrange(40)))
-    return (CLASS + b'\x80\x03](' + references
+    return (begin + b'\x80\x03](' + references
             + b'B' + struct.pack('<I', len(noise)) + noise + b'e.')
 
 
@@ -114,7 +120,8 @@ class History:
             oids = rng.sample(range(OBJECTS), rng.randrange(3))
             if self._options.dangling and rng.random() < .1:
                 oids.append(NOWHERE)
-            data = state(rng, self._existing(oids))
+            data = state(rng, self._existing(oids), class_of(
+                oid % self._options.classes))
         return RECORD.pack(
             p64(oid), tid(number), previous, begin, 0, len(data)) + (
                 data or p64(back))

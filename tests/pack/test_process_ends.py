@@ -268,8 +268,8 @@ class Failures(ProcessTestCase):
         before = self.content()
         open_new = datafile.open_new
 
-        def open_full(path):
-            file = open_new(path)
+        def open_full(path, *mode):
+            file = open_new(path, *mode)
             if path == full:
                 number = os.open('/dev/full', os.O_RDWR)
                 os.dup2(number, file.fileno(), inheritable=False)

@@ -21,7 +21,7 @@ from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
 from fsyncstorage.pack import packedblobs
-from fsyncstorage.pack import work
+from fsyncstorage.pack import plan
 from fsyncstorage.pack.copying import Copier
 from fsyncstorage.storage import leftovers
 from fsyncstorage.storage.recovery import DamagedFile
@@ -573,7 +573,7 @@ class ClosedInAPack(SwapTestCase):
         """Else that one would put a part of a file in the place of Data.fs."""
         first = self.packable()
         begun, go_on = threading.Event(), threading.Event()
-        survey = work.survey
+        survey = plan.survey
 
         def survey_and_wait(*args):
             found = survey(*args)
@@ -592,7 +592,7 @@ class ClosedInAPack(SwapTestCase):
                     thread.result()
             real(source, target)
 
-        with mock.patch.object(work, 'survey', survey_and_wait):
+        with mock.patch.object(plan, 'survey', survey_and_wait):
             thread = Thread(self.pack, first)
             self.assertTrue(begun.wait(PATIENCE))
             first.close()

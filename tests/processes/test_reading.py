@@ -21,7 +21,7 @@ def cached(number):
     (Any read would bring it there.)
     """
     size = os.fstat(number).st_size
-    pages = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
     # A private mapping can be written to, which ctypes needs for its address.
     with mmap.mmap(number, size, mmap.MAP_PRIVATE) as memory:
         first = ctypes.c_char.from_buffer(memory)

@@ -82,7 +82,7 @@ class ScrubTestCase(StartedTestCase):
                 super().__init__(*args)
                 started.append(self.pid)
 
-        self.patch(scrubbing, ChildProcess=ChildProcess)
+        self.patch(scrubbing, ChildProcess=ChildProcess, LOOK_AGAIN_AFTER=.01)
 
     def patch(self, module, **values):
         patch = mock.patch.multiple(module, **values)

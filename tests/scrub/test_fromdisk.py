@@ -14,6 +14,7 @@ from fsyncstorage.scrub.fromdisk import PIECE
 from fsyncstorage.scrub.fromdisk import FromDisk
 from fsyncstorage.scrub.fromdisk import past_the_cache
 
+from ..processes.test_rate import Clock
 from ..processes.test_reading import cached
 from ..support import TestCase
 
@@ -158,6 +159,22 @@ class BadPlaces(FileTestCase):
         self.assertEqual(2, sum(
             position < 8 * BLOCK and 7 * BLOCK < position + length
             for length, position in self.tried))
+
+    def test_a_disk_that_tries_for_long_is_left_alone(self):
+        """For as long, since a commit may wait for each try."""
+        clock = Clock()
+        begin, busy = clock.now, 0
+
+        def read(length, position):
+            nonlocal busy
+            busy += 7
+            clock.now += 7
+            raise OSError(errno.EIO, 'bad')
+
+        disk = FromDisk(read, lambda size: None, clock.wait, clock)
+        disk(5 * BLOCK, 0)
+        self.assertEqual(busy, 6 * 7)
+        self.assertEqual(clock.now - begin, 2 * busy)
 
     def test_those_before_a_position_are_taken(self):
         disk = self.bad(3 * BLOCK, 9 * BLOCK)

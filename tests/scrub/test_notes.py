@@ -13,8 +13,8 @@ from fsyncstorage.scrub.notes import Past
 
 from ..support import TestCase
 
-PASS = Pass(1700000000, 5000, (1 << 64) - 1, 7, 2, 3, 100, 4000)
-PAST = Past(9, 1690000000, 1, 70)
+PASS = Pass(1700000000, 5000, (1 << 64) - 1, 7, 2, 1, 3, 100, 4000)
+PAST = Past(9, 1690000000, 1, 70, 70)
 
 
 class NotesTests(TestCase):
@@ -61,7 +61,9 @@ class NotesTests(TestCase):
         for change in (
                 {'position': -1}, {'position': '4'}, {'position': None},
                 {'position': 1 << 64}, {'tid': 1.5}, {'tid': True},
-                {'damaged': []}, {'more': 1}):
+                {'damaged': []}, {'damaged': 0},
+                {'first_damaged': None}, {'last_damaged': None},
+                {'first_damaged': 4001}, {'more': 1}):
             wrong.append(json.dumps([{**current, **change}, past]).encode())
             wrong.append(json.dumps([current, {**past, **change}]).encode())
         self.assertIsNotNone(notes.load(self.name))
@@ -92,6 +94,20 @@ class NotesTests(TestCase):
                 (Pass(0), PAST, (1, 70)),
                 (PASS, Past(), (3, 100)),
                 (PASS, PAST, (3, 100)),
-                (Pass(0, damaged=1, first_damaged=9), Past(1, 5, 4, 8),
+                (Pass(0, damaged=1, first_damaged=9, last_damaged=9),
+                 Past(1, 5, 4, 8, 50),
                  (4, 9))):
             self.assertEqual(Notes(current, past).known_damage(), known)
+        self.assertEqual(Notes(PASS, PAST).places_of_damage(),
+                         [70, 100, 4000])
+        self.assertEqual(Notes(Pass(0), Past()).places_of_damage(), [])
+
+    def test_a_pass_that_has_begun_anew(self):
+        """What was found before stays known until it has ended."""
+        found = Notes(PASS, PAST).after(Pass(7, 300, 8, 9))
+        self.assertEqual(found.current, Pass(7, 300, 8, 9))
+        self.assertEqual(found.past, Past(9, 1690000000, 3, 100, 4000))
+        self.assertEqual(Notes(PASS, PAST).after(PASS), Notes(PASS, PAST))
+        self.assertEqual(
+            found.after_the_end(Pass(7, 900, 8, 9), 8).known_damage(),
+            (0, None))

@@ -57,6 +57,39 @@ class Trouble(ScrubTestCase):
         until(lambda: not os.path.exists(f'/proc/{self.started[0]}'),
               'it is gone')
 
+    def test_it_is_interrupted_at_the_same_place_again(self):
+        """Nothing behind it would ever be verified: that is an error."""
+        ends = self.fill()
+        self.patch(scrubbing, TRY_AGAIN_AFTER=0)
+        place = Pass(1700000000, ends[4], 7)
+        script = says(read(place)).replace('read nothing', 'exit 3')
+        with self.python_that_says(script):
+            storage = self.scrubbed()
+            said = self.heard.wait('at the same place')
+            figures = storage.stats()['scrub']
+            self.assertGreaterEqual(figures['interrupted'], 1)
+            self.assertIn('exit code 3', figures['interrupted_because'])
+            storage.close()
+        self.assertIn(f'2 times at the same place, and nothing behind it is'
+                      f' verified: behind byte {ends[4]} ', said)
+        [first, *others] = self.heard.records
+        self.assertEqual(first.levelname, 'WARNING')
+        self.assertEqual({each.levelname for each in others}, {'ERROR'})
+
+    def test_it_gets_on_after_an_interruption(self):
+        """Then the next interruption is the first one."""
+        self.fill()
+        self.patch(scrubbing, TRY_AGAIN_AFTER=0, PASS_AT_LEAST=0)
+        with self.python_that_says('exit 3'):
+            storage = self.scrubbed()
+            self.heard.wait('at the same place')
+        self.heard.wait(ENDED)
+        until(lambda: storage.stats()['scrub']['passes'], 'it is noted')
+        figures = storage.stats()['scrub']
+        self.assertEqual(
+            (figures['interrupted'], figures['interrupted_because']),
+            (0, None))
+
     def test_what_it_reports_is_checked(self):
         self.fill()
         good = dataclasses.asdict(Pass(1700000000))

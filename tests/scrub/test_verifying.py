@@ -5,12 +5,15 @@ import errno
 import random
 
 from fsyncstorage.processes.rate import Rate
+from fsyncstorage.scrub import scrubbing
 from fsyncstorage.scrub.fromdisk import BLOCK
 from fsyncstorage.scrub.fromdisk import FromDisk
 from fsyncstorage.scrub.notes import Pass
+from fsyncstorage.scrub.verifying import MOST_PAUSES
 from fsyncstorage.scrub.verifying import REPORT_EVERY
 from fsyncstorage.scrub.verifying import WINDOW
 from fsyncstorage.scrub.verifying import Verifier
+from fsyncstorage.scrub.verifying import is_mended
 
 from ..format import sealing
 from ..format.sealing import changed
@@ -38,11 +41,14 @@ class VerifierTestCase(TestCase):
         self.files = 0
         #: Words of damage.
         self.said = []
+        self.sound_again = []
+        #: What happens before it looks again.
+        self.pause = lambda: None
 
     def verify(self, data, done=None, end=None, **disk):
         verifier = Verifier(
             Pass(0) if done is None else dataclasses.replace(done),
-            self.report)
+            self.report, lambda: self.pause(), self.sound_again.append)
         verifier.verify(disk_of(data, **disk), len(data) if end is None
                         else end)
         return verifier.done
@@ -127,6 +133,70 @@ class Whole(VerifierTestCase):
         self.assertEqual(
             (done.transactions, done.damaged, done.first_damaged,
              done.last_damaged), (8, 4, begins[1], begins[11]))
+
+
+class Unordered(VerifierTestCase):
+
+    def test_tids_that_do_not_rise(self):
+        """Such a file is served: they are counted, and are no damage."""
+        data = self.file(which=lambda index: False)
+        begins = sealing.positions(data)
+        for index in 3, 4, 7:
+            data = changed(data, begins[index], bytes(7) + bytes([index]))
+        done = self.verify(data)
+        self.assertEqual((self.said, self.sound_again), ([], []))
+        self.assertEqual(
+            (done.transactions, done.damaged, done.unordered), (12, 0, 2))
+
+    def test_what_the_disk_cannot_read_of_one(self):
+        data = self.file(5, 3 * BLOCK, lambda index: False)
+        begins = sealing.positions(data)
+        data = changed(data, begins[3], bytes(8))
+        bad = (begins[3] // BLOCK + 1) * BLOCK
+        done = self.verify(data, bad=[bad])
+        self.assertIn('the disk cannot read', self.said[0])
+        self.assertEqual((done.damaged, done.first_damaged, done.unordered),
+                         (1, begins[3], 0))
+
+
+class Mended(VerifierTestCase):
+
+    def is_mended(self, data, *places, **disk):
+        return is_mended(disk_of(data, **disk), len(data), places)
+
+    def test_where_damage_was(self):
+        data = self.file()
+        begins = sealing.positions(data)
+        bad = changed(data, begins[5] + 60, b'?')
+        self.assertTrue(self.is_mended(data, 0, begins[5], begins[11]))
+        self.assertFalse(self.is_mended(bad, begins[5]))
+        self.assertFalse(self.is_mended(bad, begins[3], begins[5]))
+        self.assertTrue(self.is_mended(bad, begins[3], begins[6]))
+        self.assertFalse(self.is_mended(b'x' + data[1:], 0))
+        # Another file, and one that ends before.
+        self.assertFalse(self.is_mended(data, begins[5] + 1))
+        self.assertTrue(self.is_mended(data, len(data)))
+
+    def test_what_the_disk_cannot_read(self):
+        """Also where no seal verifies it."""
+        data = self.file(3, 3 * WINDOW, lambda index: False)
+        place = sealing.positions(data)[1]
+        block = (place + 2 * WINDOW) // BLOCK * BLOCK
+        self.assertTrue(self.is_mended(data, place))
+        self.assertFalse(self.is_mended(data, place, bad=[block]))
+        self.assertFalse(self.is_mended(data, 0, bad=[0]))
+
+    def test_a_block_before_the_place_where_a_pass_goes_on(self):
+        """It is no damage of the next transaction."""
+        data = self.file(8, 3 * BLOCK)
+        begins = sealing.positions(data)
+        block = (begins[1] // BLOCK + 1) * BLOCK
+        disk = disk_of(data, bad=[block])
+        self.assertFalse(is_mended(disk, len(data), [begins[1]]))
+        verifier = Verifier(self.sound_up_to(data, 5), self.report,
+                            self.pause, self.sound_again.append)
+        verifier.verify(disk, len(data))
+        self.assertEqual((self.said, verifier.done.transactions), ([], 8))
 
 
 class Interrupted(VerifierTestCase):
@@ -214,6 +284,49 @@ class Unreadable(VerifierTestCase):
         self.assertEqual(done.transactions, 0)
         self.assertEqual(done.first_damaged, 0)
 
+    def test_a_disk_that_has_trouble_for_a_moment(self):
+        """What can be read after a pause is sound.  Seals do not matter: what
+        could not be read counts as zeros, also where nothing verifies it."""
+        for which in (lambda index: True), (lambda index: False):
+            data = self.file(8, 3 * BLOCK, which)
+            for block in range(0, len(data), BLOCK):
+                bad = [block]
+                self.pause = bad.clear
+                self.sound_again.clear()
+                done = self.verify(data, bad=bad)
+                with self.subTest(block):
+                    self.assertEqual(self.said, [])
+                    self.assertEqual((done.transactions, done.damaged),
+                                     (8, 0))
+                    if block:  # else the magic bytes are read twice
+                        self.assertIn('the disk cannot read the block',
+                                      str(self.sound_again[0]))
+
+    def test_bytes_that_are_wrong_for_a_moment(self):
+        data = self.file()
+        begins = sealing.positions(data)
+        for at in begins[0] + 60, begins[5] + 10, begins[-2] + 60:
+            wrong = bytearray(changed(data, at, data[at] ^ 1))
+
+            def mend(wrong=wrong):
+                wrong[:] = data
+
+            self.pause = mend
+            done = self.verify(wrong)
+            with self.subTest(at):
+                self.assertEqual(self.said, [])
+                self.assertEqual((done.transactions, done.damaged), (12, 0))
+        self.assertEqual(len(self.sound_again), 3)
+
+    def test_it_does_not_pause_for_ever(self):
+        data = self.file(100)
+        pauses = []
+        self.pause = lambda: pauses.append(None)
+        for place in sealing.positions(data)[:-1]:
+            data = changed(data, place + 60, b'?')
+        self.assertEqual(self.verify(data).damaged, 100)
+        self.assertEqual(len(pauses), MOST_PAUSES)
+
     def test_what_is_read_ahead(self):
         """A bad block far behind does not hide damage before it."""
         data = self.file(40, BLOCK)
@@ -237,7 +350,8 @@ class InTime(VerifierTestCase):
         reports = []
         verifier = Verifier(
             Pass(0), lambda done, damage: reports.append(
-                (clock.now, done.position, damage)), clock)
+                (clock.now, done.position, damage)), lambda: None,
+            self.sound_again.append, clock)
         rate = Rate(self.RATE, clock.wait, clock)
         self.read = 0
 
@@ -271,6 +385,40 @@ class InTime(VerifierTestCase):
         data = self.written(5, 3 * WINDOW)
         reports, end = self.verify_by_the_clock(data)
         self.assertLess(end, 2 * len(data) / self.RATE)
+
+    def test_a_place_with_many_bad_blocks(self):
+        """A disk may take a minute for each: that does not look like a disk
+        that does not answer."""
+        data = self.file(100, 2 * BLOCK)
+        begins = sealing.positions(data)
+        bad = [block for block in range(0, len(data), BLOCK)
+               if begins[5] < block < begins[75]]
+        clock = Clock()
+        begin, reports = clock.now, []
+
+        def pread(length, position):
+            if any(position < block + BLOCK and block < position + length
+                   for block in bad):
+                clock.now += 60
+                raise OSError(errno.EIO, 'bad')
+            return data[position:position + length]
+
+        verifier = Verifier(
+            Pass(0), lambda done, damage: reports.append(
+                (clock.now, damage)), lambda: clock.wait(5),
+            self.sound_again.append, clock)
+        verifier.verify(
+            FromDisk(pread, lambda size: verifier.has_read(), clock.wait,
+                     clock), len(data))
+        times = [begin, *(time for time, _ in reports), clock.now]
+        self.assertGreater(times[-1] - begin, 10 * scrubbing.SILENT_FOR)
+        self.assertLess(
+            max(later - time for time, later in zip(times, times[1:])),
+            scrubbing.SILENT_FOR / 2)
+        # What is behind it is verified.
+        self.assertGreaterEqual(verifier.done.transactions, 5 + 23)
+        self.assertGreater(verifier.done.position, begins[75])
+        self.assertTrue(any(damage for _, damage in reports))
 
     def test_how_far_it_is(self):
         """It is reported all the time, also in a long transaction."""

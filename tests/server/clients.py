@@ -19,6 +19,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.tests.StorageTestBase import zodb_pickle
 
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.timing.zeo import light
 from fsyncstorage.timing.zeo import zeowire
 
@@ -172,7 +173,7 @@ class BlobClient(Client):
                 oid(number), tid, zodb_pickle(Blob()), path, '', transaction)
             self._storage.tpc_vote(transaction)
             return self._storage.tpc_finish(transaction)
-        except ClientDisconnected:
+        except self.disconnected:
             self._storage.tpc_abort(transaction, timeout=0)
             raise
 
@@ -183,6 +184,10 @@ class BlobClient(Client):
 
 
 class ChannelClient(BlobClient):
-    """A client of ours, which commits on its channel."""
+    """A client of ours, which commits on its channel.
 
+    A server that was killed cannot say what became of a commit.
+    """
+
+    disconnected = ClientDisconnected, OutcomeUnknown
     make = FsyncClient

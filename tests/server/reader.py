@@ -21,6 +21,9 @@ from ZODB.POSException import ConflictError
 from fsyncstorage.client.pending import Pending
 from fsyncstorage.client.storage import FsyncClient
 
+from ..resource import BEHIND
+from ..resource import Resource
+
 PAIRS = 3
 VIOLATION = 3
 
@@ -35,7 +38,8 @@ def weak(*args, **kw):
     return FsyncClient(*args, **kw)
 
 
-CLIENTS = {'stock': ClientStorage, 'ours': FsyncClient, 'weak': weak}
+CLIENTS = {'stock': ClientStorage, 'ours': FsyncClient,
+           'two trips': FsyncClient, 'weak': weak}
 
 
 def populate(connection):
@@ -55,27 +59,30 @@ def run(client, address, directory, number, transactions, stay):
         connection = ZODB.connection(
             CLIENTS[client](address, client=name, var=directory))
         try:
-            visit(connection, choice, min(transactions, stay))
+            visit(connection, choice, min(transactions, stay),
+                  client == 'two trips')
         finally:
             connection.close()
         transactions -= stay
 
 
-def visit(connection, choice, transactions):
+def visit(connection, choice, transactions, two_trips):
     while transactions:
         # What is read comes from the cache of the client, or its server.
         connection.cacheMinimize()
         try:
-            change(connection, choice)
+            change(connection, choice, two_trips)
         except ConflictError:
             connection.transaction_manager.abort()
         else:
             transactions -= 1
 
 
-def change(connection, choice):
+def change(connection, choice, two_trips):
     """Read all pairs, change one."""
-    connection.transaction_manager.begin()
+    under_way = connection.transaction_manager.begin()
+    if two_trips:
+        under_way.join(Resource(BEHIND))
     pairs = [connection.root()[name] for name in range(PAIRS)]
     choice.shuffle(pairs)
     if choice.random() < 0.3:

@@ -866,7 +866,8 @@ class Server(ChannelTestCase):
         ticket, = self.server.tickets
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'lost': False, 'commits': commits.VERSION, 'ticket': ticket})
+            'lost': False, 'packs': wire.PACKS, 'commits': commits.VERSION,
+            'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

@@ -12,6 +12,7 @@ from unittest import mock
 
 from ZEO.asyncio.marshal import decoder
 from ZEO.asyncio.marshal import encoder
+from ZEO.StorageServer import never_resolve_conflict
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
@@ -25,6 +26,7 @@ from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
 from fsyncstorage.server import liveness
+from fsyncstorage.server import operations
 from fsyncstorage.server import quiet
 from fsyncstorage.server import server
 from fsyncstorage.server import service
@@ -41,7 +43,9 @@ from ..support import oid
 from ..support import owners
 from ..support import until
 from .serving import Served
+from .serving import counter
 from .serving import record
+from .serving import state_of
 
 encode = encoder(b'Z5')
 
@@ -70,8 +74,8 @@ class Channel:
                 raise EOFError
         return event
 
-    def begin(self):
-        number, frame = self.begun()
+    def begin(self, **changes):
+        number, frame = self.begun(**changes)
         self.send(frame)
         return number
 
@@ -85,16 +89,40 @@ class Channel:
     def store(self, transaction, number, data, serial=z64):
         self.send(self.client.store(transaction, oid(number), serial, data))
 
+    def stores(self, transaction, records, serial=z64):
+        self.send(self.client.stores(transaction, [
+            (oid(number), serial, data)
+            for number, data in records.items()]))
+
     def call(self, transaction, name, *arguments):
         self.send(self.client.call(
             transaction, encode(0, True, name, arguments)))
 
-    def vote(self, records, serial=z64):
-        transaction = self.begin()
+    def vote(self, records, serial=z64, **changes):
+        transaction = self.begin(**changes)
         for number, data in records.items():
             self.store(transaction, number, data, serial)
         self.send(self.client.vote(transaction))
         return transaction
+
+    def trip(self, records, serial=z64):
+        """A vote that is finished at once."""
+        transaction, frames = self.trip_frames(records, serial)
+        self.send(frames)
+        return transaction
+
+    def trip_frames(self, records, serial=z64):
+        transaction, frames = self.begun()
+        for number, data in records.items():
+            frames += self.client.store(transaction, oid(number), serial, data)
+        return transaction, frames + self.client.trip(transaction)
+
+    def done(self):
+        """The Done that comes next, but for invalidations."""
+        while isinstance(event := self.next(), commits.Invalid):
+            pass
+        assert isinstance(event, commits.Done), event
+        return event
 
     def finish(self, transaction):
         self.send(self.client.finish(transaction))
@@ -172,6 +200,49 @@ class Transactions(ChannelTestCase):
         self.assertEqual(self.server.stats['1'].commits, 1)
         self.check_nothing_is_left()
 
+    def test_many_stores_in_a_frame(self):
+        """In memory, and in a file; in the order in which they came."""
+        tids = []
+        for most in ballot.IN_MEMORY, 10_000, 10:
+            with self.subTest(most), \
+                    mock.patch.object(ballot, 'IN_MEMORY', most):
+                serial = tids[-1] if tids else z64
+                transaction = self.channel.begin()
+                self.channel.stores(transaction, dict.fromkeys(
+                    range(1, 50), b'too early %d' % most), serial)
+                self.channel.store(transaction, 50, b'%d' % most, serial)
+                for first in 1, 26:
+                    self.channel.stores(transaction, {
+                        number: b'%d of %d' % (number, most)
+                        for number in range(first, first + 25)}, serial)
+                self.channel.send(self.channel.client.vote(transaction))
+                self.assertIsInstance(self.channel.next(), commits.Voted)
+                tids.append(self.channel.finish(transaction))
+                for number in range(1, 51):
+                    self.assertEqual(
+                        self.storage.load(oid(number)),
+                        (b'%d of %d' % (number, most), tids[-1]))
+        self.assertEqual(self.server.stats['1'].stores, 300)
+
+    def test_one_of_many_cannot_be_stored(self):
+        transaction = self.channel.begin()
+        self.channel.stores(transaction, {2: b'two', 3: b'', 4: b'four'})
+        self.channel.send(self.channel.client.vote(transaction))
+        event = self.channel.next()
+        self.assertIsInstance(event, commits.Error)
+        self.assertEqual(self.channel.error(event)[0], 'StorageError')
+        self.check_nothing_is_left()
+        with self.assertRaises(POSKeyError):
+            self.storage.load(oid(2))
+
+    def test_no_extension(self):
+        """As stock takes it."""
+        transaction = self.channel.vote({1: b'x'}, extension=None)
+        self.assertIsInstance(self.channel.next(), commits.Voted)
+        self.channel.finish(transaction)
+        *_, last = self.storage.iterator()
+        self.assertEqual(last.extension, {})
+
     def test_what_others_commit(self):
         other = self.connect(self.server)
         tid = other.commit({1: b'x'})
@@ -210,6 +281,91 @@ class Transactions(ChannelTestCase):
                for number, tid in enumerate(tids, 1)),
              commits.Pong(number, tids[-1])])
 
+    def test_in_one_trip(self):
+        transaction = self.channel.trip({1: b'one', 2: b'two'})
+        done = self.channel.done()
+        self.assertEqual((done.number, done.oids), (transaction, []))
+        self.assertEqual(self.storage.load(oid(1)), (b'one', done.tid))
+        self.assertEqual(self.server.stats['1'].commits, 1)
+        self.check_nothing_is_left()
+
+    def test_in_one_trip_by_threads(self):
+        with mock.patch.object(Ballot, 'is_light', return_value=False):
+            self.test_in_one_trip()
+
+    def test_in_one_trip_there_is_nothing_between(self):
+        """The vote and its finish are one step of the loop."""
+        states = []
+        voted = Ballot.voted
+
+        def note(ballot, *args):
+            voted(ballot, *args)
+            self.server.acceptor.event_loop.call_soon(
+                lambda: states.append(ballot.state))
+
+        with mock.patch.object(Ballot, 'voted', note):
+            self.channel.trip({1: b'x'})
+            self.channel.done()
+            self.channel.ping()
+        self.assertEqual(len(states), 1)
+        self.assertIn(states[0], (ballot.FINISHING, ballot.OVER))
+
+    def test_the_trip_of_what_waits_for_its_objects(self):
+        holds = self.channel.vote({1: b'x'})
+        self.channel.next()
+        other = Channel(self.server, self.connect(self.server))
+        self.addCleanup(other.close)
+        waits = other.trip({1: b'y', 2: b'y'})
+        until(lambda: self.server.services['1'].committer.waiting, 'waits')
+        self.channel.send(self.channel.client.abort(holds))
+        self.assertEqual(other.done().number, waits)
+
+    def test_what_a_trip_resolves(self):
+        """The client hears of it with the outcome."""
+        first = commit(self.storage, {1: counter(1)})
+        commit(self.storage, {1: counter(3)}, {1: first})
+        self.channel.trip({1: counter(2)}, first)
+        done = self.channel.done()
+        self.assertEqual(done.oids, [oid(1)])
+        data, serial = self.storage.load(oid(1))
+        self.assertEqual((state_of(data), serial), (4, done.tid))
+
+    def test_a_trip_whose_client_resolves(self):
+        """It stores again, and asks for the same again; or gives up."""
+        self.resolve_at_the_client()
+        first = commit(self.storage, {1: counter(1)})
+        second = commit(self.storage, {1: counter(3)}, {1: first})
+        transaction, conflicts = self.trip_that_conflicts(first)
+        self.assertEqual(conflicts[0]['serials'], (second, first))
+        self.channel.store(transaction, 1, counter(4), second)
+        self.channel.send(self.channel.client.trip(transaction))
+        self.assertEqual(self.channel.done().oids, [])
+        self.assertEqual(state_of(self.storage.load(oid(1))[0]), 4)
+        transaction, conflicts = self.trip_that_conflicts(first)
+        self.channel.send(self.channel.client.abort(transaction))
+        self.assertEqual(self.channel.next(), commits.Aborted(transaction))
+        self.check_nothing_is_left()
+
+    def resolve_at_the_client(self):
+        for session in self.server.services['1'].sessions:
+            session.client_conflict_resolution = True
+        self.storage.tryToResolveConflict = never_resolve_conflict
+
+    def trip_that_conflicts(self, serial):
+        transaction = self.channel.trip({1: counter(2)}, serial)
+        while isinstance(event := self.channel.next(), commits.Invalid):
+            pass
+        self.assertIsInstance(event, commits.Conflicts)
+        return transaction, decoder(b'Z5')(event.message)[3]
+
+    def test_a_trip_that_conflicts(self):
+        commit(self.storage, {1: record(1)})
+        transaction = self.channel.trip({1: record(2)})
+        error = self.channel.next()
+        self.assertEqual(error.number, transaction)
+        self.assertEqual(self.channel.error(error)[0], 'ConflictError')
+        self.check_nothing_is_left()
+
     def test_a_conflict(self):
         commit(self.storage, {1: record(1)})
         self.channel.vote({1: record(2)})
@@ -222,7 +378,8 @@ class Transactions(ChannelTestCase):
         for result in ['no oid'], [None], 7:
             with self.subTest(result), mock.patch.object(
                     Ballot, 'vote_in', return_value=result):
-                self.check_an_error_answers(self.channel.vote({1: record(1)}))
+                for ask in self.channel.vote, self.channel.trip:
+                    self.check_an_error_answers(ask, {1: record(1)})
 
     def test_a_conflict_that_cannot_be_encoded(self):
         session, = self.server.services['1'].sessions
@@ -232,10 +389,11 @@ class Transactions(ChannelTestCase):
         with mock.patch.object(
                 self.storage, 'store', side_effect=conflict), \
                 mock.patch.object(Ballot, 'is_light', return_value=False):
-            self.check_an_error_answers(self.channel.vote({2: record(1)}))
+            self.check_an_error_answers(self.channel.vote, {2: record(1)})
 
-    def check_an_error_answers(self, transaction):
+    def check_an_error_answers(self, ask, records):
         with self.assertLogs('fsyncstorage.server.commitchannel', 'ERROR'):
+            transaction = ask(records)
             error = self.channel.next()
         self.assertIsInstance(error, commits.Error)
         self.assertEqual(error.number, transaction)
@@ -289,7 +447,7 @@ class BadInput(ChannelTestCase):
 
     def test_a_vote_and_a_finish_for_nothing(self):
         """Such as a vote that is gone: the client waits for an answer."""
-        for kind in b'VF':
+        for kind in b'VFT':
             self.channel.client._states[7] = commits.VOTING
             self.channel.send(raw(kind, 7))
             self.check_error(self.channel.next(), 'over')
@@ -309,6 +467,55 @@ class BadInput(ChannelTestCase):
         self.channel.send(raw(ord('F'), transaction))
         self.check_error(self.channel.next(), 'begun')
         self.check_nothing_is_left()
+
+    def test_a_trip_behind_a_vote(self):
+        transaction = self.channel.vote({1: b'x'})
+        self.channel.next()
+        self.channel.client._states[transaction] = commits.IN_ONE_TRIP
+        self.channel.send(raw(ord('T'), transaction))
+        self.check_error(self.channel.next(), 'voted')
+        self.check_nothing_is_left()
+
+    def test_a_vote_or_a_finish_behind_a_finish(self):
+        """It may be committed: an error would not be true."""
+        for kind in b'VFT':
+            with self.subTest(chr(kind)):
+                before = self.storage.lastTransaction()
+                self.disk.hold_again()
+                transaction = self.channel.trip({kind: b'x'})
+                self.disk.wait_for_sync()
+                with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                    self.channel.send(raw(kind, transaction))
+                    with self.assertRaises(EOFError):
+                        self.fail(self.channel.next())
+                self.disk.release_syncs()
+                until(lambda: self.storage.lastTransaction() > before,
+                      'it is committed')
+                self.again()
+
+    def test_a_trip_in_the_middle_of_a_blob(self):
+        transaction = self.channel.begin()
+        self.channel.call(transaction, 'storeBlobStart')
+        self.channel.send(self.channel.client.trip(transaction))
+        self.check_error(self.channel.next(), 'completely')
+        self.check_nothing_is_left()
+
+    def test_an_abort_behind_a_trip(self):
+        """While it waits for its objects, too."""
+        other = self.connect(self.server)
+        other.vote({1: b'x'})
+        transaction = self.channel.trip({1: b'y'})
+        until(lambda: self.server.services['1'].committer.waiting, 'waits')
+        with self.assertLogs('fsyncstorage.server', 'ERROR'):
+            self.channel.send(raw(ord('A'), transaction))
+            with self.assertRaises(EOFError):
+                self.channel.next()
+        other.close()
+        self.zeo.wait_for_end()
+        self.check_nothing_is_left()
+
+    def test_a_question_about_no_commit(self):
+        self.check_it_ends(raw(ord('Q'), 1, bytes(35)))
 
     def check_it_ends(self, *frames):
         with self.assertLogs('fsyncstorage.server', 'ERROR'):
@@ -455,7 +662,7 @@ class Trouble(TroubleTestCase):
         full = OSError(errno.ENOSPC, 'the disk is full')
         for place, name in (
                 (storing.tempfile, 'NamedTemporaryFile'),
-                (Storing, 'storeBlobChunk'), (ballot, 'CommitLog')):
+                (Storing, 'storeBlobChunk'), (operations, '_Log')):
             with self.subTest(name), self.beside_another():
                 transaction = self.channel.begin()
                 with self.fails_before_its_vote(), \
@@ -827,7 +1034,8 @@ class Ends(ChannelTestCase):
             closing = Thread(self.server.close)
             go_on.set()
             with self.assertRaises(EOFError):
-                self.channel.next()
+                while True:  # it may be answered before the server stops
+                    self.assertIsInstance(self.channel.next(), commits.Voted)
             closing.result()
         self.assertEqual(len(self.open()), 0)
 

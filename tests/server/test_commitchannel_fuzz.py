@@ -20,6 +20,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import calls
 from fsyncstorage.server.commitchannel import CALLS
+from fsyncstorage.wire import batch
 
 from ..support import Thread
 from ..support import oid
@@ -72,8 +73,11 @@ class Conversation:
         yield ord('B'), self.begin()
         for _ in range(self.random.randrange(4)):
             yield self.operation()
-        yield ord('V'), b''
-        yield self.random.choice(b'FFFA'), b''
+        if self.random.random() < 0.3:
+            yield ord('T'), b''
+        else:
+            yield ord('V'), b''
+            yield self.random.choice(b'FFFA'), b''
 
     def begin(self, **changes):
         arguments = dict(id=1, user=b'', description=b'', extension={},
@@ -82,7 +86,12 @@ class Conversation:
 
     def operation(self):
         number = oid(self.random.randrange(4))
-        if self.random.random() < 0.7:
+        if self.random.random() < 0.3:
+            return ord('M'), batch.pack([
+                (oid(self.random.randrange(4)), z64, self.random.choice(
+                    (record(), b'', b'x' * 20_000)))
+                for _ in range(self.random.randrange(1, 9))])
+        if self.random.random() < 0.6:
             return ord('S'), number + z64 + self.random.choice(
                 (record(), b'x' * 40_000))
         name, *arguments = self.random.choice((
@@ -94,7 +103,7 @@ class Conversation:
         return ord('C'), encode(0, True, name, tuple(arguments))
 
     def any_kind(self, number):
-        return raw(self.random.choice(b'BSCVVFFAAPx'), number,
+        return raw(self.random.choice(b'BSCVVFFTQAAPx'), number,
                    self.random.randbytes(
                        self.random.choice((0, 0, 0, 16, 30))))
 

@@ -5,12 +5,10 @@ a stock one; both encodings; storages in wrappers.
 """
 
 import itertools
-import threading
 from unittest import mock
 
 import ZODB
 from ZEO.ClientStorage import ClientStorage
-from ZODB.Connection import TransactionMetaData
 from ZODB.DemoStorage import DemoStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.tests.hexstorage import HexStorage
@@ -26,21 +24,13 @@ from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import vote
 from .byhand import Client
 from .serving import ErrorReply
 from .serving import Served
 
 ASKED = {'durability': 'group-commit', 'key': 'value'}
 UNPROMISING = 'none', 'interval'
-
-
-def vote(client, records, extension):
-    metadata = TransactionMetaData(extension=extension)
-    client.tpc_begin(metadata)
-    for number, data in records.items():
-        client.store(oid(number), z64, data, '', metadata)
-    client.tpc_vote(metadata)
-    return metadata
 
 
 class AskingCase(Served):
@@ -82,9 +72,9 @@ class Clients(AskingCase):
                 server.close()
 
     def check_one(self, client, other):
-        plain = other.tpc_finish(vote(other, {1: b'x'}, {}))
+        plain = other.tpc_finish(vote(other, {1: b'x'}))
         self.assertLess(self.stats('last_durable'), plain)
-        metadata = vote(client, {2: b'x'}, ASKED)
+        metadata = vote(client, {2: b'x'}, extension=ASKED)
         self.disk.hold_again()
         thread = Thread(client.tpc_finish, metadata)
         self.disk.wait_for_sync()
@@ -96,7 +86,7 @@ class Clients(AskingCase):
         self.assertEqual(self.stats('last_durable'), tid)
         self.assertEqual(self.last_extension(), {'key': 'value'})
         # One that does not ask is as before.
-        self.assertLess(tid, other.tpc_finish(vote(other, {3: b'x'}, {})))
+        self.assertLess(tid, other.tpc_finish(vote(other, {3: b'x'})))
         self.assertEqual(self.stats('last_durable'), tid)
 
     def test_ours(self):
@@ -191,30 +181,43 @@ class Peers(AskingCase):
                 with self.assertLogs('fsyncstorage', 'ERROR'):
                     with self.assertRaises(ErrorReply) as caught:
                         peer.finish()
-                self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+                self.assertEqual(caught.exception.name, 'SyncFailed')
                 other.ping()
                 self.assertEqual(other.invalidations, [])
                 with self.assertLogs('fsyncstorage', 'ERROR'):
                     server.close()
 
     def test_what_is_no_policy(self):
-        """I13: it costs a peer's own transaction nothing, and one line."""
+        """It is stored as before.  I13: it costs a peer's own transaction
+        nothing, and a few short lines."""
         server = self.serve(self.new_storage('none'))
         peer = self.connect(server)
         before = self.disk.syncs
-        lock = threading.Lock()
-        with mock.patch.object(asking, '_said_of_no_policy', lock):
+        values = ('x' * 60_000, [['group-commit']], {1: 2}, None, 1.5,
+                  b'group-commit', 'group-commit\n')
+        with mock.patch.object(asking, '_shown', asking._Shown()):
             with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-                for number, value in enumerate((
-                        'x' * 60_000, [['group-commit']], {1: 2}, None, 1.5,
-                        b'group-commit', 'group-commit\n')):
-                    self.vote(peer, number, {'durability': value})
-                    peer.finish()
-        line, = logs.output
-        self.assertLess(len(line), 300)
+                for number, value in enumerate(values):
+                    for repeated in range(2):
+                        self.vote(peer, 2 * number + repeated,
+                                  {'durability': value})
+                        peer.finish()
+        self.assertEqual(len(logs.output), len(values))
+        for line in logs.output:
+            self.assertIn(self.path('none 0: a transaction has '), line)
+            self.assertLess(len(line), 300)
         self.assertEqual(self.disk.syncs, before)
-        for each in self.storage.iterator():
-            self.assertEqual(each.extension_bytes, b'')
+        self.assertEqual(
+            [each.extension for each in self.storage.iterator()],
+            [{'durability': value} for value in values for _ in range(2)])
+
+    def test_no_extension(self):
+        """As stock takes it."""
+        server = self.serve(self.new_storage('none'))
+        peer = self.connect(server)
+        self.vote(peer, 1, None)
+        peer.finish()
+        self.assertEqual(self.last_extension(), {})
 
     def test_a_copy(self):
         """It keeps its extension, and asks for nothing."""
@@ -222,7 +225,7 @@ class Peers(AskingCase):
         source = FileStorage(self.path('stock'))
         self.addCleanup(source.close)
         commit(source, {1: b'x'})
-        source.tpc_finish(vote(source, {2: b'x'}, ASKED))
+        source.tpc_finish(vote(source, {2: b'x'}, extension=ASKED))
         before = self.disk.syncs
         self.client(server, ClientStorage).copyTransactionsFrom(source)
         self.assertEqual(self.disk.syncs, before)

@@ -16,6 +16,7 @@ from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.storage import records
+from fsyncstorage.wire import batch
 
 from ..support import TestCase
 from ..support import commit
@@ -34,7 +35,7 @@ class Ballots(TestCase):
         self.storage = self.open(blob_dir=self.path('blobs'))
 
     def ballot(self, resolves_conflicts=False, tid=None, status=' ',
-               client=None, extension={}):
+               client=None, extension=None):
         ballot = Ballot(None, client or Client('one'), 1, b'user',
                         b'description', extension, tid, status,
                         resolves_conflicts)
@@ -195,10 +196,10 @@ class Ballots(TestCase):
         return ballot
 
     def test_a_large_one_goes_on_in_a_file(self):
-        self.assertIsNone(self.spilled(2)._log)
+        self.assertIsNone(self.spilled(2)._operations.log)
         ballot = self.spilled(50)
-        self.assertEqual(ballot._operations, [])
-        file = ballot._log.file
+        self.assertEqual(ballot._operations.in_memory, [])
+        file = ballot._operations.log.file
         self.vote_in_vain(ballot)
         tid = self.vote_and_finish(ballot)
         self.assertEqual(ballot.oids, [oid(n) for n in range(1, 51)])
@@ -213,7 +214,7 @@ class Ballots(TestCase):
         with mock.patch.object(module, 'IN_MEMORY', 20_000):
             for number in range(1000):
                 ballot.add('checkread', oid(number), z64)
-        self.assertLess(len(ballot._operations), 100)
+        self.assertLess(len(ballot._operations.in_memory), 100)
 
     # Failing
 
@@ -391,6 +392,21 @@ class Ballots(TestCase):
                 self.assertEqual(ballot.transaction.extension, extension)
                 ballot.is_forgotten()
             self.ballot(client=client, extension=extension)
+
+    def test_more_stores_than_memory(self):
+        """Also where many come at once; what was refused does not count."""
+        ballot = self.ballot()
+        message = batch.pack([(oid(number), z64, b'.') for number in (1, 2)])
+        with mock.patch.object(module, 'MOST_OPERATIONS', 3):
+            ballot.add('store', oid(3), z64, b'.')
+            ballot.add_batch(message, 2)
+            for _ in range(2):
+                with self.assertRaisesRegex(StorageError, 'more than 3'):
+                    ballot.add_batch(message, 2)
+                with self.assertRaisesRegex(StorageError, 'more than 3'):
+                    ballot.add('store', oid(4), z64, b'.')
+        self.vote_and_finish(ballot)
+        self.assertEqual(len(self.storage), 3)
 
     def test_closed_twice(self):
         """Refused, and aborted before the client heard of it."""

@@ -68,7 +68,7 @@ class CachesTestCase(Served):
     @contextlib.contextmanager
     def client(self, server, number, transactions, stay):
         process = subprocess.Popen(
-            [sys.executable, reader.__file__,
+            [sys.executable, '-m', reader.__name__,
              self.kinds[number % len(self.kinds)], *map(str, server.addr),
              self.directory, str(number), str(transactions // CLIENTS),
              str(stay)],

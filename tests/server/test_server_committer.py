@@ -769,7 +769,7 @@ class Files(ByHand):
         ballot.abort()
         self.assertEqual(ballot.client.files, 1)
         # What it stored is not kept for so long.
-        self.assertEqual(ballot._operations, [])
+        self.assertEqual(ballot._operations.in_memory, [])
         self.world.settle()
         self.check_closed(ballot)
 

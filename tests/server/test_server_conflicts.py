@@ -160,7 +160,7 @@ class PutAside(ServedFromControlledDisk):
         with self.assertLogs('fsyncstorage', 'ERROR'):
             with self.assertRaises(ErrorReply) as caught:
                 self.publish()
-            self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+            self.assertEqual(caught.exception.name, 'SyncFailed')
             with self.assertRaises(ErrorReply) as caught:
                 self.second.answer(vote)
         self.assertEqual(caught.exception.name, 'WritingStopped')

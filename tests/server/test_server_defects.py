@@ -11,7 +11,9 @@ from unittest import mock
 
 import ZEO
 import ZEO.asyncio.server
+from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
@@ -20,6 +22,7 @@ from fsyncstorage.server import quiet
 from ..support import Thread
 from ..support import commit
 from ..support import oid
+from .serving import ErrorReply
 from .serving import Served
 from .serving import counter
 from .serving import record
@@ -67,6 +70,22 @@ class ResolvingClients(Served):
         self.assertEqual(self.peer.load(1), (counter(1), self.second))
         with self.assertRaises(POSKeyError):
             self.storage.load(oid(2))
+
+    def test_a_conflict_that_the_vote_finds(self):
+        """It is behind all that was stored, and does not say what."""
+        error = ConflictError(oid=oid(1), serials=(self.second, self.first))
+        with mock.patch.object(self.storage, 'tpc_vote', side_effect=error):
+            self.assertEqual(self.peer.vote({1: counter(10)}, self.second), [
+                dict(oid=oid(1), serials=(self.second, self.first),
+                     data=counter(10))])
+
+    def test_a_conflict_of_what_is_not_stored(self):
+        """It cannot be resolved."""
+        error = ReadConflictError(
+            oid=oid(2), serials=(self.second, self.first))
+        with mock.patch.object(self.storage, 'tpc_vote', side_effect=error):
+            with self.assertRaisesRegex(ErrorReply, 'ReadConflictError'):
+                self.peer.vote({1: counter(10)}, self.second)
 
     def test_others_commit_while_it_resolves(self):
         other = self.connect(self.server)

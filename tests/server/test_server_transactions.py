@@ -249,7 +249,7 @@ class Interrupted(Served):
         with self.assertLogs('fsyncstorage', 'ERROR'):
             with self.assertRaises(ErrorReply) as caught:
                 self.victim.finish()
-        self.assertEqual(caught.exception.name, 'OutcomeUnknown')
+        self.assertEqual(caught.exception.name, 'SyncFailed')
         with self.assertLogs('fsyncstorage', 'ERROR'):
             with self.assertRaises(ErrorReply) as caught:
                 self.other.commit({2: b'x'})

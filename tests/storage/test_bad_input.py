@@ -1,5 +1,7 @@
 """What a person or a program may get wrong, and what it is told."""
 
+import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -18,14 +20,17 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
+from ZODB.serialize import referencesf
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.storage import records
 from fsyncstorage.storage import undo
 
+from ..server.serving import record
 from ..support import TestCase
 from ..support import begin
 from ..support import commit
@@ -174,6 +179,51 @@ class Files(TestCase):
         commit(storage, {2: b'y'})
         self.assertEqual(
             self.open(read_only=True).load(oid(2))[0], b'y')
+
+    def test_two_names_of_one_file(self):
+        """Each has a lock file of its own; so the file is locked, too."""
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        for make in os.link, os.symlink:
+            make(self.path(), self.path('other'))
+            with self.subTest(make):
+                with self.assertRaisesRegex(
+                        zc.lockfile.LockError, 'under another name'):
+                    self.open('other')
+                self.open('other', read_only=True).close()
+            os.remove(self.path('other'))
+        commit(storage, {2: b'y'})
+
+    def test_two_names_of_a_packed_file(self):
+        storage = self.open()
+        first = commit(storage, {0: record('x')})
+        commit(storage, {0: record('y')}, {0: first})
+        before = os.stat(self.path()).st_ino
+        storage.pack(time.time() + 1, referencesf)
+        self.assertNotEqual(os.stat(self.path()).st_ino, before)
+        os.link(self.path(), self.path('other'))
+        with self.assertRaises(zc.lockfile.LockError):
+            self.open('other')
+        self.open('Data.fs.old')    # which nobody writes any more
+
+    def test_a_reader_keeps_no_lock(self):
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        file = storage._file.reader()
+        storage.close()
+        self.open()
+        file.close()
+
+    def test_a_file_system_without_locks(self):
+        with mock.patch.object(
+                datafile.fcntl, 'flock', side_effect=OSError(
+                    errno.ENOLCK, 'No locks available')):
+            with open(self.path('x'), 'wb') as file:
+                file.write(b'FS30')
+            with contextlib.closing(
+                    datafile.open_existing(self.path('x'))) as file:
+                file.lock()
+                file.unlock()
 
     def test_a_failure_late_in_opening_leaves_nothing(self):
         disk = self.controlled_disk()

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
@@ -13,6 +14,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.format import index
 from fsyncstorage.format import scan
+from fsyncstorage.positions import Positions
 from fsyncstorage.storage import recovery
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -482,7 +484,7 @@ class WhileRunning(TestCase):
         self.addCleanup(setattr, index, 'save', original)
         checkpoint = Thread(storage._checkpoints.write)
         self.assertTrue(saving.wait(30))
-        storage.pack(2e9, lambda data: [], False)
+        storage.pack(time.time() + 1, lambda data: [], False)
         go_on.set()
         self.assertFalse(checkpoint.result())
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
@@ -501,7 +503,7 @@ class WhileRunning(TestCase):
             replace_file(*args)
 
         storage.replace_file = begin_one
-        storage.pack(2e9, lambda data: [], False)
+        storage.pack(time.time() + 1, lambda data: [], False)
         self.assertFalse(checkpoints[0].result())
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
                          storage.getSize())
@@ -512,10 +514,10 @@ class WhileRunning(TestCase):
         in_between, go_on = threading.Event(), threading.Event()
         self.addCleanup(go_on.set)
 
-        class Slow(index.Positions):
+        class Slow(Positions):
 
-            def __setitem__(self, *args):
-                super().__setitem__(*args)
+            def put(self, *args):
+                super().put(*args)
                 in_between.set()
                 go_on.wait(30)
 

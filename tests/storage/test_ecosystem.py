@@ -255,8 +255,9 @@ class Packers(TestCase):
 
         storage = self.open(packer=packer, pack_gc=False)
         self.check_a_pack(storage)
-        self.assertEqual([(call[0], call[2]) for call in calls],
-                         [(storage, False)])
+        self.assertEqual(
+            [(call[0]._file_name, call[2]) for call in calls],
+            [(storage._file_name, False)])
 
     def test_our_own(self):
         self.check_a_pack(self.open(pack_gc=False))

@@ -32,6 +32,18 @@ class Serials(TestCase):
                 vote(self.storage, {1: b'three'}, {1: z64})
         self.assertEqual(caught.exception.serials, (tid, z64))
 
+    def test_one_of_each_object(self):
+        """What changes often leaves the others their place."""
+        with mock.patch.object(transaction, 'MOST_SERIALS', 3):
+            tids = {number: commit(self.storage, {number: b'x'})
+                    for number in (1, 2, 3)}
+            for _ in range(20):
+                tids[1] = commit(self.storage, {1: b'y'}, tids)
+            self.assertEqual(sorted(self.serials.values()),
+                             sorted(tids.values()))
+            with mock.patch.object(view, 'read_header', side_effect=OSError):
+                commit(self.storage, {1: b'z', 2: b'z', 3: b'z'}, tids)
+
     def test_a_restored_record_has_its_own(self):
         tid, serial = p64(1 << 60), p64(1 << 50)
         description = begin(self.storage)

@@ -141,8 +141,27 @@ class Objects(TestCase):
         transaction = self.made()
         self.add(transaction, 1, bytes(module.SPOOL_IN_MEMORY + 1))
         self.add(transaction, 2, b'two')
+        transaction.flush()
         self.assertEqual(os.fstat(transaction._spool.fileno()).st_size,
                          module.SPOOL_IN_MEMORY + 1 + len(b'two'))
+
+    def test_an_interrupt_in_the_middle_of_spooling(self):
+        transaction = self.made()
+        self.add(transaction, 1, bytes(module.SPOOL_IN_MEMORY + 1))
+        spool = transaction._spool
+        for steps in range(3):
+            def write(data):
+                spool.write(data[:steps])
+                raise KeyboardInterrupt
+
+            self.add(transaction, 4, b'before')  # then it is at the end
+            transaction._spool = mock.Mock(seek=spool.seek, write=write)
+            with self.assertRaises(KeyboardInterrupt):
+                self.add(transaction, 2, b'interrupted')
+            transaction._spool = spool
+            record = self.add(transaction, 3, b'%d' % steps * 9)
+            self.assertEqual(
+                transaction.read_data(record.data), b'%d' % steps * 9)
 
     def test_what_is_too_large_to_be_written_at_once(self):
         transaction = self.made()

@@ -5,7 +5,6 @@ measured, counted, compared and kept does not.
 """
 
 import contextlib
-import io
 import itertools
 import os
 import pathlib
@@ -35,6 +34,7 @@ from fsyncstorage.timing.running import machine
 from fsyncstorage.timing.running import supervisor
 
 from ..support import PATIENCE
+from ..support import run_command
 
 
 class Scratch(unittest.TestCase):
@@ -59,13 +59,7 @@ class Command(Scratch):
         if self.command:
             arguments = (
                 self.command, '--directory', self.scratch, *arguments)
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main.main(list(arguments))
-            except SystemExit as exit:
-                code = exit.code
-        return code, out.getvalue(), err.getvalue()
+        return run_command(main.main, *arguments)
 
     def json_file(self):
         directory = self.enterContext(tempfile.TemporaryDirectory())

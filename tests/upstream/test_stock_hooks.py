@@ -1,15 +1,19 @@
 """What is used of the inside of ZODB and ZEO: fails when a release moves it.
 
-storage/, format/view.py, pack/, commit/asking.py, client/link.py and
-client/doom.py say at the place what they use.
+storage/, format/view.py, pack/, commit/asking.py, client/link.py,
+client/connection.py and client/doom.py say at the place what they use.
 """
 
 import inspect
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import zc.lockfile
+import ZODB
+from transaction._transaction import Status
+from transaction._transaction import Transaction
 from ZEO.asyncio.base import ZEOBaseProtocol
 from ZEO.asyncio.client import ClientIO
 from ZEO.asyncio.client import ClientRunner
@@ -38,6 +42,7 @@ from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.client.connection import COMMITTING
 from fsyncstorage.format import seal
 
 from ..support import TestCase
@@ -195,6 +200,66 @@ class ClientHooks(unittest.TestCase):
             ('poll_invalidations', Connection.newTransaction),
         ):
             self.assertIn(calls, names(method))
+
+    def test_a_database_has_a_class_of_connections(self):
+        """It is looked up behind `registerDB`, for each connection."""
+        self.assertIn('klass', vars(ZODB.DB))
+        self.assertIn('klass', names(ZODB.DB.open) | {
+            name for code in ZODB.DB.open.__code__.co_consts
+            if hasattr(code, 'co_names') for name in code.co_names})
+        adapter = MVCCAdapter(MappingStorage())
+        instance = adapter.new_instance()
+        self.assertIs(type(instance), MVCCAdapterInstance)
+        self.assertIs(instance._storage, adapter._storage)
+        self.assertIn('registerDB', names(MVCCAdapter.__init__))
+
+    def test_the_finish_of_a_connection(self):
+        """It goes through the adapter, which gives the storage what has to be
+        called; of what it returns, only the tid of the second call counts."""
+        instance = MVCCAdapter(MappingStorage()).new_instance()
+        instance._storage = mock.Mock()
+        instance._storage.tpc_finish.return_value = p64(1)
+        instance.tpc_begin('transaction')
+        self.assertEqual(instance.tpc_finish('transaction'), p64(1))
+        self.assertEqual(instance.tpc_finish('transaction'), p64(1))
+        (first, f), (second, _) = (
+            call.args for call in instance._storage.tpc_finish.mock_calls)
+        self.assertEqual(first, 'transaction')
+        f(p64(1))
+        self.assertEqual(instance._ltid, p64(1))
+        self.assertIn('tpc_finish', names(Connection.tpc_finish))
+
+    def test_the_votes_of_a_transaction(self):
+        """A resource that votes finds all that have joined."""
+        found = []
+
+        class Resource:
+
+            def __init__(self, key):
+                self.sortKey = lambda: key
+
+            def tpc_vote(self, txn):
+                found.append(
+                    (txn._resources == joined, txn.status == COMMITTING))
+
+            def nothing(self, txn):
+                pass
+
+            tpc_begin = commit = tpc_finish = nothing
+
+        resources = [Resource(key) for key in 'abc']
+        joined = [resources[2], *resources[:2]]
+        txn = Transaction()
+        for each in joined:
+            txn.join(each)
+        txn.commit()
+        self.assertEqual(found, [(True, True)] * 3)
+
+    def test_nobody_joins_a_transaction_that_commits(self):
+        txn = Transaction()
+        txn.status = Status.COMMITTING
+        with self.assertRaises(ValueError):
+            txn.join(None)
 
     def test_a_wrapper_has_its_database(self):
         wrapper = HexStorage(MappingStorage())

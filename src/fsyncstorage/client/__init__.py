@@ -2,15 +2,20 @@
 
 ::
 
+    Connection (connection)   decides which commits are made in one trip
     FsyncClient (storage)  -- the storage that ZODB sees
+      |-- OneTrip (onetrip)     its votes that finish
       |-- Doom (doom)           transactions that saw what the server lost
       |-- Cache (cache)         objects on disk, in ZEO's format
       |     Pending (pending)   loads without an answer: which may be kept
       |-- Link (link)           the connection to the server
+      |     ZeoConnection (zeoconnection)     ZEO's own, which verifies
       |     Stream (stream)     the commit channel, opened by opening; watch
-      |                         wakes its background reader
+      |                         wakes its background reader, and a thread
+      |                         waits for an Answer (answer)
       |       Committing (committing)     a transaction on it
       |       Finishing (finishing)       what its finish changes here
+      |       outcome             what became of it, if its answer was lost
       |       TLSConnection (tlsconnection)   read and written at once
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
       |     Reader (reader)     loads, and prefetches (prefetch), on
@@ -19,6 +24,7 @@
       |     LocalReads (local)  loads from the file of a server on this machine
       |       LocalBlobs (localblobs)   and where that keeps its blobs
       |     Process (process)   a fork must not use any of this
+      |-- Packs (packs)         what our server tells of packs
       `-- BlobCache (blobs/)    blob files, and how much they may take; they
                                 come from the server by blobfetch
 

@@ -4,8 +4,22 @@ The file is ZEO's `.zec`, and a stock client takes it over as it is.  Added are
 the loads that wait for an answer on another connection than that of the
 invalidations (`pending`), under the lock of the cache: so an invalidation
 finds either the load or the answer that was kept.
+
+A commit that has happened, an invalidation and a load do not fail because of
+the cache's file.  It is in one of three states:
+
+- It is used.  What ZEO would find in it, were the process killed now, is true
+  as of the last tid that is written in it.
+- It cannot be written, or something else is in it than was written, or a
+  change of it was interrupted: it is emptied, and used on.
+- It cannot be emptied either, or does not take the last tid: it is closed as
+  it is, with an earlier last tid, and nothing is kept until the client is
+  opened again.
 """
 
+import contextlib
+import functools
+import io
 import logging
 import os
 import struct
@@ -14,9 +28,11 @@ import threading
 from ZEO.cache import ZEC_HEADER_SIZE
 from ZEO.cache import ClientCache
 from ZEO.cache import allocated_record_overhead
+from ZEO.cache import magic
 from ZODB.utils import z64
 
 from .. import wire
+from ..positions import Positions
 from .pending import Pending
 from .process import Process
 
@@ -24,6 +40,10 @@ logger = logging.getLogger(__name__)
 
 # In the file, an object is a header, its data, and its oid again.
 _header = struct.Struct('>cI8s8s8sHI')
+# The first part of the header: status, oid, from which tid to which.
+_identity = struct.Struct('>c4x8s8s8s')
+# Where the last of these is.
+_END = 21
 _free = struct.Struct('>cI')
 
 # Larger objects are written in ZEO's way, which is safe also where the system
@@ -33,6 +53,32 @@ ONE_WRITE = 1 << 12
 READ_AHEAD = 1 << 12
 # Small objects are written together, up to this many bytes.
 TOGETHER = 1 << 14
+# Headers are changed together if they lie within this many bytes, and none of
+# them is further than that from the one before.
+BLOCK = 1 << 16
+GAP = 1 << 12
+
+# What ZEO raises where the file cannot be used, or has something else in it
+# than was written.
+FILE_ERRORS = OSError, AssertionError, KeyError, ValueError, struct.error
+
+
+def _changes(method):
+    """If it fails, the cache is emptied: it may be half changed.
+
+    What was raised because of the file ends here.
+    """
+    @functools.wraps(method)
+    def changing(self, *args):
+        with self._lock:
+            try:
+                return method(self, *args)
+            except BaseException as error:
+                self._give_up(error)
+                if not isinstance(error, FILE_ERRORS):
+                    raise
+
+    return changing
 
 
 class Cache(ClientCache):
@@ -51,6 +97,11 @@ class Cache(ClientCache):
         super().__init__(path, size)
         # No buffer: objects are scattered, it would be read and dropped.
         self.f = self.f.detach()
+
+    def _initfile(self, fsize):
+        self._free_from = self._free_bytes = 0  # it is another file now
+        super()._initfile(fsize)
+        self.current = Positions(self.current)
 
     def __bool__(self):
         """Does it have to be verified?  ZEO asks so.
@@ -121,22 +172,64 @@ class Cache(ClientCache):
 
     # What ZEO's client calls when something changes
 
+    @_changes
     def invalidate(self, oid, tid):
-        with self._lock:
-            self.pending.overtake(oid)
-            self._write()  # before ZEO looks for the object in the file
-            super().invalidate(oid, tid)
+        self.pending.overtake(oid)
+        self._write()  # before ZEO looks for the object in the file
+        super().invalidate(oid, tid)
+
+    @_changes
+    def invalidate_all(self, oids, tid):
+        """A transaction has changed these objects."""
+        self.pending.overtake_all(oids)
+        if self._tracefile is not None:
+            for oid in oids:
+                self.invalidate(oid, tid)
+        elif found := self.current.take_out(oids):
+            self._write()
+            self._end_revisions(sorted(found), tid)
+
+    def _end_revisions(self, found, tid):
+        """Note in the file that these end at `tid`, many with one write."""
+        self._block = b''
+        first = 0
+        for number in range(1, len(found) + 1):
+            if (number == len(found)
+                    or found[number][0] - found[number - 1][0] > GAP
+                    or found[number][0] - found[first][0] > BLOCK):
+                self._end_neighbours(found[first:number], tid)
+                first = number
+
+    def _end_neighbours(self, found, tid):
+        begin = found[0][0]
+        descriptor = self._file.fileno()
+        block = bytearray(os.pread(
+            descriptor, found[-1][0] - begin + _identity.size, begin))
+        if len(block) < found[-1][0] - begin + _identity.size:
+            raise OSError('it is too short')
+        for position, oid in found:
+            at = position - begin
+            status, there, serial, end = _identity.unpack_from(block, at)
+            if status != b'a' or there != oid or end != z64:
+                raise OSError(f'it is damaged at {position}')
+            # ZEO, too, leaves a record that begins with this transaction as
+            # it is, and in no index: it is current in the file, and not found.
+            if serial != tid:
+                block[at + _END:at + _END + len(tid)] = tid
+                self._set_noncurrent(oid, serial, position)
+        if os.pwrite(descriptor, block, begin) < len(block):
+            raise OSError('not all of it was written')
 
     def committed(self, tid, updates, f):
         """A commit of this client, as ZEO's client does it in its loop.
 
         Other threads see the new last tid when `f` was called.
         """
-        for oid, data, resolved in updates:
-            self.invalidate(oid, tid)
-            if data and not resolved:
-                self.store(oid, tid, None, data)
         with self._lock:
+            self.invalidate_all([oid for oid, _, _ in updates], tid)
+            kept = [(oid, data) for oid, data, resolved in updates
+                    if data and not resolved]
+            self._add_all(kept, tid)
             self.setLastTid(tid)
             f(tid)
 
@@ -146,7 +239,11 @@ class Cache(ClientCache):
             self.pending.new_generation()
 
     def begin_anew(self, tid):
-        """Empty the cache, and set its last tid, which may go back."""
+        """Empty the cache, and set its last tid, which may go back.
+
+        No error of the file gets out of here: the client could not connect
+        again.
+        """
         with self._lock:
             self.pending.new_generation()
             self.clear()
@@ -223,9 +320,8 @@ class Cache(ClientCache):
             return
         self._n_adds += 1
         self._n_added_bytes += size
-        self._store(oid, serial, None, data, size)
-        # Not before: the cache may be cleared meanwhile, but not look empty.
         self._len += 1
+        self._store(oid, serial, None, data, size)
         self._trace(0x52, oid, serial, dlen=len(data))
 
     # Writing objects.  ZEO looks for room in the file each time, and writes in
@@ -240,13 +336,53 @@ class Cache(ClientCache):
         if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
         self._write()
-        return super()._makeroom(size)
+        if size <= READ_AHEAD:  # few have to go
+            return super()._makeroom(size)
+        # ZEO reads the header of each.
+        file = self._file
+        try:
+            # Another object for it: this one can be dropped at any moment.
+            self._file = io.BufferedReader(
+                io.FileIO(file.fileno(), closefd=False), READ_AHEAD)
+            return super()._makeroom(size)
+        finally:
+            self._file = file
+
+    @_changes
+    def _add_all(self, objects, tid):
+        """`_add` of each.  What has to go makes room for all of them at once.
+
+        They are stored at once, too: what has gone is in the file until it is
+        written over.
+        """
+        size = 1 + sum(
+            allocated_record_overhead + len(data) for _, data in objects)
+        if len(objects) > 1 and size <= self.maxsize // 4:
+            room = self._makeroom(size)
+            self._free_from, self._free_bytes = self.currentofs, room
+        for oid, data in objects:
+            self._add(oid, tid, data)
 
     def _store(self, oid, start_tid, end_tid, data, size):
-        if size > ONE_WRITE:
-            super()._store(oid, start_tid, end_tid, data, size)
-            self._free_bytes = 0  # no longer known
-            return
+        try:
+            if size > ONE_WRITE:
+                super()._store(oid, start_tid, end_tid, data, size)
+                self._free_bytes = 0  # no longer known
+            else:
+                self._gather(oid, start_tid, end_tid, data, size)
+        except BaseException as error:  # as `_changes`, in less time
+            self._give_up(error)
+            if not isinstance(error, FILE_ERRORS):
+                raise
+        else:
+            # It was counted before.  If the cache was emptied meanwhile, ZEO
+            # would take it for empty, and not verify it.
+            if not self._len:
+                self._len = 1
+            if self.currentofs - self._unwritten_from > TOGETHER:
+                self._write()
+
+    def _gather(self, oid, start_tid, end_tid, data, size):
         room = self._makeroom(size + 1)
         position = self.currentofs
         if not self._unwritten:
@@ -261,8 +397,6 @@ class Cache(ClientCache):
             self.current[oid] = position
         self.currentofs = self._free_from = position + size
         self._free_bytes = room - size
-        if self.currentofs - self._unwritten_from > TOGETHER:
-            self._write()
 
     def _write(self):
         if not self._unwritten:
@@ -271,18 +405,66 @@ class Cache(ClientCache):
         pieces = b''.join(self._unwritten)
         self._block = b''
         begin = self._unwritten_from
-        self._unwritten.clear()
         try:
+            self._unwritten.clear()
             if begin + len(pieces) != self._free_from:
                 raise OSError('a store was interrupted')
             pieces += _free_block(self._free_bytes)
             if os.pwrite(self._file.fileno(), pieces, begin) < len(pieces):
                 raise OSError('not all of it was written')
-        except OSError as error:
-            # A cache must not make a load fail, nor an invalidation.
-            logger.warning('the cache is cleared, it could not be written: %s',
-                           error)
-            self.clear()
+        except BaseException as error:
+            self._give_up(error)
+            if not isinstance(error, FILE_ERRORS):
+                raise
+
+    # When the file cannot be used
+
+    def _give_up(self, error):
+        self._process.check()
+        logger.warning('the cache is cleared, its file cannot be used: %s',
+                       error or type(error).__name__)
+        self.clear()
+
+    def clear(self):
+        with self._lock:
+            self._unwritten.clear()
+            tid = self.tid
+            try:
+                super().clear()
+            except BaseException as error:
+                self.tid = tid
+                self._go_on_without_file(error)
+                if not isinstance(error, Exception):
+                    raise
+            # ZEO's was read from the file, where it may not be written yet.
+            self.tid = tid
+
+    def setLastTid(self, tid):
+        with self._lock:
+            try:
+                super().setLastTid(tid)
+            except OSError as error:  # it is set here, but not in the file
+                self._go_on_without_file(error)
+
+    def _go_on_without_file(self, error):
+        """Keep nothing any more.
+
+        The file is left as a killed process would leave it: true as of the
+        last tid that is written in it, by which the next client verifies it.
+        """
+        logger.warning(
+            'nothing is cached until the client is opened again, the file of'
+            ' the cache cannot be emptied: %s', error or type(error).__name__)
+        file, self._file = self._file, io.BytesIO(magic + self.tid)
+        self.maxsize = ZEC_HEADER_SIZE  # there is no room for any object
+        self._initfile(ZEC_HEADER_SIZE)
+        with contextlib.suppress(OSError):
+            file.close()
+
+    def close(self):
+        if isinstance(self._file, io.BytesIO):
+            self._file = None  # ZEO would sync it
+        super().close()
 
 
 def _free_block(size):

@@ -16,22 +16,37 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import SyncFailed
+from ..wire import batch
 from ..wire import commits
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
+
+# What ZEO does not know: an application may look for OutcomeUnknown.
+SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
+
+# Bytes of stores that share a frame: what a server processes before it looks
+# at the time.
+MOST_TOGETHER = 1 << 15
 
 
 class Committing:
 
     #: The number that the stream gave it; None: nothing has left.
     number = None
+    #: What its finish changes here; None: that was not asked for.
+    finishing = None
+    #: Its answer was lost, and the server is asked for it.
+    is_asked = False
+    #: What finishes it together with its vote; None: it goes in two trips.
+    trip = None
     #: All that was taken to be sent has left.
     _is_whole = True
 
     def __init__(self, stream, *description):
         """`description` are the arguments of tpc_begin, the id first."""
         stream.check()
-        self._stream = stream
+        self.stream = stream
         # Not thread-safe: each transaction has its own.
         self._encode = encoder(stream.encoding)
         self._description = description
@@ -40,86 +55,118 @@ class Committing:
 
     def add(self, method, args):
         self._messages.append((method, args))
-        self._size += OVERHEAD + sum(
-            len(each) for each in args if each.__class__ is bytes)
+        self._size += OVERHEAD
+        for each in args:
+            if each.__class__ is bytes:
+                self._size += len(each)
         if self._size >= GATHERED:
-            self._stream.send(self._taken())
+            self.stream.send(self._taken())
             self._is_whole = True
 
     def add_iterator(self, messages):
         """Send messages that are too large to be held in memory."""
         frames, size = [self._taken()], 0
         for method, args in messages:
-            frames.append(self._frame(method, args))
+            frames += self._frames([(method, args)])
             size += len(frames[-1])
             if size >= GATHERED:
-                self._stream.send(b''.join(frames))
+                self.stream.send(b''.join(frames))
                 frames, size = [], 0
-        self._stream.send(b''.join(frames))
+        self.stream.send(b''.join(frames))
         self._is_whole = True
 
     def _taken(self):
         """The frames of what was gathered, which have to leave now."""
-        self._stream.check()
+        self.stream.check()
         if not self._is_whole:
             raise StorageTransactionError(
                 'a part of this transaction was lost: it can only be aborted')
         self._is_whole = False
         begin = b''
         if self.number is None:
-            begin = self._stream.begin(
+            begin = self.stream.begin(
                 self, self._message('tpc_begin', self._description))
         messages, self._messages, self._size = self._messages, [], 0
-        return begin + b''.join(
-            self._frame(method, args) for method, args in messages)
+        return begin + b''.join(self._frames(messages))
 
-    def _frame(self, method, args):
-        if method == 'storea' and all(
-                each.__class__ is bytes for each in args[:3]):
-            oid, serial, data, _ = args
-            return self._stream.store(self.number, oid, serial, data)
-        return self._stream.call(self.number, self._message(method, args))
+    def _frames(self, messages):
+        """Stores that come one after the other share a frame."""
+        stores, size = [], 0
+        for method, args in messages:
+            is_store = method == 'storea' and (
+                args[0].__class__ is args[1].__class__ is args[2].__class__
+                is bytes)
+            more = len(args[2]) + batch.OVERHEAD if is_store else 0
+            if stores and (not is_store or size + more > MOST_TOGETHER):
+                yield self.stream.stores(self.number, stores)
+                stores, size = [], 0
+            if is_store:
+                stores.append(args[:3])
+                size += more
+            else:
+                yield self.stream.call(
+                    self.number, self._message(method, args))
+        if stores:
+            yield self.stream.stores(self.number, stores)
 
     def _message(self, method, args):
         return self._encode(0, True, method, args)
 
-    # Each of these waits for its answer
+    # Each of these waits for its answer.  `complete` is called with the Done,
+    # in the order of the stream.
 
     def vote(self):
         """What ZEO's vote returns: oids or conflicts."""
         before = self._taken()
-        event = self._stream.vote(self.number, before)
+        return self._voted(self.stream.vote(self.number, before))
+
+    def finish(self, complete):
+        event = self.stream.finish(self.number, complete)
+        if event.__class__ is not commits.Done:
+            raise self._error(event)
+
+    def vote_and_finish(self, complete):
+        """What ZEO's vote returns: if these are conflicts, it has to be
+        called again."""
+        before = self._taken()
+        return self._voted(self.stream.trip(self.number, before, complete))
+
+    def _voted(self, event):
         self._is_whole = True
-        if event.__class__ is commits.Voted:
+        if event.__class__ in (commits.Voted, commits.Done):
             return event.oids
         if event.__class__ is commits.Conflicts:
             return self._decoded(event)
         raise self._error(event)
 
-    def finish(self, complete):
-        """The tid.  `complete` is called with the Done, in the order of the
-        stream."""
-        event = self._stream.finish(self.number, complete)
-        if event.__class__ is commits.Done:
-            return event.tid
-        raise self._error(event)
+    @property
+    def is_finishing(self):
+        """Can it no longer be aborted, and may an answer still come?"""
+        return (self.number is not None
+                and self.stream.is_finishing(self.number))
+
+    @property
+    def id(self):
+        return self.stream.commit_id(self.number)
 
     def abort(self):
         """If the server knows of it, and it is not over.
 
         What is asked later is answered later: nobody waits for it.
         """
-        self._stream.check()
+        self.stream.check()
         if self.number is not None:
-            self._stream.abort(self.number)
+            self.stream.abort(self.number)
 
     def _decoded(self, event):
-        _, _, _, result = decoder(self._stream.encoding)(event.message)
+        _, _, _, result = decoder(self.stream.encoding)(event.message)
         return result
 
     def _error(self, event):
         """As ZEO makes it of a reply."""
         name, arguments = self._decoded(event)
+        if name == SYNC_FAILED:
+            return SyncFailed(*arguments)
         factory = exc_factories.get(name)
         if factory is None:
             return ServerException(name, arguments)

@@ -5,10 +5,6 @@ connection otherwise.  Transactions and invalidations use the commit channel
 (stream) of a server that has one.  The messages of a transaction are gathered
 until its vote (committing; outgoing for the ZEO connection).
 
-`_Connection` runs in the event loop.  When it begins to verify the cache with
-another server, or again with the same one, the channels to the server before
-are closed, and its answers are not kept (a new generation of the cache).
-
 All of it belongs to the process that opened it; in a fork of that, loads fail.
 
 The internals of ZEO that are used here were read from ZEO 6.2;
@@ -19,24 +15,26 @@ import contextlib
 import functools
 import logging
 
-from ZEO.asyncio.client import ClientIO
+from transaction.interfaces import TransientError
 from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
-from ZODB.utils import z64
 
 from .. import wire
 from ..wire import commits
 from . import local
+from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
 from .opening import opening
+from .outcome import check_kept
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
 from .watch import is_possible
+from .zeoconnection import ZeoConnection
 
 logger = logging.getLogger(__name__)
 
@@ -47,101 +45,6 @@ GATHERED = {
 
 # Calls of a transaction that are answered.
 ON_THE_STREAM = {'vote', 'tpc_abort'}
-
-
-class _Connection(ClientIO):
-
-    link = None
-    #: A server has lost what this client has seen, and the transactions that
-    #: saw it are not doomed yet, as the server may go before they are.
-    lost = False
-
-    async def verify(self, server_tid):
-        self.link.leave()
-        self.link.leave_file()
-        protocol = self.protocol
-        try:
-            about = (await protocol.server_call('get_info')).get(
-                'fsyncstorage', {})
-            if (server_tid not in (None, self.cache.getLastTid())
-                    and self._has_seen_nothing()):
-                self.cache.begin_anew(server_tid)
-            elif await self._has_lost_what_we_saw(server_tid, about):
-                self.lost = True
-                if self.cache.getLastTid() > server_tid:
-                    self.cache.begin_anew(server_tid)  # else ZEO refuses
-            await self.link.open_stream(about)
-        except Exception as error:
-            # As ZEO does where it cannot verify.
-            del self.protocol
-            self.register_failed(protocol, error)
-        else:
-            await super().verify(server_tid)
-
-    def _has_seen_nothing(self):
-        """Is there only a last tid, perhaps of a process before this one?
-
-        Nothing is cached, and no transaction has begun.
-        """
-        return (bool(self.cache) and not len(self.cache)
-                and not self.client.has_db)
-
-    async def _has_lost_what_we_saw(self, server_tid, about):
-        """Has the server lost the last transaction that we know of?
-
-        The same run of the server has lost nothing.  Another one that is
-        behind us may be a copy that lags: its announcement names it.  One that
-        is ahead, without that transaction, has lost or forgotten it: in doubt
-        it is lost.  If there is no database yet, no transaction has begun, and
-        it is enough that ZEO drops the cache.
-        """
-        seen = self.cache.getLastTid()
-        if seen in (z64, server_tid) or server_tid is None:
-            return False
-        if about.get('instance') == self.link.instance:
-            return False
-        if seen > server_tid:
-            lost = about.get('lost')
-            if not lost:
-                logger.error(
-                    '%s: the server is at %s, and this client has seen %s. If'
-                    ' that is meant to be so, end this process, remove its'
-                    ' cache file (%s), and start it again',
-                    self.client.__name__, server_tid.hex(), seen.hex(),
-                    self.cache.path or 'it has none')
-        else:
-            lost = self.client.has_db and (
-                await self.protocol.server_call(
-                    'getInvalidations', seen) is None)
-        if lost:
-            logger.warning(
-                '%s: the server lost %s, the last transaction that this client'
-                ' has seen, or has forgotten it; it is at %s. The cache is'
-                ' dropped, and transactions that are under way fail',
-                self.client.__name__, seen.hex(), server_tid.hex())
-        return lost
-
-    def register_failed(self, protocol, exc):
-        if self.protocol in (None, protocol):
-            # What was opened for its verification goes, too.  If ZEO could
-            # not ask for `get_info`, it does not forget the connection, and
-            # would never try another one.
-            self.link.leave()
-            self.protocol = None
-            if self.ready:  # None: there was none yet
-                self.ready = False
-        super().register_failed(protocol, exc)
-
-    def disconnected(self, protocol=None):
-        if protocol is None or protocol is self.protocol:
-            self.link.leave()
-        super().disconnected(protocol)
-
-    def close(self):
-        # Before the cache is closed: nothing may be kept there any more.
-        self.link.leave()
-        self.link.leave_file()
-        return super().close()
 
 
 class Link(ClientThread):
@@ -181,7 +84,7 @@ class Link(ClientThread):
         super().setup_delegation(loop)
         # ZEO has no hook for another class.  Its object has not run yet.
         self.client.link = self
-        self.client.__class__ = _Connection
+        self.client.__class__ = ZeoConnection
         # ZEO has a method of the storage here; the marker may come before the
         # storage knows of us.
         self.client.info = functools.partial(self._info, self.client.info)
@@ -434,11 +337,13 @@ class Link(ClientThread):
             return self._ping(**options)
         committing = method in ON_THE_STREAM and self._committing.get(args[0])
         if committing and method == 'vote':
-            return committing.vote()
+            return self._vote(committing)
         if committing:
             with contextlib.suppress(ClientDisconnected):
                 return committing.abort()
             # As without a connection: ZEO waits for the next one.
+            if committing.is_asked:
+                return None  # that was done, to learn what became of it
         elif method == 'vote':
             return self._let_leave(
                 self._outgoing.vote(self.client, *args), wait)
@@ -458,24 +363,69 @@ class Link(ClientThread):
     async def _ping_beside(self, ended, timeout):
         """Ping over the ZEO connection, or return the stream to do it over:
         the one that brings the invalidations."""
+        stream = await self._stream_behind(ended, timeout)
+        if stream is None:
+            await self.client.protocol.call_sync('ping', ())
+        return stream
+
+    def stream_behind(self, ended, timeout):
+        """The stream of the next connection; None if that has none."""
+        if self.is_closed():
+            raise ClientDisconnected('this storage is closed')
+        return self.io_call(self._stream_behind(ended, timeout))
+
+    async def _stream_behind(self, ended, timeout):
         if ended is not None:
             self._follow(ended)
         if not self.client.operational:
             await self.client.await_operational_co(timeout)
-        if self._stream is None:
-            await self.client.protocol.call_sync('ping', ())
         return self._stream
+
+    def committing(self, transaction):
+        """None: it was not begun, or is over, or has no commit channel."""
+        return self._committing.get(transaction)
+
+    def _vote(self, committing):
+        trip = committing.trip
+        if trip is None:
+            return committing.vote()
+        return self._finish(
+            committing, trip.written, trip.f, committing.vote_and_finish)
 
     def tpc_finish(self, transaction, updates, f, **options):
         self._process.check()
         committing = self._committing.get(transaction)
         if committing is None:
             return super().tpc_finish(transaction, updates, f, **options)
-        finishing = Finishing(self.client.client, self._cache, updates, f)
+        self._finish(committing, updates, f, committing.finish)
+        return committing.finishing.tid
+
+    def _finish(self, committing, updates, f, ask):
+        """What `ask` returns; None: its answer was lost, and it is kept."""
+        committing.finishing = finishing = Finishing(
+            self.client.client, self._cache, updates, f)
         try:
-            return committing.finish(finishing.complete)
+            return self._answer_to_finish(committing, ask)
+        except TransientError as error:
+            finishing.refuse_repeating(error)
+            raise
         finally:
             finishing.is_left = True
+
+    def _answer_to_finish(self, committing, ask):
+        try:
+            return ask(committing.finishing.complete)
+        except Unanswered as lost:
+            return check_kept(self, committing, lost)
+        except BaseException:
+            if committing.is_finishing:
+                self.say_interrupted()
+            raise
+
+    def say_interrupted(self):
+        logger.warning(
+            '%s: a thread was interrupted while its commit was under way: the'
+            ' server may keep it', self._name)
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

@@ -76,6 +76,11 @@ class Pending:
         for load in self._loads.get(oid, ()):
             load.overtaken = True
 
+    def overtake_all(self, oids):
+        if self._loads:  # mostly there are none
+            for oid in oids:
+                self.overtake(oid)
+
     def new_generation(self):
         self.generation += 1
         self._loads.clear()

@@ -13,9 +13,9 @@ from typing import Any
 from typing import BinaryIO
 
 from ZEO.ClientStorage import MB
-from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import BlobFile
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
@@ -26,10 +26,13 @@ from .blobs.blobcache import BlobCache
 from .blobs.cachedirectory import MODE
 from .blobs.download import Download
 from .cache import Cache
+from .connection import use_our_connection
 from .doom import REASON
 from .doom import Doom
 from .link import Link
 from .local import NOT_KNOWN
+from .onetrip import OneTrip
+from .packs import Packs
 from .readchannel import Lost
 from .written import Written
 
@@ -44,7 +47,7 @@ MODES = 0o400, 0o440, 0o444
 MESSAGE_SIZE = 1 << 16
 
 
-class FsyncClient(ClientStorage):
+class FsyncClient(OneTrip):
 
     # The blob cache; None without a directory, or with a shared one.
     _blobs: BlobCache | None = None
@@ -90,6 +93,8 @@ class FsyncClient(ClientStorage):
         self._transfers = blobfetch.Transfers()
         self._doom = Doom()
         self._iterating = threading.RLock()
+        #: How far a pack is, its cancel, and what one would free.
+        self.packs = Packs(lambda *args: self._call(*args))
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
@@ -116,8 +121,14 @@ class FsyncClient(ClientStorage):
         """Is there a database, whose transactions may have begun?"""
         return self._db is not None
 
+    def registerDB(self, db: Any) -> None:
+        if isinstance(db, MVCCAdapter):
+            use_our_connection()
+        super().registerDB(db)
+
     def notify_connected(self, connection: Any, info: dict[str, Any]) -> None:
         super().notify_connected(connection, info)
+        self.packs.version = info.get('fsyncstorage', {}).get('packs')
         # A restarted server may give the same oids to others.
         self._oids.clear()
         if connection.lost:
@@ -340,13 +351,20 @@ class FsyncClient(ClientStorage):
         self._server.send_blob(
             id(txn), _blob_messages(staged, oid, serial, data, id(txn)))
 
+    def finish_with_vote(self, txn: Any,
+                         tpc_finish: Callable[[Any], object]) -> bool:
+        # That of a derived class would be called before the commit.
+        return (type(self).tpc_finish is FsyncClient.tpc_finish
+                and super().finish_with_vote(txn, tpc_finish))
+
     def tpc_finish(self, txn: Any,
-                   f: Callable[[bytes], object] = lambda tid: None) -> bytes:
+                   f: Callable[[bytes], object] = lambda tid: None) -> Any:
         staged = self._staged(txn)
         try:
             return super().tpc_finish(txn, f)
         finally:
-            self._discard(staged)
+            if self._written(txn) is None:  # it is over
+                self._discard(staged)
 
     def tpc_abort(self, txn: Any, timeout: float | None = None) -> None:
         staged = self._staged(txn)

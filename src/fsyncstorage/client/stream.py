@@ -17,7 +17,7 @@ cache and to the connections happens in the order of the stream.
   completing a message, and with TLS of receiving.
 - A stream that ends takes no more requests.  What had come before is completed
   all the same: it was kept, and in this order.  Then the stream is *over*, and
-  all threads that still wait get `ClientDisconnected`.  Behind what cannot be
+  all threads that still wait get `Unanswered`.  Behind what cannot be
   understood, or completed, it is over at once.
 - The end is told by `on_end`.
 - The connection belongs to the process that opened it.
@@ -27,17 +27,23 @@ awake that looks at the turn before it sleeps.  The reasons, for each order of
 events, are in docs/internals/commitchannel.rst.
 
 Left to others: the frames (wire.commits), what completes a message (link),
-the messages of one transaction (committing), when something comes (watch).
+the messages of one transaction (committing), what became of a commit that was
+not answered (outcome), when something comes (watch).
 """
 
+import collections
 import contextlib
 import socket
 import threading
+import time
 
 from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import commits
 from . import readchannel
+from .answer import Answer
+from .answer import Unanswered
+from .answer import UntilSent
 from .process import Process
 from .tlsconnection import TLSConnection
 from .watch import Watch
@@ -52,55 +58,10 @@ MOST_BEFORE_OPEN = 64 << 20
 
 CLOSED = 'the server has closed it'
 
-# Has the turn like the _Answer of a thread.
+COMPLETED = commits.Done, commits.Outcome
+
+# Has the turn like the Answer of a thread.
 _BACKGROUND = object()
-
-
-class _Answer:
-    """What one thread waits for."""
-
-    __slots__ = 'number', 'event', 'error', 'waits', 'was_left', '_wake'
-
-    def __init__(self):
-        self.number = self.event = self.error = None
-        #: The request has left, and the thread may be woken to read.
-        self.waits = False
-        #: Its thread waits no more, and has given up the turn.
-        self.was_left = False
-        self._wake = threading.Lock()
-        self._wake.acquire()
-
-    @property
-    def is_there(self):
-        return self.event is not None or self.error is not None
-
-    def wake(self):
-        with contextlib.suppress(RuntimeError):  # it is awake
-            self._wake.release()
-
-    def sleep(self):
-        self._wake.acquire(timeout=LOOK_AGAIN)
-
-
-class _UntilSent:
-    """From what a request changes here until it has left.
-
-    Whatever is raised in between ends the stream, also what the handler of a
-    signal raises: the server would not hear of the change.  Only a CallerError
-    comes before anything has changed.
-    """
-
-    __slots__ = '_stream',
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def __enter__(self):
-        pass
-
-    def __exit__(self, kind, error, traceback):
-        if kind is not None and not issubclass(kind, commits.CallerError):
-            self._stream.end('a thread was interrupted while it sent')
 
 
 class Stream:
@@ -128,8 +89,11 @@ class Stream:
         self._room = threading.Condition()
         #: Who has the turn, as the value of 0: one step takes it.
         self._turn = {0: _BACKGROUND}  # until it is open
-        self._answers = {}   # number -> _Answer
-        self._finishes = {}  # number -> what completes a Done
+        self._answers = {}   # number -> Answer
+        self._finishes = {}  # number -> what completes a Done or an Outcome
+        #: Frames that abort what its thread has left: they leave with the next
+        #: transaction, since the one that has the turn sends nothing.
+        self._aborts = collections.deque()
         #: None: it takes requests.
         self.end_reason = None
         self._is_over = False  # nothing more is completed
@@ -152,23 +116,30 @@ class Stream:
         """Set the number of a new transaction; return its first frame."""
         self.check()
         self._is_open.wait()
-        with self._room:
-            while not self._has_room():
+        while True:
+            self._send_aborts()
+            with self._room:
+                if self._has_room():
+                    # Nobody else would know the number: it is made and kept,
+                    # or else it takes a place no longer than the stream lasts.
+                    with UntilSent(self), self._states:
+                        transaction.number, frame = self._frames.begin(message)
+                    return frame
                 self._room.wait(LOOK_AGAIN)
-            # Nobody else would know the number: it is made and kept, or else
-            # it takes a place no longer than the stream lasts.
-            with _UntilSent(self), self._states:
-                transaction.number, frame = self._frames.begin(message)
-        return frame
+
+    def _send_aborts(self):
+        while self._aborts:
+            with UntilSent(self), contextlib.suppress(IndexError):
+                self._send(self._aborts.popleft())
 
     def _has_room(self):
         self._check_end()
         with self._states:
             return self._frames.open < commits.MOST_OPEN
 
-    def store(self, *args):
+    def stores(self, *args):
         with self._states:
-            return self._frames.store(*args)
+            return self._frames.stores(*args)
 
     def call(self, *args):
         with self._states:
@@ -185,16 +156,55 @@ class Stream:
         whichever thread has the turn, also if this one was interrupted.  It
         may return an error, which is raised here.
         """
-        def made():
-            frame = self._frames.finish(number)
-            self._finishes[number] = complete
-            return number, frame
+        return self._ask(
+            lambda: self._made(number, self._frames.finish(number), complete))
 
-        return self._ask(made)
+    def trip(self, number, before, complete):
+        """Vote and finish in one; return Done, Conflicts or Error."""
+        return self._ask(
+            lambda: self._made(number, self._frames.trip(number), complete),
+            before)
+
+    def _made(self, number, frame, complete):
+        self._finishes[number] = complete
+        return number, frame
+
+    def is_finishing(self, number):
+        """Can it no longer be aborted, and may an answer still come?"""
+        with self._states:
+            return not self._is_over and self._frames.is_finishing(number)
+
+    def commit_id(self, number):
+        return self._frames.commit_id(number)
+
+    def ask(self, id, complete, seconds):
+        """What became of this commit of another stream: the Outcome; None: it
+        has not come in this time.
+
+        `complete` is called with it in the order of the stream.  The thread
+        does not read, which could take longer.
+        """
+        self.check()
+        ends = time.monotonic() + seconds
+        answer = Answer()
+        try:
+            with UntilSent(self):
+                with self._states:
+                    number, frame = self._frames.ask(id)
+                    answer.number = number
+                    self._answers[number] = answer
+                    self._finishes[number] = complete
+                self._send(frame)
+            while not answer.is_there and time.monotonic() < ends:
+                self._check_over(answer)
+                answer.sleep(min(LOOK_AGAIN, max(0, ends - time.monotonic())))
+        finally:
+            self._leave(answer)
+        return answer.result()
 
     def abort(self, number):
         self.check()
-        with _UntilSent(self):
+        with UntilSent(self):
             with self._states:
                 frame = self._frames.abort(number)
             if frame is not None:
@@ -208,28 +218,28 @@ class Stream:
 
     def send(self, data):
         self.check()
-        with _UntilSent(self):
+        with UntilSent(self):
             self._send(data)
 
-    def _send(self, data):
+    def _send(self, data, error_class=ClientDisconnected):
         with self._sending:
             try:
                 self._socket.sendall(data)
             except OSError as error:  # a part of it may have left
                 self.end(str(error))
-                raise ClientDisconnected(self.end_reason) from error
+                raise error_class(self.end_reason) from error
 
     def _ask(self, make, before=b''):
         """Send what `make` returns with its number; return the answer."""
         self.check()
-        answer = _Answer()
+        answer = Answer()
         try:
             try:
-                with _UntilSent(self):
+                with UntilSent(self):
                     with self._states:
                         answer.number, frame = make()
                         self._answers[answer.number] = answer
-                    self._send(before + frame)
+                    self._send(before + frame, Unanswered)
                 answer.waits = True
                 self._wait(answer)
             finally:
@@ -237,21 +247,22 @@ class Stream:
         finally:
             # Once more, in case an interrupt came in the middle of it.
             self._leave(answer)
-        if answer.error is not None:
-            raise answer.error
-        return answer.event
+        return answer.result()
 
     # The turn
 
     def _wait(self, answer):
         while not answer.is_there:
-            if self._is_over:
-                answer.error = ClientDisconnected(self.end_reason)
-            elif self._turn.setdefault(0, answer) is answer:
+            self._check_over(answer)
+            if self._turn.setdefault(0, answer) is answer:
                 self._watch.disarm()
                 self._read_until(answer)
             else:
-                answer.sleep()
+                answer.sleep(LOOK_AGAIN)
+
+    def _check_over(self, answer):
+        if self._is_over and not answer.is_there:  # in this order
+            raise Unanswered(self.end_reason)
 
     def _read_until(self, answer):
         while True:
@@ -393,7 +404,7 @@ class Stream:
         answer = self._answers.get(event.number)
         finish = self._finishes.pop(event.number, None)
         error = None
-        if kind is commits.Done:
+        if finish is not None and kind in COMPLETED:
             try:
                 error = finish(event)
             except Exception as failed:
@@ -403,9 +414,20 @@ class Stream:
         if answer is not None:
             answer.error, answer.event = error, event
             answer.wake()
+        elif kind is commits.Conflicts:
+            self._abort_later(event.number)
         if kind not in (commits.Voted, commits.Conflicts):  # it is over
             with self._room:
                 self._room.notify()
+
+    def _abort_later(self, number):
+        """Its thread waits no more, and could not abort it then."""
+        with self._states:
+            frame = self._frames.abort(number)
+        if frame is not None:
+            self._aborts.append(frame)
+        with self._room:
+            self._room.notify()
 
     # The end
 

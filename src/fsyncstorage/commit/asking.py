@@ -6,26 +6,35 @@ It asks in its extension::
 
 The value is the name of a policy.  If that is more than the policy of the
 storage, the transaction is *promised*: it is published and acknowledged when
-it is durable, and so is everything before it.  What asks for less, or for
-something that is no policy, is kept as the storage keeps all others.
+it is durable, and so is everything before it.  What asks for less is kept as
+the storage keeps all others.
 
 The question is not stored: in the file, the extension is that of the same
 transaction without the question, byte for byte.
 
-Nothing is unpickled for this.  Only an extension that is a dictionary when it
-comes is searched.  A server has decoded the extension of its client, and hands
-on the bytes of it; so it puts what was asked beside them (`put_beside`).  Any
-other bytes are stored as they are.
+A value that is no name of a policy is no question.  It may be what an
+application keeps under this key, perhaps for years: so it is stored, and
+shown, like all else in an extension.  It may also be a name that was mistyped:
+so there is a line in the log.
+
+Nothing is unpickled for this.  An extension is searched if it is a dictionary
+when it comes: in the metadata of ZODB, which unpickles bytes when it is asked
+for them, only what was given as one.  A server has decoded the extension of
+its client, and hands on the bytes of it; so it puts what was asked beside them
+(`put_beside`).  Any other bytes are stored as they are.
 
 Left to others: what a policy promises (policies); that the promise is kept,
 and which transactions are copies, which ask for nothing (storage.commits,
 storage.transaction).
 """
 
+import copy
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 
 from ZODB.Connection import TransactionMetaData
 
@@ -35,71 +44,124 @@ from .policies import Policy
 logger = logging.getLogger(__name__)
 
 KEY = 'durability'
-# Characters that are kept of a name: more than that of any policy has.
-LONGEST_NAME = 40
+# Characters that the log shows of a value.
+LONGEST_SHOWN = 40
+# Lines about different values, in one process.
+MOST_SHOWN = 10
 
 _BESIDE = 'asked_for_durability'
+# It unpickles what it is given as bytes.
+_UNPICKLES = TransactionMetaData.extension
 
-# Each is taken by the first in this process that writes the line.
+# Taken by the first in this process that writes the line.
 _said_of_less = threading.Lock()
-_said_of_no_policy = threading.Lock()
+
+
+class _Shown:
+    """Which values are in the log, of those that are no policy."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: set[str] = set()
+
+    def is_new(self, value: str) -> bool:
+        with self._lock:
+            if value in self._values or len(self._values) == MOST_SHOWN:
+                return False
+            self._values.add(value)
+            return True
+
+
+_shown = _Shown()
 
 
 class Asked(NamedTuple):
 
-    #: Of a policy; or what was given in the place of one.
     name: str
     #: The extension without the question, as it is stored.
     extension: bytes
 
-    def policy(self, own: Policy) -> Policy:
-        """The policy of the transaction, in a storage whose own is this."""
-        policy = POLICIES.get(self.name)
-        if policy is None:
-            if _said_of_no_policy.acquire(blocking=False):
-                logger.warning(
-                    'a transaction asked for durability %r, which is no'
-                    ' policy: it is kept as %s keeps all', self.name, own.name)
-        elif policy.is_more_than(own):
+    @property
+    def size(self) -> int:
+        """Bytes that are kept for it."""
+        return len(self.extension)
+
+    def heeded(self, own: Policy, extension: bytes,
+               file_name: str) -> tuple[Policy, bytes]:
+        """The policy and the extension of the transaction, which came with
+        this extension to a storage whose own policy is this."""
+        policy = POLICIES[self.name]
+        if policy.is_more_than(own):
             # How syncs are shared, and how many a commit takes, is the affair
             # of the storage: all that is more means durable.
-            return POLICIES['group-commit']
-        elif own.is_more_than(policy) and _said_of_less.acquire(
-                blocking=False):
+            return POLICIES['group-commit'], self.extension
+        if own.is_more_than(policy) and _said_of_less.acquire(blocking=False):
             logger.info(
                 'a transaction asked for durability %s, which is less than'
                 ' %s: it is kept as %s keeps all',
                 self.name, own.name, own.name)
-        return own
+        return own, self.extension
 
 
-def asked(metadata: Any) -> Asked | None:
+class NoPolicy(NamedTuple):
+    """What is under the key is no question."""
+
+    #: What the log shows of it.
+    value: str
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    def heeded(self, own: Policy, extension: bytes,
+               file_name: str) -> tuple[Policy, bytes]:
+        """As that of Asked: all is as it was."""
+        if _shown.is_new(self.value):
+            logger.warning(
+                '%s: a transaction has %.40r as its durability, which is no'
+                ' policy: it is kept as %s keeps all, and this is stored with'
+                ' it', file_name, self.value, own.name)
+        return own, extension
+
+
+Found: TypeAlias = Asked | NoPolicy
+
+
+def asked(metadata: Any) -> Found | None:
     """What a transaction asks for; None: nothing."""
-    given = vars(metadata)
-    extension = given.get('extension')
-    if extension.__class__ is dict:
+    given: Mapping[str, Any] = getattr(metadata, '__dict__', {})
+    if 'extension' in given:
+        extension = given['extension']
+    elif getattr(type(metadata), 'extension', None) is _UNPICKLES:
+        extension = None
+    else:
+        extension = getattr(metadata, 'extension', None)
+    if isinstance(extension, dict):
         return asked_in(extension)
     beside = given.get(_BESIDE)
-    return beside if isinstance(beside, Asked) else None
+    return beside if isinstance(beside, Asked | NoPolicy) else None
 
 
-def asked_in(extension: dict[Any, Any]) -> Asked | None:
-    if KEY not in extension:
+def asked_in(extension: dict[Any, Any] | None) -> Found | None:
+    """The same, of the extension that a client sends."""
+    if not extension or KEY not in extension:
         return None
-    rest = dict(extension)
-    name = rest.pop(KEY)
-    return Asked(
-        name[:LONGEST_NAME] if name.__class__ is str
-        else f'a {type(name).__name__:.{LONGEST_NAME}}',
-        encoded(rest))
+    value = extension[KEY]
+    if value.__class__ is not str:
+        return NoPolicy(f'a {type(value).__name__}'[:LONGEST_SHOWN])
+    if value not in POLICIES:
+        return NoPolicy(value[:LONGEST_SHOWN])
+    rest = copy.copy(extension)
+    del rest[KEY]
+    return Asked(value, encoded(rest))
 
 
-def put_beside(metadata: Any, what: Asked) -> None:
+def put_beside(metadata: Any, what: Found) -> None:
     """Tell a storage that gets the extension as bytes."""
     setattr(metadata, _BESIDE, what)
 
 
-def encoded(extension: dict[Any, Any]) -> bytes:
+def encoded(extension: dict[Any, Any] | None) -> bytes:
     """An extension as it is stored."""
     if not extension:
         return b''

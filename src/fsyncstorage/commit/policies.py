@@ -62,6 +62,7 @@ MOST_READER_THREADS = 64
 DEFAULT_LOCAL_READS_MODE = 0o600
 LOCAL_READS_MODES = 0o600, 0o660
 SMALLEST_CHECKPOINT = 16 << 10
+LOWEST_PACK_RATE = 1 << 20
 SLOWEST_SCRUB = 64 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
@@ -132,6 +133,18 @@ def index_checkpoint(value: object) -> int:
             f'index-checkpoint must be at least 16KB, not {value!r}: an index'
             ' would be written all the time')
     return size
+
+
+def pack_rate(value: object) -> int | None:
+    """Bytes a second that a pack may read, and write; None: all it can."""
+    if value is None or str(value).strip().lower() == 'none':
+        return None
+    rate = number_of_bytes(value, 'pack-rate (or none)')
+    if rate < LOWEST_PACK_RATE:
+        raise ValueError(
+            f'pack-rate must be none, or at least 1MB, not {value!r}: a pack'
+            ' would never end')
+    return rate
 
 
 def scrub_rate(value: object) -> int | None:

@@ -47,7 +47,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import OutcomeUnknown
+from ..errors import SyncFailed
 from .exposure import Exposure
 from .histogram import Histogram
 from .pipeline import PUBLISHED
@@ -272,7 +272,7 @@ class Sequencer:
         with self.mutex:
             for commit in self.pipeline.queue:
                 self._wake_waiters(commit)
-            lost = self.pipeline.fail(reason, lambda: OutcomeUnknown(
+            lost = self.pipeline.fail(reason, lambda: SyncFailed(
                 f'{self._name}: a sync failed ({error}): whether this'
                 ' transaction was kept is known when the storage is opened'
                 ' again'))
@@ -406,6 +406,12 @@ class Sequencer:
             last = queue[-1] if queue else None
         if last is not None:  # they are settled in order
             self.settle(last)
+
+    def wait_for_each_status(self) -> None:
+        with self.mutex:
+            commit = self.pipeline.last_without_status()
+        if commit is not None:
+            self.settle(commit)
 
     def wait_for(self, tid: bytes) -> None:
         """Wait until the transaction of this tid is settled."""

@@ -52,8 +52,9 @@ class WakeableThread:
     def wake(self) -> None:
         let_go(self._wake)
 
-    def close(self) -> None:
+    def close(self, within: float | None = None) -> None:
+        """Wait for its end, but no longer than so many seconds."""
         self._closing = True
         self.wake()
         if self._thread.ident not in (None, threading.get_ident()):
-            self._thread.join()
+            self._thread.join(within)

@@ -289,32 +289,6 @@ class _Content:
         return _CRC.pack(self._window.crc(0, self._at, 0))
 
 
-class Positions(fsIndex):
-    """The index of an open file, used by each load, store and append.
-
-    An fsIndex that is faster, without the checks and conversions that are
-    function calls there.  It takes over the content of another one.
-    """
-
-    def __init__(self, index: fsIndex) -> None:
-        self._data = index._data
-        self._bucket = index._data.get  # this look-up takes time in a BTree
-
-    def get(self, oid: bytes, default: typing.Any = None) -> typing.Any:
-        bucket = self._bucket(oid[:6])
-        if bucket is not None:
-            position = bucket.get(oid[6:])
-            if position is not None:
-                return int.from_bytes(position, 'big')
-        return default
-
-    def __setitem__(self, oid: bytes, position: int) -> None:
-        bucket = self._bucket(oid[:6])
-        if bucket is None:
-            bucket = self._data[oid[:6]] = fsBucket()
-        bucket[oid[6:]] = position.to_bytes(6, 'big')
-
-
 def fingerprint(file: datafile.DataFile, position: int) -> int:
     """A crc that tells this data file from another of the same length, of its
     first and its last transaction before the position."""

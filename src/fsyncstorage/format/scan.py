@@ -44,6 +44,8 @@ LONGEST = 1 << 48   # the positions in an index have 48 bits
 SHORT = 'short'             # the file ends before the transaction is complete
 UNFINISHED = 'unfinished'   # complete, with the status of one in progress
 DAMAGED = 'damaged'         # everything else
+# How the reason begins if nothing else is wrong with a transaction.
+DOES_NOT_RISE = 'its tid does not rise'
 
 # Patterns of a search.  That of a transaction header matches the length, from
 # the second of its two leading zero bytes on, and the status.
@@ -330,7 +332,7 @@ def _ask_header(tid: bytes, status: bytes,
     if status not in (b' ', b'p', b'u', b'c'):
         return f'its status is {status!r}'
     if after is not None and tid <= after.tid:
-        return f'its tid does not rise: {after.tid.hex()} is before it'
+        return f'{DOES_NOT_RISE}: {after.tid.hex()} is before it'
     if status == b'c':
         return 'it has the status of a transaction in progress'
     return None

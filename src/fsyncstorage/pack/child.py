@@ -1,4 +1,5 @@
-"""The process that packs: it does the work, and reports to its parent.
+"""The process that packs, or makes a forecast: it does the work, and reports
+to its parent.
 
 Its parent has opened all files, and passes the numbers of their descriptors:
 no name is used here.  The list of commands and reports is in
@@ -22,10 +23,12 @@ from ..processes.parent import Message
 from ..processes.parent import ParentProcess
 from ..processes.reading import Reader
 from .copying import Copier
+from .forecast import foreseen
 from .marking import References
 from .pacing import Pacer
-from .work import Job
-from .work import NothingToDo
+from .plan import Job
+from .plan import NothingToDo
+from .work import NoRoom
 from .work import copied
 
 
@@ -35,9 +38,15 @@ def main(pid: int) -> None:
     try:
         job = parent.job()
         removed = None if job['removed'] is None else _file(job['removed'])
-        do(Job(bytes.fromhex(job['stop']), job['end'], job['gc']),
-           Reader(job['old']), _file(job['new']), _file(job['index']), removed,
-           references, parent)
+        wanted = Job(
+            bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'],
+            job['share'])
+        if job['new'] is None:
+            parent.report({'forecast': foreseen(
+                wanted, Reader(job['old']), removed, parent.tell)})
+        else:
+            do(wanted, Reader(job['old']), _file(job['new']),
+               _file(job['index']), removed, references, parent)
     except Exception as error:
         parent.report(_failure(error))
     # An ordinary end would wait for the thread that listens.
@@ -84,6 +93,8 @@ def _failure(error: Exception) -> Message:
     match error:
         case NothingToDo():
             return {'nothing': str(error)}
+        case NoRoom():
+            return {'room': [error.needed, error.free]}
         case scan.Damage():
             return {'damage': str(error)}
         case POSKeyError():

@@ -13,28 +13,25 @@ nothing of who synced when.
 Each transaction is checked once more as it is copied.
 """
 
-import binascii
 import struct
 import typing
 import zlib
-from collections.abc import Callable
 from collections.abc import Iterable
 
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.fsIndex import fsIndex
 
-from .. import datafile
 from ..format import scan
 from ..format import seal
-from ..format.blobrecord import FRONT
-from ..format.blobrecord import is_of_blob
-from ..format.index import Positions
 from ..format.scan import FIRST
 from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
+from ..positions import Positions
 from .chains import Chains
+from .goneblobs import GoneBlobs
 from .marking import Kept
+from .output import Output
 from .places import Places
 from .progress import COPY
 from .progress import STEP
@@ -47,43 +44,6 @@ _STATUS = slice(16, 17)     # in the header
 
 # A record up to this length is copied at once, a longer one in pieces.
 _AT_ONCE = 1 << 16
-
-
-class Output:
-    """Appends to a file, through a buffer."""
-
-    BUFFER = 1 << 18
-
-    def __init__(self, file: datafile.DataFile, end: int = 0,
-                 written: Callable[[int], object] = lambda end: None) -> None:
-        self._file = file
-        self._begin = end           # of the buffer, in the file
-        self._buffer = bytearray()
-        self._written = written     # called with the position written up to
-
-    @property
-    def end(self) -> int:
-        return self._begin + len(self._buffer)
-
-    def append(self, data: bytes | memoryview) -> None:
-        self._buffer += data
-        if len(self._buffer) >= self.BUFFER:
-            self.flush()
-
-    def fill_in(self, data: bytes, position: int) -> None:
-        """Replace bytes that were appended in one call."""
-        at = position - self._begin
-        if at >= 0:
-            self._buffer[at:at + len(data)] = data
-        else:
-            self._file.write_at(data, position)
-
-    def flush(self) -> None:
-        if self._buffer:
-            self._file.write_at(self._buffer, self._begin)
-            self._begin = self.end
-            self._buffer = bytearray()
-            self._written(self._begin)
 
 
 class _New(typing.NamedTuple):
@@ -100,13 +60,13 @@ class _New(typing.NamedTuple):
 
 
 class Copier:
-    """Writes to `out`; to `removed`, if there are blobs, it writes which of
-    them are not kept.
+    """Writes to `out`; `removed`, if there are blobs, gets those that are not
+    kept.
 
     With an index and places, it goes on where another one has stopped.
     """
 
-    def __init__(self, out: Output, removed: Output | None = None,
+    def __init__(self, out: Output, removed: GoneBlobs | None = None,
                  copied_to: int = FIRST, index: fsIndex | None = None,
                  places: Places | None = None) -> None:
         self._out = out
@@ -119,6 +79,10 @@ class Copier:
     def written_to(self) -> int:
         """In the new file."""
         return self._out.end
+
+    def write_to(self, out: Output) -> None:
+        """From now on; what was written so far is flushed."""
+        self._out = out
 
     def flush(self) -> None:
         self._out.flush()
@@ -142,7 +106,9 @@ class Copier:
             found = scan.read_transaction(window, self.copied_to)
             records = [record for record in found.records if record in kept]
             if self._removed is not None and len(records) < len(found.records):
-                self._list_blobs(found.records, records)
+                self._removed.add(
+                    found, {record.oid for record in records}, window,
+                    self._chains)
             if records:
                 for record, place in zip(records, self._write(found, b'p', [
                         _New(record, self._chains.source(record))
@@ -152,25 +118,6 @@ class Copier:
                         self.places.note(record.position, place)
             self.copied_to = found.end
         self.places.note_later(pack_end, self._out.end)
-
-    def _list_blobs(self, records: list[scan.Record],
-                    kept: list[scan.Record]) -> None:
-        """List the blobs of the records that are not kept.
-
-        A transaction can have several records of one blob, and one file.
-        """
-        assert self._removed is not None
-        done = {record.oid for record in kept}
-        for record in records:
-            if record.oid not in done and self._is_of_blob(record):
-                done.add(record.oid)
-                self._removed.append(
-                    binascii.hexlify(record.oid + record.tid) + b'\n')
-
-    def _is_of_blob(self, record: scan.Record) -> bool:
-        data = self._chains.source(record)
-        return bool(data.length) and is_of_blob(self._window.read(
-            data.position + RECORD_HEADER, min(data.length, FRONT)))
 
     # Behind it
 

@@ -23,6 +23,7 @@ record, and not what it refers to, though the undo may have made it reachable.
 import array
 import bisect
 import heapq
+import typing
 from collections.abc import Callable
 from collections.abc import Iterable
 
@@ -50,33 +51,46 @@ _OBJECTS = 1 << 16
 
 class Kept:
 
-    def __init__(self, objects: '_Objects', marks: bytearray,
+    def __init__(self, objects: 'Objects', marks: bytearray,
                  targets: frozenset[int]) -> None:
-        self._objects = objects
+        self.objects = objects
         self._marks = marks
         #: Records that undos after the pack time point back to.
-        self._targets = targets
+        self.targets = targets
 
     def __contains__(self, record: scan.Record) -> bool:
         """Is this record, before the pack end, kept?"""
-        rank = self._objects.rank(record.oid)
-        return (rank is not None and self._marks[rank] == _CURRENT
-                and self._objects.positions[rank] == record.position
-                ) or record.position in self._targets
+        rank = self.objects.rank(record.oid)
+        return (rank is not None and self.has_current(rank)
+                and self.objects.positions[rank] == record.position
+                ) or record.position in self.targets
+
+    def has_current(self, rank: int) -> bool:
+        """Is the current record of this object kept, if there is one?"""
+        return self._marks[rank] == _CURRENT
+
+
+class Witness(typing.Protocol):
+    """Is told of each transaction whose references are read."""
+
+    def begin(self, objects: 'Objects', targets: frozenset[int]) -> None: ...
+
+    def add(self, found: scan.Transaction,
+            ranks: list[int | None]) -> None: ...
 
 
 def all_current(found: Survey) -> Kept:
     """Without a garbage collection."""
-    objects = _Objects(found)
+    objects = Objects(found)
     return Kept(objects, bytearray([_CURRENT]) * len(objects), frozenset())
 
 
 def reachable(found: Survey, window: Window, references: References,
-              tell: Tell) -> Kept:
+              tell: Tell, witness: Witness | None = None) -> Kept:
     """With a garbage collection.  POSKeyError: a reference leads nowhere."""
-    objects = _Objects(found)
+    objects = Objects(found)
     targets = frozenset(found.later_targets)
-    graph = _Graph(objects, window, references)
+    graph = _Graph(objects, window, references, witness)
     graph.read(found.pack_end, targets, tell)
     marks = _Marking(objects, graph, tell)
     marks.begin_at_the_root()
@@ -84,7 +98,7 @@ def reachable(found: Survey, window: Window, references: References,
     return Kept(objects, marks.marks, targets)
 
 
-class _Objects:
+class Objects:
     """The objects in the order of their oids."""
 
     def __init__(self, found: Survey) -> None:
@@ -121,8 +135,9 @@ class _Graph:
     References stand in one row: how many there are, and their ranks.
     """
 
-    def __init__(self, objects: _Objects, window: Window,
-                 references: References) -> None:
+    def __init__(self, objects: Objects, window: Window,
+                 references: References, witness: Witness | None) -> None:
+        self._witness = witness
         self._objects = objects
         self._window = window
         self._references = references
@@ -137,15 +152,19 @@ class _Graph:
         self.of_target: dict[int, int] = {}
 
     def read(self, end: int, targets: frozenset[int], tell: Tell) -> None:
-        objects = self._objects
+        objects, witness = self._objects, self._witness
+        if witness is not None:
+            witness.begin(objects, targets)
         position, due, current, found = FIRST, 0, 0, None
         while position < end:
             if position >= due:
                 tell(REFERENCES, position, end)
                 due = position + STEP
             found = scan.read_transaction(self._window, position, found)
-            for record in found.records:
-                rank = objects.rank(record.oid)
+            ranks = [objects.rank(record.oid) for record in found.records]
+            if witness is not None:
+                witness.add(found, ranks)
+            for record, rank in zip(found.records, ranks):
                 if (rank is not None
                         and objects.positions[rank] == record.position):
                     self.of_rank[rank] = self._add(record)
@@ -195,7 +214,7 @@ class _Graph:
 
 class _Marking:
 
-    def __init__(self, objects: _Objects, graph: _Graph, tell: Tell) -> None:
+    def __init__(self, objects: Objects, graph: _Graph, tell: Tell) -> None:
         self.marks = bytearray(len(objects))
         self._objects = objects
         self._graph = graph

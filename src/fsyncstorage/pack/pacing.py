@@ -1,13 +1,18 @@
-"""Syncs a file while it is written, so often that each sync is short.
+"""How a pack leaves room for others at the disk.
 
-A commit on the same disk stands behind the sync of a large file for as long
-as that takes.  So the number of bytes between two syncs is adapted to the
-disk.
+It syncs its file while it is written, so often that each sync is short: a
+commit on the same disk stands behind the sync of a large file for as long as
+that takes.  So the number of bytes between two syncs is adapted to the disk.
+
+And it reads and writes at most so many bytes a second, if that is wanted.
 """
 
 import time
+from collections.abc import Callable
 
 from .. import datafile
+from ..format.window import Pread
+from ..processes.rate import Rate
 
 # Seconds that a sync should take.
 AIM = 0.02
@@ -34,3 +39,32 @@ class Pacer:
     def sync(self, end: int) -> None:
         self._file.sync()
         self._synced_to = end
+
+
+def reading_at(rate: Rate | None, pread: Pread) -> Pread:
+    """Reads no faster; None: as fast as it can."""
+    if rate is None:
+        return pread
+
+    def read(length: int, position: int) -> bytes:
+        data = pread(length, position)
+        rate.spent(len(data))
+        return data
+
+    return read
+
+
+def writing_at(rate: Rate | None,
+               written: Callable[[int], object]) -> Callable[[int], object]:
+    """The same for writing: of `written(end)`, called behind each write."""
+    if rate is None:
+        return written
+    begin = 0
+
+    def note(end: int) -> None:
+        nonlocal begin
+        rate.spent(end - begin)
+        begin = end
+        written(end)
+
+    return note

@@ -43,7 +43,7 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
     if storage.pack_keep_old:
         datafile.disk.make_directory(old)
         _copy_marker(blob_dir, old)
-    for path in _paths(storage, listed):
+    for path in paths(storage, listed):
         if storage.pack_keep_old:
             _move(path, old + path[len(blob_dir):])
         else:
@@ -54,7 +54,7 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
         _link_what_stays(blob_dir, old)
 
 
-def _paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
+def paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
     """The paths of the listed files and directories that exist."""
     for line in listed:
         name = binascii.unhexlify(line.strip())

@@ -45,13 +45,17 @@ from . import process
 from . import swap
 from . import work
 from .copying import Copier
-from .copying import Output
+from .foreign import StorageOfPacker
+from .output import Output
 from .pacing import Pacer
+from .plan import Job
+from .plan import NothingToDo
 from .process import Process
+from .progress import NOTHING
 from .progress import SWAP
+from .progress import Cancelled
 from .progress import Watch
-from .work import Job
-from .work import NothingToDo
+from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +63,8 @@ logger = logging.getLogger(__name__)
 SMALL_REST = 1 << 20
 # Bytes that the other process may leave to this one.
 REST_OF_PROCESS = 1 << 22
+# Seconds that a pack time may be ahead of the clock, or of the last commit.
+FUTURE = 12 * 3600
 # Rounds of copying.  After these, or when one has not made the rest smaller,
 # committers have to wait: they are faster.
 MOST_ROUNDS = 20
@@ -70,19 +76,20 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     """`IStorage.pack` for a FsyncStorage."""
     if storage.isReadOnly():
         raise ReadOnlyError()
-    stop = TimeStamp(*time.gmtime(t)[:5] + (t % 60,)).raw()
-    if stop == z64:
-        raise FileStorageError('Invalid pack time')
+    stop = stop_of(storage, t)
     if not storage._index:
         return  # nothing to do in an empty storage
-    watch = Watch(storage._file_name, storage._refuse_when_stopped)
-    before = storage.getSize()
+    watch = Watch(storage._file_name, storage._refuse_when_stopped,
+                  storage.getSize())
     try:
         with storage._lock:
             if storage.is_packing:
                 raise FileStorageError('Already packing')
             storage.pack_watch = watch
             storage.is_packing = True
+        logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
+                    storage._file_name, TimeStamp(stop),
+                    f'{watch.before:,}')
         # Another packer may take the locks whenever it likes.
         storage.is_swapping = storage.packer is not copy_what_is_needed
         swap.refuse_what_is_in_the_way(storage)
@@ -93,22 +100,27 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         with _advice_on_room(storage._file_name):
             packed = _packed(storage, referencesf, stop, gc)
             if packed is None:
-                return  # nothing can be freed
+                watch.outcome = NOTHING
+                return
             with swap.freed_later(storage._file_name + '.old'):
                 try:
                     blobs = swap.swap(storage, *packed)
                 finally:
                     storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
-        watch.over(before, packed[0])
+        watch.over(packed[0])
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
             with blobs:
                 packedblobs.take_away(storage, blobs)
+    except Cancelled:
+        logger.info('%s: the pack was cancelled', storage._file_name)
+        raise
     finally:
         with storage._lock:
             if storage.pack_watch is watch:  # else another pack is under way
+                storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
 
@@ -118,17 +130,42 @@ def _packed(storage: Any, referencesf: References, stop: bytes,
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
+    packer = storage.packer
+    if packer is not copy_what_is_needed:
+        storage = StorageOfPacker(storage)
     try:
-        return storage.packer(storage, referencesf, stop, gc)
+        return packer(storage, referencesf, stop, gc)
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None
+
+
+def stop_of(storage: Any, t: float) -> bytes:
+    """The tid of the pack time.
+
+    A time that is far ahead is an error, as of days below 0, and would free
+    what was to be kept.
+    """
+    latest = max(time.time(), TimeStamp(storage.lastTransaction()).timeTime())
+    if t > latest + FUTURE:
+        raise FileStorageError(
+            f'the pack time is {(t - latest) / 3600:.0f} hours in the future')
+    stop = TimeStamp(*time.gmtime(t)[:5] + (t % 60,)).raw()
+    if stop == z64:
+        raise FileStorageError('Invalid pack time')
+    return stop
 
 
 @contextlib.contextmanager
 def _advice_on_room(path: str) -> Iterator[None]:
     try:
         yield
+    except NoRoom as refused:
+        raise OSError(
+            errno.ENOSPC, f'a pack needs {refused.needed:,} bytes for the new'
+            f' file and its index, and {refused.free:,} are free; the'
+            f' {path}.old of the last pack stays until the new file is'
+            ' complete. Nothing was changed', path) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -213,9 +250,11 @@ class _Files:
             return self.index
 
     def _make(self, path: str) -> datafile.DataFile:
-        file = datafile.open_new(path)
+        # The old file may be for its owner alone.
+        file = datafile.open_new(path, 0o600)
         self._open.append(file)
         self._made.append(file)
+        swap.give_owner(self._storage, file)
         return file
 
     def leave_nothing(self) -> None:
@@ -250,7 +289,9 @@ class _Packing:
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
-        job = Job(stop, self._storage.getSize(), gc)
+        storage = self._storage
+        job = Job(stop, storage.getSize(), gc, storage.pack_rate,
+                  work.share_on_disk(storage._file))
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
         self._hold_still_for_a_small_rest(copier)
@@ -271,6 +312,9 @@ class _Packing:
             job, self._pread(), files.new, self._pacer, files.removed,
             _references(referencesf), self._watch.tell)
         copier.flush()
+        # The rest is copied at no rate: in the end, commits wait for it (I2).
+        copier.write_to(
+            Output(files.new, copier.written_to, self._pacer.written))
         self._write_index(files.index, copier)
         return copier
 

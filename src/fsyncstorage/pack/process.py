@@ -20,13 +20,17 @@ from ZODB.POSException import POSKeyError
 
 from .. import datafile
 from ..processes import starting
+from .forecast import Forecast
 from .marking import References
 from .places import Places
+from .plan import Job
+from .plan import NothingToDo
 from .progress import Watch
-from .work import Job
-from .work import NothingToDo
+from .work import NoRoom
 
 logger = logging.getLogger(__name__)
+
+T = typing.TypeVar('T')
 
 
 class Gone(FileStorageError):
@@ -49,17 +53,22 @@ def is_possible(references: References) -> bool:
 
 
 class Process:
-    """`old`, `new`, `index` and `removed` are open files."""
+    """`old`, `new`, `index` and `removed` are open files.
+
+    For a forecast there is no new file.
+    """
 
     def __init__(self, job: Job, old: datafile.DataFile,
-                 new: datafile.DataFile, index: datafile.DataFile,
+                 new: datafile.DataFile | None,
+                 index: datafile.DataFile | None,
                  removed: datafile.DataFile | None, watch: Watch) -> None:
         self._watch = watch
-        numbers = {
-            'old': old.fileno(), 'new': new.fileno(), 'index': index.fileno(),
-            'removed': None if removed is None else removed.fileno()}
+        files = {'old': old, 'new': new, 'index': index, 'removed': removed}
+        numbers = {name: None if file is None else file.fileno()
+                   for name, file in files.items()}
         self._job = {
-            **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc}
+            **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc,
+            'rate': job.rate, 'share': job.share}
         self._process = starting.ChildProcess(
             'fsyncstorage.pack.child',
             [number for number in numbers.values() if number is not None])
@@ -77,6 +86,31 @@ class Process:
 
         `next_end(copied to)` says up to where it copies then, or None.
         """
+        def answered(report: Any) -> Done | None:
+            match report:
+                case {'copied_to': int(copied_to)}:
+                    self._process.send({'copy_to': next_end(copied_to)})
+                    return None
+                case {'done': {
+                        'copied_to': int(copied_to),
+                        'written_to': int(written_to), 'places': places}}:
+                    return Done(copied_to, written_to, _places(places))
+            raise _error(report)
+
+        return self._outcome(answered)
+
+    def forecast(self) -> Forecast:
+        """Wait until it has made one."""
+        def answered(report: Any) -> Forecast:
+            match report:
+                case {'forecast': list(found)}:
+                    return _forecast(found)
+            raise _error(report)
+
+        return self._outcome(answered)
+
+    def _outcome(self, answered: Callable[[Any], T | None]) -> T:
+        """Wait until `answered(report)` returns it."""
         # When it is killed, its reports end.
         with self._watch.ended_by(self._process.end):
             self._begin()
@@ -85,14 +119,10 @@ class Process:
                 match report:
                     case {'tell': [str(phase), int(done), int(total)]}:
                         self._watch.tell(phase, done, total)
-                    case {'copied_to': int(copied_to)}:
-                        self._process.send({'copy_to': next_end(copied_to)})
-                    case {'done': {
-                            'copied_to': int(copied_to),
-                            'written_to': int(written_to), 'places': places}}:
-                        return Done(copied_to, written_to, _places(places))
                     case _:
-                        raise _error(report)
+                        outcome = answered(report)
+                        if outcome is not None:
+                            return outcome
             self._watch.go_on()
         raise Gone(
             'the process that packs ended before it was done (exit code'
@@ -119,6 +149,13 @@ def _places(found: Any) -> Places:
         raise _nonsense(found) from None
 
 
+def _forecast(found: list[Any]) -> Forecast:
+    try:
+        return Forecast.from_json(found)
+    except (TypeError, ValueError):
+        raise _nonsense(found) from None
+
+
 def _nonsense(report: Any) -> Gone:
     return Gone('the process that packs reported what cannot be:'
                 f' {str(report)[:80]!r}. Nothing was changed')
@@ -128,6 +165,8 @@ def _error(report: Any) -> Exception:
     match report:
         case {'nothing': str(why)}:
             return NothingToDo(why)
+        case {'room': [int(needed), int(free)]}:
+            return NoRoom(needed, free)
         case {'damage': str(what)}:
             return Damaged(what)
         case {'missing': str(oid)} if re.fullmatch('[0-9a-f]{16}', oid):

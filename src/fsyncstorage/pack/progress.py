@@ -1,4 +1,4 @@
-"""How far a pack is; and how it is cancelled.
+"""How far a pack, or a forecast of one, is; and how it is cancelled.
 
 Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
 `Watch.progress`, or ask for an end of the pack with `cancel`: then the next
@@ -28,6 +28,18 @@ REFERENCES = 'references'   # read what refers to what
 MARK = 'mark'               # find what is reachable
 COPY = 'copy'               # write the new file
 SWAP = 'swap'               # copy the rest, and swap the files
+# Of a forecast, in the place of the last two; and of a pack with little room.
+COUNT = 'count'             # add up what is kept, and what is not
+
+PACK, FORECAST = 'pack', 'forecast'
+# The part of the whole time that each phase takes, roughly.
+_SHARES: dict[str, dict[str, float]] = {
+    PACK: {CHECK: .25, REFERENCES: .25, MARK: .1, COUNT: 0, COPY: .35,
+           SWAP: .05},
+    FORECAST: {CHECK: .3, REFERENCES: .3, MARK: .15, COUNT: .25}}
+
+# How a pack has ended.
+PACKED, NOTHING, CANCELLED, FAILED = 'packed', 'nothing', 'cancelled', 'failed'
 
 #: Called with a phase, what is done of it, and all of it (bytes or objects).
 Tell = Callable[[str, int, int], object]
@@ -44,11 +56,16 @@ class Progress(typing.NamedTuple):
 
 
 class Watch:
-    """Of one pack.  `refuse()` raises if the pack must end because of its
-    storage, as when that was closed."""
+    """Of one pack, or one forecast.  `refuse()` raises if it must end because
+    of its storage, as when that was closed."""
 
-    def __init__(self, path: str, refuse: Callable[[], object]) -> None:
+    def __init__(self, path: str, refuse: Callable[[], object],
+                 size: int = 0, kind: str = PACK) -> None:
         self.progress = Progress('', 0, 0)
+        self.outcome = FAILED
+        #: Of the file, before and after the pack.
+        self.before = self.after = size
+        self._kind = kind
         self._path = path
         self._refuse = refuse
         self._end: Callable[[], object] = lambda: None
@@ -57,6 +74,22 @@ class Watch:
         self._ending = threading.RLock()
         self._cancelled = False
         self._began = self._phase_began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def share(self) -> float:
+        """How much of it is done, from 0 to 1, about."""
+        phase, done, total = self.progress
+        before = 0.0
+        for each, share in _SHARES[self._kind].items():
+            if each == phase:
+                return before + share * min(1.0, done / max(total, 1))
+            before += share
+        return 0.0
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -83,9 +116,10 @@ class Watch:
     def go_on(self) -> None:
         """Raise if the pack must end."""
         if self._cancelled:
+            self.outcome = CANCELLED
             raise Cancelled(
-                f'{self._path}: the pack was cancelled, and nothing was'
-                ' changed')
+                f'{self._path}: the {self._kind} was cancelled, and nothing'
+                ' was changed')
         self._refuse()
 
     def tell(self, phase: str, done: int, total: int) -> None:
@@ -94,17 +128,18 @@ class Watch:
             self._end_phase()
         self.progress = Progress(phase, done, total)
 
-    def over(self, before: int, after: int) -> None:
+    def over(self, after: int) -> None:
         """The pack is over, and the file has its new size."""
         self._end_phase()
+        self.outcome, self.after = PACKED, after
         logger.info(
             '%s: packed from %s to %s bytes in %.1f s', self._path,
-            f'{before:,}', f'{after:,}', time.monotonic() - self._began)
+            f'{self.before:,}', f'{after:,}', self.seconds)
 
     def _end_phase(self) -> None:
         now = time.monotonic()
         if self.progress.phase:
-            logger.info('%s: the phase "%s" of the pack took %.1f s',
-                        self._path, self.progress.phase,
+            logger.info('%s: the phase "%s" of the %s took %.1f s',
+                        self._path, self.progress.phase, self._kind,
                         now - self._phase_began)
         self._phase_began = now

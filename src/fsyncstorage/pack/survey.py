@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from ZODB.fsIndex import fsIndex
 
 from ..format import scan
-from ..format.index import Positions
 from ..format.scan import FIRST
 from ..format.window import Window
+from ..positions import Positions
 from .progress import CHECK
 from .progress import STEP
 from .progress import Tell

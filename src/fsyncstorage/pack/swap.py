@@ -3,7 +3,8 @@
 The order, under the append lock, with everything drained:
 
 1. the new file is durable, and so is its index, as `.pack.index`, which says
-   how long the file is;
+   how long the file is; both have the owner, the group and the mode of the
+   old file;
 2. the old file gets a second name, `.old`;
 3. the index of the new file gets its name, durably.  From here on it proves
    that the new file is whole;
@@ -21,10 +22,12 @@ import contextlib
 import io
 import logging
 import os
+import stat
 from collections.abc import Iterator
 from typing import Any
 
 import zc.lockfile
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.fsIndex import fsIndex
 
 from .. import datafile
@@ -77,27 +80,64 @@ def freed_later(path: str) -> Iterator[None]:
         yield
 
 
+def give_owner(storage: Any, file: datafile.DataFile) -> bool:
+    """Let a new file belong to the owner and the group of the old one.
+
+    Return False if this process may not do that.
+    """
+    wanted, found = os.fstat(storage._file.fileno()), os.fstat(file.fileno())
+    if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+        try:
+            os.fchown(file.fileno(), wanted.st_uid, wanted.st_gid)
+        except OSError:
+            return False
+    return True
+
+
+def _make_like_the_old_one(storage: Any, file: datafile.DataFile) -> None:
+    """Its owner, its group, and who may read and write it.
+
+    Where the group is another one, that gets nothing: the old mode was not
+    meant for it.
+    """
+    old = os.fstat(storage._file.fileno())
+    mode = stat.S_IMODE(old.st_mode)
+    if not give_owner(storage, file):
+        mode &= ~stat.S_IRWXG
+        logger.warning(
+            '%s: a pack may not give the new file the owner and the group of'
+            ' the old one (%d:%d): it has those of this process, and its'
+            ' group may not read it', file.name, old.st_uid, old.st_gid)
+    if mode != stat.S_IMODE(os.fstat(file.fileno()).st_mode):
+        os.fchmod(file.fileno(), mode)
+
+
 def swap(storage: Any, end: int, new_index: fsIndex,
          index_to: int | None = None) -> io.BufferedReader | None:
     """Replace the old file by the packed file.
 
     An index up to `index_to` is written and durable; None: there is none yet.
 
-    The append lock is held, and everything is drained.  Return the open list
-    of the blobs that can be taken away, or None: later, its name may be that
-    of another list.
+    The append lock is held, and everything is drained, unless a packer of the
+    user's own has taken the lock.  Return the open list of the blobs that can
+    be taken away, or None: later, its name may be that of another list.
     """
     with nobody_else_has_the_file(storage):
         path, file = storage._file_name, None
         try:
+            _settle(storage)
             storage._sequencer.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
+            _make_like_the_old_one(storage, file)
+            file.lock()  # as the old file is, before it has its name
             file.sync()
             storage._reserve.prepare(file, end)
             path_of_index = storage._checkpoints.path_of_packed
             if index_to is None:
                 index_to = end
                 index.save_unchanging(path_of_index, end, new_index, file)
+            with datafile.open_existing(path_of_index) as index_file:
+                _make_like_the_old_one(storage, index_file)
             index.say_whole(path_of_index, end)
             to_rename = not _link_old(path) and storage.pack_keep_old
             if to_rename:
@@ -115,6 +155,24 @@ def swap(storage: Any, end: int, new_index: fsIndex,
         if not storage.blob_dir:
             return None
         return open(os.path.join(storage.blob_dir, packedblobs.LIST), 'rb')
+
+
+def _settle(storage: Any) -> None:
+    """Wait until all is settled; refuse what was copied without its status.
+
+    That comes of a packer of the user's own that has not taken the append lock
+    of the storage that it was given (foreign)."""
+    sequencer = storage._sequencer
+    with sequencer.mutex:
+        unfinished = sequencer.pipeline.last_without_status()
+    if unfinished is None:
+        sequencer.drain()
+        if not sequencer.pipeline.queue:
+            return
+    raise FileStorageError(
+        f'{storage._file_name}: transactions are on their way to the disk,'
+        ' which the packer has not waited for. The pack was given up, and'
+        ' nothing was changed')
 
 
 def _clean(storage: Any, file: datafile.DataFile | None) -> None:

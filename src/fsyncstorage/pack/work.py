@@ -3,30 +3,45 @@
 It reads the old file and appends to the new one, and to the list of blobs that
 are not kept.  It gives no names, takes no lock and knows no storage: so it can
 be done by another process (child), or here.
+
+Left to others: what is kept (plan, survey, marking), and the copies (copying).
+
+Before anything is copied, there must be room.  The old file's size is enough
+nearly always; only where less is free, it is counted how much is needed: that
+reads the file once more.
 """
 
-import typing
+import os
 
 from .. import datafile
 from ..format.window import Pread
 from ..format.window import Window
-from . import marking
+from ..processes.rate import Rate
+from . import counting
 from .copying import Copier
-from .copying import Output
+from .goneblobs import GoneBlobs
 from .marking import References
+from .output import Output
 from .pacing import Pacer
+from .pacing import reading_at
+from .pacing import writing_at
+from .plan import Job
+from .plan import NothingToDo
+from .plan import Plan
+from .plan import planned
 from .progress import Tell
-from .survey import survey
+
+# Bytes of one of `st_blocks`, on any file system.
+_BLOCK = 512
 
 
-class Job(typing.NamedTuple):
-    stop: bytes     # the tid of the pack time
-    end: int        # of the old file, for now
-    gc: bool
+class NoRoom(Exception):
+    """There is not enough room for the new file."""
 
-
-class NothingToDo(Exception):
-    """The file would not become shorter."""
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(needed, free)
+        self.needed = needed
+        self.free = free
 
 
 def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
@@ -34,22 +49,50 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
            tell: Tell) -> Copier:
     """Copy what is needed of the old file, up to `job.end`.
 
-    scan.Damage, POSKeyError (a reference leads nowhere), OSError.
+    The errors of `planned`, NoRoom, OSError.
     """
-    window = Window(pread, job.end)
-    found = survey(window, job.stop, tell)
-    if found.is_redundant:
-        raise NothingToDo(
-            'The database has already been packed to a later time or no'
-            ' changes have been made since the last pack')
-    pack_end, targets = found.pack_end, found.later_targets
-    kept = (marking.reachable(found, window, references, tell) if job.gc
-            else marking.all_current(found))
-    copier = Copier(Output(new, 0, pacer.written),
-                    None if removed is None else Output(removed))
-    copier.copy_to_pack_end(window, pack_end, kept, targets, tell)
-    if copier.written_to == pack_end:
+    rate = None if job.rate is None else Rate(job.rate)
+    window = Window(reading_at(rate, pread), job.end)
+    plan = planned(job, window, references, tell)
+    _refuse_without_room(new, window, plan, job.share, tell)
+    copier = Copier(Output(new, 0, writing_at(rate, pacer.written)),
+                    None if removed is None else GoneBlobs(Output(removed)))
+    copier.copy_to_pack_end(
+        window, plan.pack_end, plan.kept, plan.targets, tell)
+    if copier.written_to == plan.pack_end:
         raise NothingToDo('Nothing can be freed')
-    del kept, found
+    del plan
     copier.copy_later(window, tell)
     return copier
+
+
+def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
+                         share: float, tell: Tell) -> None:
+    free = free_bytes(new.fileno())
+    if free is None or free >= counting.room(window.end, plan.kept, share):
+        return
+    tally = counting.Tally(window, share=share)
+    tally.read(plan, tell)
+    found = tally.counted(plan)
+    if found.new_size == found.old_size:
+        # The copy would find that out when the disk is full.
+        raise NothingToDo('Nothing can be freed')
+    if free < found.needed:
+        raise NoRoom(found.needed, free)
+
+
+def free_bytes(where: int | str) -> int | None:
+    """What the file system of this file has for us; None: it does not say."""
+    found = os.statvfs(where)
+    return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
+def share_on_disk(file: datafile.DataFile) -> float:
+    """How much of its length a file takes on the disk, at most all of it.
+
+    The new file is taken to be compressed as well as the old one.
+    """
+    found = os.fstat(file.fileno())
+    if not found.st_blocks:     # a small file, or one that is not written yet
+        return 1.0
+    return min(1.0, found.st_blocks * _BLOCK / found.st_size)

@@ -17,6 +17,7 @@ from . import notes
 from .fromdisk import FromDisk
 from .fromdisk import past_the_cache
 from .verifying import Verifier
+from .verifying import is_mended
 
 
 def main(pid: int) -> None:
@@ -45,7 +46,13 @@ def _verify(job: Message, parent: ParentProcess) -> notes.Pass:
         rate.spent(size)
 
     rate = Rate(job['rate'], parent.wait)
-    verifier = Verifier(notes.checked(notes.Pass, job['pass']), report)
-    verifier.verify(
-        FromDisk(past_the_cache(job['file']), spent), job['end'])
+    verifier = Verifier(
+        notes.checked(notes.Pass, job['pass']), report,
+        lambda: parent.wait(job['pause']),
+        lambda damage: parent.report({'sound': str(damage)}))
+    disk = FromDisk(past_the_cache(job['file']), spent, parent.wait)
+    if job['damaged'] and is_mended(disk, job['end'], job['damaged']):
+        parent.report({'mended': job['damaged']})
+        verifier.done = notes.Pass(0)
+    verifier.verify(disk, job['end'])
     return verifier.done

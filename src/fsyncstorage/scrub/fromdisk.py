@@ -6,22 +6,29 @@
   (processes.reading).
 - A block that cannot be read is noted, and counts as zeros: so a walk through
   the file goes on behind it, and finds which transaction is damaged.
+- A direct read holds the lock of the file in the kernel, and a commit's write
+  waits for it.  So each read is short; and a disk that has tried for long to
+  read a bad place is left alone for as long, before the next read.
 """
 
 import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 
 from ..format.window import Pread
 from ..processes.reading import Reader
 
-# Bytes that are read at once.
-PIECE = 1 << 18
+# Bytes that are read at once: for so long, a commit's write may wait.  Smaller
+# ones would take more of the processor (docs/internals/scrub.rst has figures).
+PIECE = 1 << 16
 # What a direct read begins and ends with, and what one bad place takes along.
 BLOCK = mmap.PAGESIZE
+# Seconds for which a disk is left alone, at most.
+LONGEST_REST = 60.0
 # What disks and file systems say of a place that they cannot read.
 _BAD_PLACE = frozenset(
     getattr(errno, name) for name in (
@@ -34,12 +41,17 @@ _MOST_NOTED, _LAST = 2048, 1024
 class FromDisk:
     """Called like os.pread; `pread` is `past_the_cache`.
 
-    `spent(size)` is called after each read, of about so many bytes.
+    `spent(size)` is called after each read, of about so many bytes, also after
+    one that has failed.
     """
 
-    def __init__(self, pread: Pread, spent: Callable[[int], object]) -> None:
+    def __init__(self, pread: Pread, spent: Callable[[int], object],
+                 wait: Callable[[float], object] = time.sleep,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._pread = pread
         self._spent = spent
+        self._wait = wait
+        self._clock = clock
         #: Position of a block -> why it cannot be read.
         self._unreadable: dict[int, str] = {}
 
@@ -47,7 +59,6 @@ class FromDisk:
         pieces = []
         while length > 0:
             piece = self._piece(min(length, PIECE), position)
-            self._spent(max(len(piece), BLOCK))
             if not piece:
                 break
             pieces.append(piece)
@@ -55,18 +66,37 @@ class FromDisk:
             position += len(piece)
         return b''.join(pieces)
 
-    def take_unreadable(self, end: int) -> str | None:
-        """Say in words what could not be read before this position, and
-        forget it."""
-        taken = sorted(each for each in self._unreadable if each < end)
-        if not taken:
+    def unreadable(self, end: int) -> str | None:
+        """Say in words what could not be read before this position."""
+        noted = self._unreadable_before(end)
+        if not noted:
             return None
-        why = [self._unreadable.pop(each) for each in taken]
-        return f'the disk cannot read the block at {taken[0]} ({why[0]})'
+        return (f'the disk cannot read the block at {noted[0]}'
+                f' ({self._unreadable[noted[0]]})')
+
+    def _unreadable_before(self, end: int) -> list[int]:
+        return sorted(each for each in self._unreadable if each < end)
+
+    def try_unreadable_again(self, end: int) -> None:
+        """Forget what can be read now, up to a block that still cannot be."""
+        for block in self._unreadable_before(end):
+            try:
+                self._read(BLOCK, block)
+            except OSError as error:
+                self._note(block, error)
+                break
+            del self._unreadable[block]
+
+    def take_unreadable(self, end: int) -> str | None:
+        """The same, and forget it."""
+        words = self.unreadable(end)
+        for block in self._unreadable_before(end):
+            del self._unreadable[block]
+        return words
 
     def _piece(self, length: int, position: int) -> bytes:
         try:
-            return self._pread(length, position)
+            return self._read(length, position)
         except OSError:
             return b''.join(self._blocks(length, position))
 
@@ -79,11 +109,23 @@ class FromDisk:
         while position < end:
             size = min(end - position, BLOCK - position % BLOCK)
             try:
-                yield self._pread(size, position)
+                yield self._read(size, position)
             except OSError as error:
                 self._note(position - position % BLOCK, error)
                 yield bytes(size)
             position += size
+
+    def _read(self, length: int, position: int) -> bytes:
+        begun = self._clock()
+        try:
+            data = self._pread(length, position)
+        except OSError:
+            tried_for = self._clock() - begun
+            self._spent(BLOCK)
+            self._wait(min(tried_for, LONGEST_REST))
+            raise
+        self._spent(max(len(data), BLOCK))
+        return data
 
     def _note(self, block: int, error: OSError) -> None:
         if error.errno not in _BAD_PLACE:

@@ -38,6 +38,8 @@ class Pass:
     transactions: int = 0
     #: Of them, those without a seal: only their structure could be verified.
     unsealed: int = 0
+    #: Of them, those whose tid does not rise.
+    unordered: int = 0
     #: Damaged transactions, and the positions of the first and the last one.
     damaged: int = 0
     first_damaged: int | None = None
@@ -53,6 +55,7 @@ class Past:
     ended: int | None = None
     damaged: int = 0
     first_damaged: int | None = None
+    last_damaged: int | None = None
 
 
 class Notes(typing.NamedTuple):
@@ -68,6 +71,36 @@ class Notes(typing.NamedTuple):
         return (max(self.current.damaged, self.past.damaged),
                 self.past.first_damaged if first is None else first)
 
+    def places_of_damage(self) -> list[int]:
+        """Some of them: the first and the last that each pass has found."""
+        return sorted({
+            place for found in self
+            for place in (found.first_damaged, found.last_damaged)
+            if place is not None})
+
+    def after(self, done: Pass) -> 'Notes':
+        """With what is reported of the pass that is under way.
+
+        One that has begun anew has not seen the damage that was found before:
+        that is of the past now.
+        """
+        past = self.past
+        if done.damaged < self.current.damaged:
+            past = dataclasses.replace(
+                past, damaged=max(past.damaged, self.current.damaged),
+                first_damaged=self.current.first_damaged,
+                last_damaged=self.current.last_damaged)
+        return Notes(done, past)
+
+    def after_the_end(self, done: Pass, now: int) -> 'Notes':
+        return Notes(Pass(0), Past(
+            self.past.passes + 1, now, done.damaged, done.first_damaged,
+            done.last_damaged))
+
+    def without_damage(self) -> 'Notes':
+        """All is to be read anew, and no damage is known."""
+        return Notes(Pass(0), Past(self.past.passes, self.past.ended))
+
 
 def checked(kind: type[Kind], found: Any) -> Kind:
     """What JSON has told, as a Pass or a Past.  ValueError: it is none."""
@@ -81,7 +114,17 @@ def checked(kind: type[Kind], found: Any) -> Kind:
             continue
         if type(value) is not int or not 0 <= value < _MOST:
             raise ValueError(f'its field {field.name} is no number')
+    if isinstance(made, (Pass, Past)) and not _adds_up(made):
+        raise ValueError('its damaged transactions do not add up')
     return made
+
+
+def _adds_up(found: Pass | Past) -> bool:
+    first, last = found.first_damaged, found.last_damaged
+    if first is None or last is None:
+        return first is last and not found.damaged
+    return first <= last if found.damaged > 1 else (
+        first == last and found.damaged == 1)
 
 
 def load(path: str) -> Notes | None:

@@ -4,14 +4,14 @@ It makes one pass after the other.  For each a process is started (child),
 which reads the file up to where it is durable now, and ends.  Here is a thread
 that hears what it reports:
 
-- damage is logged, once in each pass;
+- damage is logged: once a day, as long as it is the same;
 - how far it is, and what it has found, is noted, so that the next process can
   go on (notes);
 - a process that ends too soon, or says nothing, is logged, and another one
-  goes on later.
+  goes on later; if that is interrupted at the same place, too, it is an error.
 
 A pack replaces the file: then the process is ended, and the next one begins
-anew with the new file (`begin_anew`).  `close` ends it, too.  From then on its
+anew with the new file (`begin_anew`).  `end` ends it, too.  From then on its
 reports count no more.
 
 State and its owner: the notes and the process whose reports count belong to
@@ -27,6 +27,7 @@ import logging
 import threading
 import time
 from typing import Any
+from typing import NamedTuple
 
 from ZODB.POSException import StorageError
 
@@ -45,11 +46,17 @@ logger = logging.getLogger(__name__)
 
 # Seconds between the begins of two passes, at least: a small file would be
 # read all the time.
-PASS_AT_LEAST = 600.0
+PASS_AT_LEAST = 3600.0
+# Damage that has not changed is said again after so many.
+SAY_AGAIN_AFTER = 86400.0
 # Seconds until it is tried again when something went wrong.
 TRY_AGAIN_AFTER = 3600.0
 # A process that reads reports every second, and waits for a disk this long.
 SILENT_FOR = 600.0
+# Seconds until what looks damaged is read once more.
+LOOK_AGAIN_AFTER = 5.0
+# Seconds that a close waits for the thread.
+CLOSE_WITHIN = 3.0
 # The file of the notes is written so often.
 SAVE_EVERY = 60.0
 # Damaged transactions that are logged in a pass; the others are counted.
@@ -60,6 +67,17 @@ LONGEST_WORDS = 500
 
 class Failed(Exception):
     """The process ended before it was done, or reported nonsense."""
+
+
+class Interrupted(NamedTuple):
+    """The scrub was interrupted at this place, so often in succession."""
+
+    position: int
+    times: int
+    why: str | None
+
+
+NEVER_INTERRUPTED = Interrupted(-1, 0, None)
 
 
 class Scrub:
@@ -78,12 +96,15 @@ class Scrub:
         #: How often its end was ordered.
         self._endings = 0
         self._closed = False
+        self._interrupted = NEVER_INTERRUPTED
         #: When the next process is started, and when the notes are saved.
         self._due = self._save_due = 0.0
         # The rest belongs to the thread.
         #: A process that was killed and has not ended.
         self._stuck: ChildProcess | None = None
         self._saved = self._notes
+        #: Words of damage -> when they were logged.
+        self._said: dict[str, float] = {}
         self._thread = WakeableThread(
             f'scrub of {self._name}', self._read_if_due,
             lambda: max(0.0, self._due - time.monotonic()))
@@ -105,18 +126,24 @@ class Scrub:
         What is damaged was not copied to it, or is found again.
         """
         with self._mutex:
-            past = self._notes.past
-            self._notes = Notes(Pass(0), Past(past.passes, past.ended))
+            self._notes = self._notes.without_damage()
+            self._interrupted = NEVER_INTERRUPTED
             self._due = self._save_due = 0.0
             process = self._order_end()
         self._end_process(process)
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """The storage is about to be closed.  Nothing is waited for."""
         with self._mutex:
             self._closed = True
             process = self._order_end()
         self._end_process(process)
-        self._thread.close()
+
+    def close(self) -> None:
+        """A process that does not end when it is killed holds this up for a
+        few seconds, and no longer."""
+        self.end()
+        self._thread.close(CLOSE_WITHIN)
         if self._notes is not self._saved:
             self._save()
 
@@ -145,6 +172,8 @@ class Scrub:
                 'last_pass_ended': past.ended,
                 'damaged': damaged,
                 'first_damaged': first_damaged,
+                'interrupted': self._interrupted.times,
+                'interrupted_because': self._interrupted.why,
             }
 
     # In the thread
@@ -160,14 +189,30 @@ class Scrub:
             self._read(endings)
         except (Failed, NotStarted, Silent, OSError, StorageError,
                 ValueError) as why:
-            with self._mutex:
-                if self._endings != endings or self._storage._closed:
-                    return
-                self._due = time.monotonic() + TRY_AGAIN_AFTER
+            self._note_interruption(str(why)[-LONGEST_WORDS:], endings)
+
+    def _note_interruption(self, why: str, endings: int) -> None:
+        with self._mutex:
+            if self._endings != endings or self._storage._closed:
+                return
+            self._due = time.monotonic() + TRY_AGAIN_AFTER
+            position = self._notes.current.position
+            times = 1
+            if self._interrupted.position == position:
+                times += self._interrupted.times
+            *_, last_line = ['', *why.splitlines()]
+            self._interrupted = Interrupted(position, times, last_line)
+        if times == 1:
             logger.warning(
                 '%s: the scrub was interrupted, and goes on in %.0f minutes:'
-                ' %s', self._name, TRY_AGAIN_AFTER / 60,
-                str(why)[-LONGEST_WORDS:])
+                ' %s', self._name, TRY_AGAIN_AFTER / 60, why)
+        else:
+            logger.error(
+                '%s: the scrub was interrupted %s times at the same place, and'
+                ' nothing behind it is verified: behind byte %s of the file,'
+                ' which the disk may be unable to read; it is tried again in'
+                ' %.0f minutes: %s', self._name, times, position,
+                TRY_AGAIN_AFTER / 60, why)
 
     def _read(self, endings: int) -> None:
         """Let a process read, up to the end of the pass."""
@@ -187,7 +232,8 @@ class Scrub:
                 self._end_of_pass = self._storage._sequencer.durable.end
                 job = {
                     'file': number, 'end': self._end_of_pass,
-                    'rate': self._rate,
+                    'rate': self._rate, 'pause': LOOK_AGAIN_AFTER,
+                    'damaged': self._notes.places_of_damage(),
                     'pass': dataclasses.asdict(self._notes.current)}
             process.begin(job)
             self._hear(process, endings)
@@ -206,6 +252,13 @@ class Scrub:
             match _parsed(line):
                 case {'read': found, 'damage': str() | None as words}:
                     self._note_read(_pass(found), words, endings)
+                case {'sound': str(words)}:
+                    logger.info(
+                        '%s: what the scrub took for damage is sound when it'
+                        ' is read again: %s', self._name,
+                        words[:LONGEST_WORDS])
+                case {'mended': [*_]}:
+                    self._note_mended(endings)
                 case {'ended': found}:
                     self._note_end(_pass(found), endings)
                     return
@@ -218,29 +271,48 @@ class Scrub:
 
     def _note_read(self, done: Pass, damage: str | None,
                    endings: int) -> None:
-        self._note(Notes(done, self._notes.past), endings)
+        self._note(self._notes.after(done), endings)
         is_said = damage is not None and done.damaged <= MOST_SAID
-        if is_said:
+        if is_said and self._is_news(str(damage)[:LONGEST_WORDS]):
             logger.error(
-                '%s: the scrub has found damage: %s. Run fsync-check to see'
-                ' all of it; then restore a backup, or save what is sound'
-                ' with fsync-check --salvage',
+                '%s: the scrub has found damage: %s. Copy the file at once,'
+                ' since memory may still have what the disk has lost; then run'
+                ' fsync-check on the copy, and restore a backup, or save what'
+                ' is sound with fsync-check --salvage',
                 self._name, str(damage)[:LONGEST_WORDS])
         if is_said or time.monotonic() >= self._save_due:
             self._save()
 
+    def _is_news(self, words: str) -> bool:
+        now = time.monotonic()
+        self._said = {each: said for each, said in self._said.items()
+                      if now - said < SAY_AGAIN_AFTER}
+        if words in self._said:
+            return False
+        self._said[words] = now
+        return True
+
+    def _note_mended(self, endings: int) -> None:
+        self._note(self._notes.without_damage(), endings)
+        logger.info(
+            '%s: what the scrub has found damaged is sound now; it begins'
+            ' anew', self._name)
+        self._save()
+
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())
-        self._note(Notes(Pass(0), Past(
-            self._notes.past.passes + 1, now, done.damaged,
-            done.first_damaged)), endings)
+        past = self._notes.past
+        is_known = (past.damaged, past.first_damaged) == (
+            done.damaged, done.first_damaged)
+        self._note(self._notes.after_the_end(done, now), endings)
         logger.log(
-            logging.WARNING if done.damaged else logging.INFO,
+            logging.INFO if is_known or not done.damaged else logging.WARNING,
             '%s: a scrub has read %s bytes in %s s: %s sound transactions (%s'
-            ' of them without a seal), %s damaged ones', self._name,
+            ' of them without a seal, and %s whose tid does not rise), %s'
+            ' damaged ones', self._name,
             f'{self._end_of_pass:,}', f'{now - done.began:,}',
             f'{done.transactions:,}', f'{done.unsealed:,}',
-            f'{done.damaged:,}')
+            f'{done.unordered:,}', f'{done.damaged:,}')
         self._save()
 
     def _note(self, found: Notes, endings: int) -> None:
@@ -248,6 +320,9 @@ class Scrub:
         with self._mutex:
             if self._endings != endings:
                 raise Failed('it was ended')
+            if (found.current.position > self._interrupted.position
+                    or found.past.passes > self._notes.past.passes):
+                self._interrupted = NEVER_INTERRUPTED
             self._notes = found
 
     def _save(self) -> None:

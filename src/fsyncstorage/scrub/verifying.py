@@ -4,12 +4,19 @@ What counts as damage is what the walk of format.scan says of a transaction, as
 in `fsync-check` and in a pack, and what the disk cannot read.  A transaction
 with a seal is verified as a whole; of one without, only the structure is.
 
+- Only damage that is there again after a pause is told: a disk may have had
+  trouble for a moment.
+- A tid that does not rise is no damage: the storage opens such a file, with a
+  warning.  It is counted.
+
 A pass that was interrupted goes on where a sound transaction ends, if the one
 that was noted is there.  Otherwise it begins anew.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
+from collections.abc import Iterable
 
 from ZODB._compat import FILESTORAGE_MAGIC
 
@@ -24,17 +31,29 @@ from .notes import Pass
 WINDOW = 1 << 20
 # Seconds between two reports of how far it is.
 REPORT_EVERY = 1.0
+# So many times in a pass it pauses before it looks again: a file may have
+# millions of damaged transactions.
+MOST_PAUSES = 20
 
 Report = Callable[[Pass, 'scan.Damage | None'], object]
 
 
 class Verifier:
-    """`report` is called with the Pass, and with a Damage or None."""
+    """`report` is called with the Pass, and with a Damage or None.
+
+    `pause()` waits before it looks again, and `sound_again` is called with a
+    Damage that is not there then.
+    """
 
     def __init__(self, done: Pass, report: Report,
+                 pause: Callable[[], object],
+                 sound_again: Callable[[scan.Damage], object],
                  clock: Callable[[], float] = time.monotonic) -> None:
         self.done = done
         self._report = report
+        self._pause = pause
+        self._sound_again = sound_again
+        self._pauses = 0
         self._clock = clock
         self._report_due = clock()
 
@@ -46,18 +65,24 @@ class Verifier:
             self._report(self.done, None)
 
     def verify(self, disk: FromDisk, end: int) -> None:
-        window = Window(disk, end)
-        window.SIZE = WINDOW
+        window = _window(disk, end)
         before = self._last_verified(window)
+        # What could not be read up to now is no part of what comes.
+        disk.take_unreadable(end)
+        window.forget()
         if before is None:
             self.done = Pass(int(time.time()))
             self._verify_magic(disk)
-        for found in scan.walk(window, self.done.position, before):
-            unreadable = disk.take_unreadable(found.end)
-            if isinstance(found, scan.Damage) or unreadable:
-                self._note_damage(found, unreadable)
-            else:
-                self._note_sound(found)
+        walk = scan.walk(window, self.done.position, before)
+        while (found := next(walk, None)) is not None:
+            if (disk.unreadable(found.end)
+                    or isinstance(found, scan.Damage)
+                    and not _is_unordered(found)):
+                again = self._looked_at_again(disk, end, found, before)
+                if isinstance(again, scan.Transaction):
+                    walk = scan.walk(window, again.end, again)
+                found = again
+            before = self._note(found) or before
 
     def _last_verified(self, window: Window) -> scan.Transaction | None:
         """The transaction behind which the pass goes on, if it is there."""
@@ -67,11 +92,60 @@ class Verifier:
         return found
 
     def _verify_magic(self, disk: FromDisk) -> None:
-        if disk(FIRST, 0) != FILESTORAGE_MAGIC:
+        if _has_magic(disk):
+            return
+        self._pause_or_not()
+        disk.take_unreadable(FIRST)
+        if not _has_magic(disk):
             self._add_damage(scan.Damage(
                 0, None, scan.DAMAGED,
                 disk.take_unreadable(FIRST)
                 or 'the file does not begin with the magic of a Data.fs'))
+
+    def _looked_at_again(self, disk: FromDisk, end: int,
+                         found: scan.Transaction | scan.Damage,
+                         before: scan.Transaction | None
+                         ) -> scan.Transaction | scan.Damage:
+        """The transaction there, if it can be read now; or the damage."""
+        is_said = self._pause_or_not()
+        first = _damage(found, disk.unreadable(found.end))
+        disk.try_unreadable_again(found.end)
+        unreadable = disk.take_unreadable(found.end)
+        again: scan.Transaction | scan.Damage
+        try:
+            again = scan.read_transaction(
+                _window(disk, end), found.position, before)
+        except scan.Damage as damage:
+            again = damage
+            again.end = found.end
+        newly = disk.take_unreadable(again.end)
+        if unreadable or newly:
+            return _damage(again, unreadable or newly)
+        if is_said and (isinstance(again, scan.Transaction)
+                        or _is_unordered(again)):
+            self._sound_again(first)
+        return again
+
+    def _pause_or_not(self) -> bool:
+        self._pauses += 1
+        if self._pauses > MOST_PAUSES:
+            return False
+        self._pause()
+        return True
+
+    def _note(self, found: scan.Transaction | scan.Damage
+              ) -> scan.Transaction | None:
+        """The transaction that the next one is behind; None: as before."""
+        if isinstance(found, scan.Transaction):
+            self._note_sound(found)
+            return found
+        sound = found.sound_records
+        if sound is not None and _is_unordered(found):
+            self.done.unordered += 1
+            self._note_sound(sound)
+        else:
+            self._add_damage(found)
+        return sound
 
     def _note_sound(self, found: scan.Transaction) -> None:
         done = self.done
@@ -79,14 +153,6 @@ class Verifier:
         done.tid = int.from_bytes(found.tid, 'big')
         done.transactions += 1
         done.unsealed += found.seal != seal.SOUND
-
-    def _note_damage(self, found: scan.Transaction | scan.Damage,
-                     unreadable: str | None) -> None:
-        reasons = [found.reason] if isinstance(found, scan.Damage) else []
-        if unreadable:
-            reasons.append(unreadable)
-        self._add_damage(scan.Damage(
-            found.position, found.tid, scan.DAMAGED, '; '.join(reasons)))
 
     def _add_damage(self, damage: scan.Damage) -> None:
         done = self.done
@@ -98,3 +164,58 @@ class Verifier:
         if done.first_damaged is None:
             done.first_damaged = damage.position
         self._report(done, damage)
+
+
+def is_mended(disk: FromDisk, end: int, places: Iterable[int]) -> bool:
+    """Is there no damage in these places, which had some?
+
+    As after a backup was restored.
+    """
+    return all(_is_sound(disk, end, place) for place in places)
+
+
+def _is_sound(disk: FromDisk, end: int, position: int) -> bool:
+    disk.take_unreadable(end)
+    if position >= end:
+        return True  # it is not in the file any more
+    if position < FIRST:
+        return _has_magic(disk)
+    window = _window(disk, end)
+    with contextlib.suppress(scan.Damage):
+        found = scan.read_transaction(window, position)
+        for _ in window.pieces(position, found.end):
+            pass  # without a seal, not all of it was read
+        # (What was moved has a seal that proves nothing.)
+        return (found.seal != seal.MOVED
+                and disk.take_unreadable(found.end) is None)
+    return False
+
+
+def _window(disk: FromDisk, end: int) -> Window:
+    window = Window(disk, end)
+    window.SIZE = WINDOW
+    return window
+
+
+def _has_magic(disk: FromDisk) -> bool:
+    return disk(FIRST, 0) == FILESTORAGE_MAGIC
+
+
+def _is_unordered(damage: scan.Damage) -> bool:
+    """Is the order of its tid all that is wrong with a transaction?"""
+    return damage.reason.startswith(scan.DOES_NOT_RISE)
+
+
+def _damage(found: scan.Transaction | scan.Damage,
+            unreadable: str | None) -> scan.Damage:
+    """What is wrong with it, and what the disk cannot read of it."""
+    reasons = [unreadable] if unreadable else []
+    if isinstance(found, scan.Damage):
+        reasons.append(found.reason)
+        transaction = found.transaction
+    else:
+        transaction = found
+    damage = scan.Damage(found.position, found.tid, scan.DAMAGED,
+                         '; '.join(reasons), transaction)
+    damage.end = found.end
+    return damage

@@ -23,10 +23,13 @@ From the outside in:
 - answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
 - commitchannel a commit channel, in the place of a session
+- outcomes      what became of the commits of such a channel
 - storing       what a client stores in one transaction
 - blobsender    the blobs that it sends; blobstream those for stock clients
 - ballot        one client's transaction, and its states
+- operations    what is stored in it, in memory or in a file
 - service       one storage that is served: its clients, what is announced
+- packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
 - handout       gives the data file to clients on the same machine

@@ -125,7 +125,13 @@ def _shown(argument):
 UNREGISTERED = {
     'register': Call(is_name, is_flag),  # the storage, read-only
 }
+OURS = {  # calls that ZEO does not have
+    'pack_status': Call(),
+    'pack_cancel': Call(),
+    'pack_forecast': Call(is_time),
+}
 REGISTERED = {
+    **OURS,
     'get_info': Call(),
     'lastTransaction': Call(),
     'getInvalidations': Call(is_tid),

@@ -10,13 +10,18 @@ asks of it next is answered with the error.  A frame that is out of its place,
 or cannot be understood, ends the channel, because nothing behind it can be
 trusted.  Whichever of the two connections ends, ends the other one.
 
+A transaction in one trip is voted, and finished in the same step in which its
+vote succeeds.
+
 All of it runs in the event loop.  Left to others: the frames
-(wire.commitserver), what a transaction stores (storing), its states (ballot).
+(wire.commitserver), what a transaction stores (storing), its states (ballot),
+what became of it when the channel is gone (outcomes).
 """
 
 import functools
 
 from ZODB.POSException import StorageTransactionError
+from ZODB.utils import z64
 
 from .. import wire
 from ..wire import commits
@@ -33,6 +38,9 @@ from .door import CLIENT
 from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
 from .door import Full
+from .mailbox import attempt
+from .outcomes import Question
+from .outcomes import Record
 from .session import STATUSES
 from .storing import Storing
 
@@ -59,6 +67,9 @@ CALLS = {
 # that of all open transactions is in memory.
 MOST_OF_A_BEGIN = 1 << 18
 
+# Questions of one client that may wait for their answers.
+MOST_QUESTIONS = 1000
+
 
 def session_of(server, message):
     """The session whose ticket a hello has, once; or raise `Unwelcome`."""
@@ -78,6 +89,10 @@ class _Transaction:
 
     #: None: it could not be begun, or has failed, or is over.
     ballot = storing = None
+    #: It was voted and finished by one request: it can no longer be aborted.
+    is_in_one_trip = False
+    #: What became of its finish is noted.
+    is_settled = False
     #: The frame that says why it has failed, until its client asks for it.
     failure = None
 
@@ -94,6 +109,10 @@ class _Transaction:
             session.service.committer, self, self.number, user, description,
             extension, tid, status, session.client_conflict_resolution)
         self.storing = Storing(session, self.ballot)
+
+    @property
+    def is_finishing(self):
+        return self.ballot is not None and self.ballot.state is FINISHING
 
     def end(self, abort=True):
         """May be repeated."""
@@ -122,6 +141,15 @@ class _Transaction:
     def files_closed(self, ballot):
         self.session.server.door.leave(ballot)
 
+    def finished(self, tid):
+        if tid is None and self.is_settled:
+            return  # it is published all the same
+        # (A storage that is not ours may give something else.)
+        self._channel.record.note(
+            self.number, tid if calls.is_tid(tid) else None,
+            again=self.is_settled)
+        self.is_settled = True
+
 
 class CommitChannel:
 
@@ -130,6 +158,9 @@ class CommitChannel:
         self._connection = connection
         self.session = session
         self._transactions = {}  # number -> _Transaction
+        self.record = Record()
+        #: Those that wait for their answers: number -> Question
+        self._questions = {}
         try:
             # Until then, a newcomer may have to make room for others.
             server.door.stay(connection, COMMIT_CHANNEL)
@@ -143,6 +174,7 @@ class CommitChannel:
 
     def begin(self):
         """The client is welcome: it is told here of what is announced."""
+        self.server.outcomes.begin(self.session.ticket, self)
         connection = self._connection
         # The other connection has no transactions from now on.
         self.server.door.stay(
@@ -157,10 +189,34 @@ class CommitChannel:
 
     def notify_disconnected(self):
         """Runs however the connection ended."""
-        for transaction in list(self._transactions.values()):
-            self._end(transaction)
+        self._end_all()
         self.server.forget(self._connection)
         self.session.follow()
+
+    def end(self):
+        """End the client.  When this returns, only what is finishing goes on.
+
+        (What has come and was not taken is dropped, whatever a thread is still
+        voting is aborted when that is done, and what else waits, now.)
+        """
+        self.session.end()
+        self._end_all()
+
+    def _end_all(self):
+        if self.record.ended_at is not None:
+            return
+        finishing, aborted = [], []
+        for number, transaction in self._transactions.items():
+            if transaction.is_settled:
+                continue  # what it was told does not count
+            (finishing if transaction.is_finishing else aborted).append(number)
+        # First, whatever goes wrong with an abort.
+        self.server.outcomes.end(
+            self.session.ticket, self.record, aborted, finishing)
+        for transaction in list(self._transactions.values()):
+            attempt(self._end, transaction)
+        while self._questions:
+            self._questions.popitem()[1].drop()
 
     # Requests
 
@@ -190,6 +246,12 @@ class CommitChannel:
         if transaction is not None:
             self._do(
                 transaction, transaction.storing.storea, oid, serial, data)
+
+    def _stores(self, number, message, size):
+        transaction = self._begun(number)
+        if transaction is not None:
+            self._do(
+                transaction, transaction.storing.batch, message, size)
 
     def _call(self, number, message):
         transaction = self._begun(number)
@@ -237,13 +299,25 @@ class CommitChannel:
         transaction.end()
 
     def _vote(self, number):
+        transaction = self._stored(number)
+        if transaction is not None:
+            transaction.ballot.vote(
+                functools.partial(self._voted, transaction))
+
+    def _trip(self, number):
+        transaction = self._stored(number)
+        if transaction is not None:
+            transaction.is_in_one_trip = True
+            transaction.ballot.vote(
+                functools.partial(self._voted_on_trip, transaction))
+
+    def _stored(self, number):
+        """The transaction, which is to be voted; None if it cannot be."""
         transaction = self._asked(number, BEGUN)
-        if transaction is None:
-            return
-        if transaction.storing.has_half_a_blob:
+        if transaction is not None and transaction.storing.has_half_a_blob:
             self._refuse(transaction, 'a blob has not come completely')
-            return
-        transaction.ballot.vote(functools.partial(self._voted, transaction))
+            return None
+        return transaction
 
     def _finish(self, number):
         transaction = self._asked(number, VOTED)
@@ -261,6 +335,9 @@ class CommitChannel:
         elif transaction.failure is not None:
             self._end(transaction)
             self._send(transaction.failure)
+        elif transaction.is_finishing:
+            # It may be committed: no error would be true.
+            raise wire.PeerError('a vote or a finish, behind a finish')
         elif transaction.ballot.state is not state:
             self._refuse(transaction, f'Already {transaction.ballot.state}')
         else:
@@ -274,8 +351,7 @@ class CommitChannel:
     def _abort(self, number):
         transaction = self._transactions.get(number)
         if transaction is not None:
-            ballot = transaction.ballot
-            if ballot is not None and ballot.state is FINISHING:
+            if transaction.is_finishing or transaction.is_in_one_trip:
                 raise wire.PeerError('an abort, behind a finish')
             self._end(transaction)
             self.session.stats.aborts += 1
@@ -284,6 +360,23 @@ class CommitChannel:
     def _ping(self, number):
         """What was announced before it leaves before it, in the outbox."""
         self._send(commitserver.pong(number, self.session.service.last_tid))
+
+    def _ask(self, number, id):
+        """What became of a commit of an earlier session of this client?"""
+        commit = commits.read_commit_id(id)
+        if number in self._questions or len(
+                self._questions) == MOST_QUESTIONS:
+            raise wire.PeerError(f'a question; {len(self._questions)} wait')
+        self._questions[number] = question = Question(
+            functools.partial(self._tell_outcome, number))
+        if commit.instance == self.server.instance:
+            self.server.outcomes.ask(commit.ticket, commit.number, question)
+        else:
+            question(commits.NOT_KNOWN, z64)
+
+    def _tell_outcome(self, number, outcome, tid):
+        del self._questions[number]
+        self._send(commitserver.outcome(number, outcome, tid))
 
     # Outcomes
 
@@ -302,26 +395,43 @@ class CommitChannel:
             try:
                 answer = self._answer_to_vote(transaction, result)
             except Exception as reason:
-                # Another storage gave something else than oids, or conflicts
-                # with something that cannot be encoded.
-                logger.exception('%s: the answer to a vote cannot be encoded',
-                                 self.log_label)
-                error = reason
+                error = self._cannot_be_encoded(reason)
             else:
                 self._send(answer)
                 return
         self._end(transaction)
         self._fail(transaction.number, error)
 
+    def _voted_on_trip(self, transaction, result, error):
+        """Finish it in this same step: nothing comes between."""
+        if error is None and transaction.ballot.state is VOTED:
+            try:
+                resolved = commitserver.joined(result)
+            except Exception as reason:
+                error = self._cannot_be_encoded(reason)
+            else:
+                transaction.ballot.finish(functools.partial(
+                    self._finished, transaction, resolved=resolved))
+                return
+        self._voted(transaction, result, error)
+
     def _answer_to_vote(self, transaction, result):
         number = transaction.number
         if transaction.ballot.state is BEGUN:
+            transaction.is_in_one_trip = False
             return commitserver.conflicts(
                 number, self.session.connection.encode(
                     0, 0, '.reply', result))
         return commitserver.voted(number, result)
 
-    def _finished(self, transaction, tid, error):
+    def _cannot_be_encoded(self, reason):
+        """Another storage gave something else than oids, or conflicts with
+        something that has no encoding."""
+        logger.error('%s: the answer to a vote cannot be encoded',
+                     self.log_label, exc_info=reason)
+        return reason
+
+    def _finished(self, transaction, tid, error, resolved=b''):
         """If it has a tid, it is announced now."""
         number, oids = transaction.number, transaction.ballot.oids
         self._end(transaction, abort=False)
@@ -335,13 +445,13 @@ class CommitChannel:
         else:
             size = self.session.service.announced_size
             frames = commitserver.done(
-                number, tid, size['length'], size['size'])
+                number, tid, size['length'], size['size'], resolved)
         self._connection.outbox.announce(frames)
 
     def _end(self, transaction, abort=True):
         del self._transactions[transaction.number]
-        transaction.end(abort)
         self.session.stats.active_txns -= 1
+        transaction.end(abort)
 
     def _fail(self, number, error):
         self._send(self._error(number, error))
@@ -365,9 +475,12 @@ def _checked(name, arguments, offered):
 _METHODS = {
     commitserver.Begin: CommitChannel._begin,
     commitserver.Store: CommitChannel._store,
+    commitserver.Stores: CommitChannel._stores,
     commitserver.Call: CommitChannel._call,
     commitserver.Vote: CommitChannel._vote,
     commitserver.Finish: CommitChannel._finish,
+    commitserver.Trip: CommitChannel._trip,
     commitserver.Abort: CommitChannel._abort,
     commitserver.Ping: CommitChannel._ping,
+    commitserver.Ask: CommitChannel._ask,
 }

@@ -29,6 +29,7 @@ from .frames import Room
 from .listening import Listener
 from .mailbox import Mailbox
 from .mailbox import attempt
+from .outcomes import Outcomes
 from .service import Service
 from .session import Session
 
@@ -49,6 +50,7 @@ class Server(StorageServer):
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
         self.tickets: dict[bytes, Session] = {}
+        self.outcomes = Outcomes()
         self.traffic = Traffic()
         self.door = Door()
         self.accounts = Accounts()

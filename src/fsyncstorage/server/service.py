@@ -33,6 +33,8 @@ from .calls import is_oid
 from .calls import is_tid
 from .channel import Figures
 from .committer import Committer
+from .mailbox import attempt
+from .packs import Packs
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
@@ -106,7 +108,6 @@ class Service:
         self._mailbox = mailbox
         self._quiet = None        # a timer
         self._unflushed = False
-        self.is_packing = False
         self._queue_age = queue_age
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
@@ -118,6 +119,7 @@ class Service:
             getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
+        self.packs = Packs(self)
         self.channels = Figures()
         # Only of the storage itself: a wrapper's records differ from those in
         # the cache of the storage that it wraps.
@@ -186,6 +188,7 @@ class Service:
             news.ready = True
             self.announce()
         else:
+            ballot.client.finished(None)
             ballot.tell(None, error)
         self.committer.failed()
 
@@ -216,14 +219,21 @@ class Service:
             batch.append(self._news.popleft())
         if not batch:
             return
-        for news in batch:
-            self._remember(news.tid, news.oids)
-        self.last_tid = max(self.last_tid, batch[-1].tid)
         try:
+            for news in batch:
+                self._remember(news.tid, news.oids)
+            self.last_tid = max(self.last_tid, batch[-1].tid)
             self._tell(batch)
         except BaseException:
             self.end_all()
             raise
+        finally:
+            # Behind it: those that are told of an outcome have been told of
+            # the transaction.  Nothing comes between the two.
+            for news in batch:
+                if news.ballot is not None:
+                    attempt(news.ballot.client.finished,
+                            news.tid if news.error is None else None)
 
     def end_all(self):
         """A client that was not told must not go on with an old state."""

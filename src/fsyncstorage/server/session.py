@@ -8,16 +8,13 @@ A client has one transaction at a time: the ballot has its state.
 
 import logging
 import os
-import threading
 from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
-from ZODB.serialize import referencesf
 
 from .. import wire
 from ..format import extension
@@ -82,6 +79,7 @@ class Session(ZEOStorage):
         if self.service is not None:
             self._readers.close()
             self._slow_calls.close()
+            self.service.packs.left(self)
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
             _close(iterator)
@@ -143,6 +141,8 @@ class Session(ZEOStorage):
         handout = self.service.handout
         if handout is not None and handout.about is not None:
             about['local'] = handout.about
+        if self.service.packs.are_offered:
+            about['packs'] = wire.PACKS
         if not self.read_only:
             about['commits'] = commits.VERSION
             about['ticket'] = self._ticket()
@@ -279,32 +279,26 @@ class Session(ZEOStorage):
         return self._read(
             lambda: [self.storage.new_oid() for _ in range(n)])
 
+    # Packs: the first as in stock, also for a client that only reads
+
     def pack(self, pack_time, wait=1):
-        # In a thread of its own, because it takes long and others need the
-        # slow calls meanwhile.  One is enough: a storage packs once at a time.
-        if self.service.is_packing:
-            raise FileStorageError('Already packing')
-        self.service.is_packing = True
-        answer = answers.Later()
-        threading.Thread(
-            target=self._pack, args=(pack_time, answer), daemon=True,
-            name=f'pack of {self.storage_id}').start()
+        answer = self.service.packs.pack(self, pack_time)
         return answer if wait else None
 
-    def _pack(self, pack_time, answer):
-        try:
-            self.storage.pack(pack_time, referencesf)
-        except Exception as error:
-            self.log('pack failed', logging.ERROR, exc_info=True)
-            outcome = None, error
-        else:
-            outcome = None, None
-        self.server.mailbox.post(self._packed, answer, *outcome)
+    def pack_status(self):
+        return self.service.packs.of_storage.status()
 
-    def _packed(self, answer, result, error):
-        self.service.is_packing = False
-        self.service.broadcast_info()
-        answer.done(result, error)
+    def pack_cancel(self):
+        self._refuse_a_reader()
+        self.service.packs.of_storage.cancel()
+
+    def pack_forecast(self, pack_time):
+        self._refuse_a_reader()
+        return self.service.packs.forecast(self, pack_time)
+
+    def _refuse_a_reader(self):
+        if self.read_only:
+            raise ReadOnlyError()
 
     # Transactions
 
@@ -442,6 +436,9 @@ class Session(ZEOStorage):
 
     def files_closed(self, ballot):
         """They stay entered until the client goes."""
+
+    def finished(self, tid):
+        """A client without a channel cannot ask for it later."""
 
 
 class _Shown:

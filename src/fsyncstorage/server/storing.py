@@ -39,6 +39,12 @@ class Storing:
         self._add('store', oid, serial, data)
         self._session.stats.stores += 1
 
+    def batch(self, message, size):
+        """Several stores, in the form of `wire.batch`."""
+        self._needs_begun()
+        self._ballot.add_batch(message, size)
+        self._session.stats.stores += size
+
     def checkCurrentSerialInTransaction(self, oid, serial):
         self._add('checkread', oid, serial)
 

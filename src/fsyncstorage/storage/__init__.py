@@ -1,6 +1,7 @@
 """FsyncStorage: a sibling of FileStorage, with the same file format.
 
 storage       what is called from outside; opening, closing, maintenance
+readers       the methods for readers of objects and transactions
 ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer

@@ -15,7 +15,7 @@ from ..commit.blobs import Placed
 from ..commit.pipeline import Commit
 from ..commit.pipeline import Point
 from ..commit.spare import Spare
-from ..errors import OutcomeUnknown
+from ..errors import SyncFailed
 from ..errors import WritingStopped
 from ..format.view import View
 from .checkpoints import Checkpoints
@@ -88,7 +88,7 @@ class Appending(Records):
         try:
             self._advance(under_way, commit)
         except WritingStopped as error:
-            raise OutcomeUnknown(
+            raise SyncFailed(
                 f'{error}. Whether this transaction was kept is known'
                 ' then') from error
         except BaseException:  # interrupted: too late to go back
@@ -105,8 +105,8 @@ class Appending(Records):
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.last)
-            for record in under_way.records:
-                self._positions[record.oid] = record.place
+            self._positions.put([
+                (record.oid, record.place) for record in under_way.records])
             if self._map is not None:
                 self._map.add({
                     oid: record.place

@@ -205,6 +205,7 @@ class Commits(Appending):
             self._check_again(under_way)  # if it loses, fail without waiting
             self._wait_for_its_turn(under_way, wait)
         self._check_again(under_way)
+        under_way.flush()
         self._reserve_room(under_way)
         if under_way.blobs:
             self._prepare_blobs(under_way, under_way.blobs)

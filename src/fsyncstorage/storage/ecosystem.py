@@ -1,9 +1,10 @@
 """The inner names of a FileStorage that other programs use.
 
 FsyncStorage is not a FileStorage, but keeps the names that programs read or
-set.  Most are our own attributes, too: `_file`, `_lock`, `_commit_lock` (given
-to a `packer`, see ZODB.FileStorage.interfaces), `_file_name`, `_pos` (tools
-that look at the file; ZODB.scripts), `_oid` (ZODB.tests), `_is_read_only`.
+set.  Most are our own attributes, too: `_file`, `_lock`, `_commit_lock` (for a
+`packer`, see pack.foreign and ZODB.FileStorage.interfaces), `_file_name`,
+`_pos` (tools that look at the file; ZODB.scripts), `_oid` (ZODB.tests),
+`_is_read_only`.
 The rest is here.  Each has a test in tests/storage/test_ecosystem.py.
 """
 
@@ -78,7 +79,8 @@ class Ecosystem(BaseStorage):
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
 
     # For an external packer of before ZODB 3.10 (zc.FileStorage), there are
-    # `_lock_acquire` and the like, which BaseStorage makes.
+    # `_lock_acquire` and the like, which BaseStorage makes.  (The packer of a
+    # storage gets those of the append lock from pack.foreign.)
 
     # Public in FileStorage, though in no interface.
 

@@ -2,7 +2,8 @@
 
 1. Refuse a path that cannot be a data file, and a new file in place of a lost
    one; finish the swap of a pack that was interrupted.
-2. Take the lock; open the file, or make it.
+2. Take the lock; open the file, or make it, and lock the file itself, too:
+   the lock file is another one where the file has another name.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
    torn tail of a crash (recovery).
 
@@ -34,6 +35,7 @@ from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
 from ..pack import swap
+from ..scrub.notes import SUFFIX
 from . import leftovers
 from . import recovery
 
@@ -70,15 +72,36 @@ def prepare(path: str, create: bool, read_only: bool,
         recovery.refuse_lost_file(path, blob_dir)
 
 
-def locked(path: str) -> str:
-    """A message that says which process has the file."""
+def holder(path: str) -> str:
+    """Who has the file, which is locked."""
     try:
         with open(path + '.lock') as lock_file:
-            holder = f'process {int(lock_file.read())}'
+            return f'process {int(lock_file.read())}'
     except (OSError, ValueError):
-        holder = 'another process'
-    return (f'{path} is open for writing in {holder}. Only one may write:'
-            ' stop it, connect to it over ZEO, or open the file read-only')
+        return 'another process'
+
+
+ONE_WRITER = ('Only one may write: stop it, connect to it over ZEO, or open'
+              ' the file read-only')
+
+
+def locked(path: str) -> str:
+    """A message that says which process has the file."""
+    return f'{path} is open for writing in {holder(path)}. {ONE_WRITER}'
+
+
+class InUse(zc.lockfile.LockError):
+    """The file is open for writing under another name."""
+
+
+def lock(file: datafile.DataFile) -> None:
+    """Lock the data file, of which the lock file was taken."""
+    try:
+        file.lock()
+    except BlockingIOError:
+        raise InUse(
+            f'{file.name} is open for writing elsewhere, under another name'
+            f' (a link, or another mount). {ONE_WRITER}') from None
 
 
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
@@ -95,6 +118,8 @@ def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
     """Open the data file; make it if there is none."""
     if create and os.path.lexists(path):
         datafile.disk.remove(path)
+    if create:
+        datafile.remove_if_there(path + SUFFIX)  # of the old file
     # Never truncated: an existing file is needed.
     file = datafile.DataFile(
         path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)

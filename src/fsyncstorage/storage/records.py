@@ -41,13 +41,13 @@ from ..datafile import DataFile
 from ..errors import Occupied
 from ..errors import Unpublished
 from ..format import blobrecord
-from ..format.index import Positions
 from ..format.view import View
 from ..format.view import check_oid
 from ..format.view import check_serial
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
+from ..positions import Positions
 from . import conflicts
 from . import undo
 from .transaction import Metadata

@@ -1,15 +1,14 @@
 """FsyncStorage: a FileStorage whose commits go through the pipeline.
 
 A sibling of FileStorage: it has the same base classes of ZODB, and the same
-files.  Here is what is called from outside: opening and closing, the methods
-for readers, and maintenance.  A reader takes the current `View` and needs no
-lock.
+files.  Here is what is called from outside: opening and closing, blobs that
+are read, and maintenance.
 
-Left to others: commits (commits, records), look-ups (format.view), what is
-found at open (opening, recovery), what a crash left (leftovers), the index
-file (checkpoints, format.index), packs (pack.packing, pack.swap), the scrub
-(scrub.scrubbing), and the inner names of a FileStorage that other programs
-use (ecosystem).
+Left to others: the methods for readers (readers), commits (commits, records),
+what is found at open (opening, recovery), what a crash left (leftovers), the
+index file (checkpoints, format.index), packs (pack.packing, pack.swap), the
+scrub (scrub.scrubbing), and the inner names of a FileStorage that other
+programs use (ecosystem).
 
 The internals of stock that are used here were read from ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -45,17 +44,13 @@ from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
-from ..format.index import Positions
 from ..format.scan import FIRST
-from ..format.view import CachedView
-from ..format.view import Entry
-from ..format.view import Filter
-from ..format.view import Revision
 from ..format.view import View
-from ..format.view import ViewIterator
 from ..pack import packing
 from ..pack import swap
+from ..pack.packs import Packs
 from ..pack.progress import Watch
+from ..positions import Positions
 from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import objectmap
@@ -64,6 +59,7 @@ from .checkpoints import Checkpoints
 from .commits import Commits
 from .crashmark import Mark
 from .ecosystem import Ecosystem
+from .readers import Readers
 from .tids import Tids
 from .transaction import Transaction
 
@@ -80,6 +76,7 @@ logger = logging.getLogger(__name__)
 )
 class FsyncStorage(
     Ecosystem,
+    Readers,
     Commits,
     FileStorageFormatter,
     BlobStorageMixin,
@@ -98,6 +95,9 @@ class FsyncStorage(
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
+    #: How far a pack is, its cancel, and what one would free.  (A server asks
+    #: the class for it: an attribute of the object, a wrapper passes on.)
+    packs: Packs = None               # type: ignore[assignment]  # see above
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
 
@@ -119,6 +119,7 @@ class FsyncStorage(
         index_checkpoint: str | int = policies.DEFAULT_INDEX_CHECKPOINT,
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
         pack_process: bool = True,
+        pack_rate: str | int = 'none',
         local_reads: bool = False,
         local_reads_mode: int = policies.DEFAULT_LOCAL_READS_MODE,
         scrub_rate: str | int = 'off',
@@ -153,6 +154,8 @@ class FsyncStorage(
         self._pack_gc = pack_gc
         self.pack_keep_old = pack_keep_old
         self.pack_process = bool(pack_process)
+        self.pack_rate = policies.pack_rate(pack_rate)
+        self.packs = Packs(self)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
         #: The transactions that were begun, by the id of the caller's object.
@@ -180,6 +183,9 @@ class FsyncStorage(
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
                 self._scrub.start()
+        except opening.InUse:
+            self._release()
+            raise
         except zc.lockfile.LockError as error:
             self._release()
             raise zc.lockfile.LockError(opening.locked(file_name)) from error
@@ -199,6 +205,8 @@ class FsyncStorage(
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
         self._file = opening.open_file(file_name, create, read_only)
+        if not read_only:
+            opening.lock(self._file)
         opening.check_magic(self._file, read_only)
         if stop is None:
             found = opening.read(
@@ -261,15 +269,13 @@ class FsyncStorage(
             if self._closed:
                 return
             self._closed = True
-            watch = self.pack_watch
-        if watch is not None:
-            watch.wake()
+        self.packs.wake()
         self._turns.end()
         with self._writing:
             pass  # no commit is being written; a later one finds it closed
         try:
             if self._scrub is not None:
-                self._scrub.close()
+                self._scrub.end()
             if not self._is_read_only:
                 self._sequencer.owned_by(None)
                 self._sequencer.offer()
@@ -284,6 +290,8 @@ class FsyncStorage(
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
+            if self._scrub is not None:  # what it waits for, commits need not
+                self._scrub.close()
             with self._swapping:  # a pack may be about to rename
                 self._release()
 
@@ -297,6 +305,8 @@ class FsyncStorage(
             self._spare.close()
         for under_way in list(self._begun.values()):
             under_way.close()
+        if self._file is not None:
+            self._file.unlock()
         for resource in self._file, self._lock_file:
             if resource is not None:
                 resource.close()
@@ -328,66 +338,7 @@ class FsyncStorage(
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
-    # Readers
-
-    def _current(self) -> View:
-        """The view for a caller that asks for the current state."""
-        if self._sequencer.publishing:
-            self._sequencer.pass_gate()
-        return self._view
-
-    def lastTransaction(self) -> bytes:
-        return self._current().tid
-
-    def getSize(self) -> int:
-        return self._view.end
-
-    def load(self, oid: bytes, version: str = '') -> tuple[bytes, bytes]:
-        assert not version
-        return self._current().load(oid)
-
-    def loadBefore(self, oid: bytes, tid: bytes) -> Revision | None:
-        if (self._sequencer.publishing
-                and not self._view.shows_all_before(tid)):
-            self._sequencer.pass_gate()
-        return self._view.load_before(oid, tid)
-
-    def load_before_cached(self, oid: bytes, tid: bytes) -> Revision | None:
-        """loadBefore from the page cache; else BlockingIOError."""
-        view = self._current()
-        return CachedView(view.file, view.index, view.end, view.tid
-                          ).load_before(oid, tid)
-
-    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
-        view = self._view
-        if serial > view.tid:
-            view = self._current()
-        return view.load_serial(oid, serial)
-
-    def getTid(self, oid: bytes) -> bytes:
-        return self._current().get_tid(oid)
-
-    def history(self, oid: bytes, size: int = 1,
-                filter: Filter | None = None) -> list[Entry]:
-        return self._current().history(oid, size, filter)
-
-    def undoLog(self, first: int = 0, last: int = -20,
-                filter: Filter | None = None) -> list[Entry]:
-        self._refuse_undo_in_a_pack()
-        if last < 0:
-            last = first - last  # a number of transactions
-        return self._current().undo_log(first, last, filter)
-
-    def iterator(self, start: bytes | None = None,
-                 stop: bytes | None = None) -> ViewIterator:
-        return ViewIterator(self._current(), start, stop)
-
-    def lastInvalidations(self, count: int) -> list[tuple[bytes, list[bytes]]]:
-        return self._current().last_invalidations(count)
-
-    def record_iternext(self, next: bytes | None = None
-                        ) -> tuple[bytes, bytes, bytes, bytes | None]:
-        return self._current().next_record(next)
+    # Blobs that are read
 
     def loadBlob(self, oid: bytes, serial: bytes) -> str:
         if serial > self._view.tid and serial > self._current().tid:
@@ -440,11 +391,15 @@ class FsyncStorage(
         Readers that are under way go on with the old file, which is closed
         with the last of them.
         """
+        if self._scrub is not None:
+            # First: no process shall read the old file up to where the new
+            # one ends.  (`reopened` waits for the end of the swap.)
+            self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
             # Before anything is in the new file.
             old_map = self.replace_map(None)
-            self._file = file
+            old, self._file = self._file, file
             self._positions = Positions(index)
             self._pos = end
             self._cut_back_to = -1  # which was in the old file
@@ -452,9 +407,8 @@ class FsyncStorage(
             self._sequencer.rebase(view)
             self._show(view)
         del old_map  # only now: to give its memory back takes a while
+        old.unlock()
         self._reserve.move(file)
-        if self._scrub is not None:
-            self._scrub.begin_anew()
 
     def reopened(self) -> datafile.DataFile:
         """The data file, open once more and only for reading: for a reader

@@ -28,7 +28,6 @@ Left to others: which records are allowed (records), its turn and its outcome
 """
 
 import contextlib
-import os
 import struct
 import tempfile
 import weakref
@@ -60,6 +59,8 @@ from ..format import seal
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
+# Bytes that are written to the spool, or read from it, at a time.
+SPOOLED_AT_ONCE = 1 << 16
 # A transaction with more bytes than this is too large to be written under the
 # append lock, and one of more objects, written or read, to be locked for each
 # of them: see `is_large`.
@@ -146,7 +147,7 @@ class Transaction:
                  'asked', 'voted', 'failed', 'keeps_file', 'sealed', 'length',
                  'tid', 'start', 'commit', 'blob_keys', '_texts',
                  '_extension', '_lengths', '_header_length', '_kept',
-                 '_directory', '_spool')
+                 '_directory', '_spool', '_spool_end', '_is_at_spool_end')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
                  policy: Policy, sealed: bool, directory: str, file: DataFile,
@@ -201,7 +202,8 @@ class Transaction:
             # A copy keeps what it has, and asks for nothing.
             asked = asking.asked(metadata) if tid is None else None
             if asked is not None:
-                self.policy, extension = asked.policy(policy), asked.extension
+                self.policy, extension = asked.heeded(
+                    policy, extension, str(file.name))
             # A copy may have the seal of another file.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
@@ -218,6 +220,9 @@ class Transaction:
         self._kept = 0   # bytes of data that are kept
         self._directory = directory
         self._spool: IO[bytes] | None = None
+        self._spool_end = 0
+        #: The spool is positioned there.
+        self._is_at_spool_end = True
 
     @staticmethod
     def _refuse_long_fields(user: bytes, description: bytes,
@@ -248,7 +253,8 @@ class Transaction:
     def _move_to_file(self, record: Record) -> None:
         """Move the data of this record, and of all before it, to the spool."""
         if self._spool is None:
-            self._spool = tempfile.TemporaryFile(dir=self._directory)
+            self._spool = tempfile.TemporaryFile(
+                buffering=SPOOLED_AT_ONCE, dir=self._directory)
             for each in self.records:
                 self._spool_data(each)
         self._spool_data(record)
@@ -263,10 +269,19 @@ class Transaction:
         if isinstance(data, tuple):  # it is there already
             return data
         assert self._spool is not None
-        place = self._spool.seek(0, os.SEEK_END)
+        place = self._spool_end
+        if not self._is_at_spool_end:  # else a seek would write the buffer
+            self._spool.seek(place)
+        self._is_at_spool_end = False  # if an interrupt comes
         self._spool.write(data)
-        self._spool.flush()  # so that a full disk is an error now
+        self._spool_end += len(data)
+        self._is_at_spool_end = True
         return place, len(data)
+
+    def flush(self) -> None:
+        """A full disk is an error now, and not when the data are read."""
+        if self._spool is not None:
+            self._spool.flush()
 
     def read_data(self, kept: Kept) -> bytes:
         """The bytes of `data` or `original` of a record."""
@@ -274,6 +289,7 @@ class Transaction:
             return kept
         assert self._spool is not None
         place, length = kept
+        self._is_at_spool_end = False
         self._spool.seek(place)
         data = self._spool.read(length)
         if len(data) != length:
@@ -330,6 +346,9 @@ class Transaction:
         for record in self.records:
             record.place = at
             serial = file.serials[at] = record.serial or tid
+            # Hardly anybody asks for it again; it would take the place of one
+            # that is asked for by each commit of its object.
+            file.serials.pop(record.previous, None)
             at += record.size
             content: Any = (record.data if record.length
                             else _number.pack(record.back))

@@ -13,12 +13,23 @@ Both have one state for each transaction::
 
               vote            voted           finish
     BEGUN ----------> VOTING --------> VOTED --------> FINISHING
-      ^                 |                                  |
-      +--- conflicts ---+--- error                         +--- done, error
+     | ^                |                                  |
+     | +--- conflicts --+--- error                         +--- done, error
+     | |
+     | +--- conflicts --+--- done, error
+     |                  |
+     +------------> IN ONE TRIP
+           trip
+
+A *trip* is a vote that is finished at once, without another answer.
 
 An error and `done` are the end of a transaction.  An abort is another one: the
-client may ask for it in each state but FINISHING, and is ABORTING until the
-server says so; what else comes meanwhile was sent before, and is left out.
+client may ask for it in each state but FINISHING and IN ONE TRIP, and is
+ABORTING until the server says so; what else comes meanwhile was sent before,
+and is left out.
+
+A client whose channel has ended may *ask*, on its next one, what became of a
+commit: see `commit_id`.
 
 Errors, conflicts and what a transaction does besides storing are messages in
 the encoding of ZEO, which this module does not look into.
@@ -31,7 +42,9 @@ import itertools
 import struct
 import typing
 from collections.abc import Callable
+from collections.abc import Sequence
 
+from . import batch
 from .framing import ANNOUNCEMENTS
 from .framing import HEAD
 from .framing import LENGTH
@@ -49,15 +62,19 @@ from .framing import make
 from .framing import other_version
 
 MAGIC = b'\xf5COMMITS'
-VERSION = 1
+VERSION = 2
 #: A key of `info`, a call of ZEO: what is announced comes on the channel now.
 MOVED = 'fsyncstorage-moved'
 #: Bytes of the name by which a client finds its session again.
 TICKET = 16
 
 # Kinds of frames, of the client and of the server.
-BEGIN, STORE, CALL, VOTE, FINISH, ABORT, PING = b'BSCVFAP'
-VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG = b'vkedaip'
+BEGIN, STORE, STORES, CALL, VOTE, FINISH, TRIP, ABORT, PING, ASK = (
+    b'BSMCVFTAPQ')
+VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG, OUTCOME = b'vkedaipo'
+
+# What became of a commit.
+COMMITTED, NOT_COMMITTED, NOT_KNOWN = 1, 2, 3
 
 #: Transactions that a client may have open at once.
 MOST_OPEN = 100
@@ -69,11 +86,14 @@ _HELLO = struct.Struct('>8sB16s16s')
 STORE_SHAPE = struct.Struct('>IBI8s8s')
 DONE_SHAPE = struct.Struct('>IBI8sQQ')
 TID_SHAPE = struct.Struct('>IBI8s')
+OUTCOME_SHAPE = struct.Struct('>IBIB8s')
+_COMMIT_ID = struct.Struct('>16s16sI')
 
 
-# States of a transaction, and of a ping.
-BEGUN, VOTING, IS_VOTED, FINISHING, ABORTING, PINGING = (
-    'begun', 'voting', 'voted', 'finishing', 'aborting', 'a ping')
+# States of a transaction, of a ping, and of a question.
+BEGUN, VOTING, IS_VOTED, FINISHING, IN_ONE_TRIP, ABORTING, PINGING, ASKING = (
+    'begun', 'voting', 'voted', 'finishing', 'in one trip', 'aborting',
+    'a ping', 'a question')
 
 
 # The hello
@@ -115,6 +135,31 @@ def read_hello(message: bytes) -> Hello:
         raise PeerError(f'a damaged hello: {error}') from None
 
 
+# The name of a commit, for as long as anybody may ask for it
+
+class CommitId(typing.NamedTuple):
+    """The server, the session whose commit it is, and the number of its
+    transaction there.
+
+    Nobody else knows the ticket, so nobody else can name it.
+    """
+
+    instance: bytes
+    ticket: bytes
+    number: int
+
+
+def commit_id(instance: bytes, ticket: bytes, number: int) -> bytes:
+    return _COMMIT_ID.pack(instance, ticket, number)
+
+
+def read_commit_id(id: bytes) -> CommitId:
+    try:
+        return CommitId._make(_COMMIT_ID.unpack(id))
+    except struct.error as error:
+        raise PeerError(f'a damaged id of a commit: {error}') from None
+
+
 # What comes
 
 class Voted(typing.NamedTuple):
@@ -137,6 +182,8 @@ class Done(typing.NamedTuple):
     tid: bytes
     length: int
     size: int
+    #: Of a trip: whose conflicts the server has resolved.
+    oids: list[bytes] = []
 
 
 class Aborted(typing.NamedTuple):
@@ -153,6 +200,13 @@ class Pong(typing.NamedTuple):
     tid: bytes
 
 
+class Outcome(typing.NamedTuple):
+    number: int
+    outcome: int
+    #: Zeros unless it is committed.
+    tid: bytes
+
+
 def _taken_apart(oids: bytes) -> list[bytes]:
     if len(oids) % 8:
         raise PeerError(f'{len(oids)} bytes of oids')
@@ -160,7 +214,7 @@ def _taken_apart(oids: bytes) -> list[bytes]:
 
 
 Event = (Welcome | Refused | Voted | Conflicts | Error | Done | Aborted
-         | Invalid | Pong)
+         | Invalid | Pong | Outcome)
 
 ANNOUNCING, GREETING, WAITING, OPEN, CLOSED = (
     'before its announcement', 'before its welcome',
@@ -176,6 +230,7 @@ class Client:
     def __init__(self, instance: bytes, ticket: bytes) -> None:
         #: To be sent first.
         self.hello = hello(instance, ticket)
+        self._session = instance, ticket
         self.phase = ANNOUNCING
         self._has_moved = False
         self._buffer = bytearray()
@@ -188,7 +243,7 @@ class Client:
 
     @property
     def open(self) -> int:
-        """Transactions and pings that are not over."""
+        """Transactions, pings and questions that are not over."""
         return len(self._states)
 
     @property
@@ -211,6 +266,12 @@ class Client:
         self._needs(BEGUN, number)
         return make(STORE_SHAPE, STORE, number, oid, serial, rest=data)
 
+    def stores(self, number: int, stores: Sequence[batch.Store]) -> bytes:
+        if len(stores) == 1:
+            return self.store(number, *stores[0])
+        self._needs(BEGUN, number)
+        return make(HEAD, STORES, number, rest=batch.pack(stores))
+
     def call(self, number: int, message: bytes) -> bytes:
         self._needs(BEGUN, number)
         return make(HEAD, CALL, number, rest=message)
@@ -225,9 +286,20 @@ class Client:
         self._states[number] = FINISHING
         return make(HEAD, FINISH, number)
 
+    def trip(self, number: int) -> bytes:
+        """The vote, and the finish behind it."""
+        self._needs(BEGUN, number)
+        self._states[number] = IN_ONE_TRIP
+        return make(HEAD, TRIP, number)
+
+    def is_finishing(self, number: int) -> bool:
+        """Can it no longer be aborted, and has no answer come?"""
+        return self._states.get(number) in (FINISHING, IN_ONE_TRIP)
+
     def abort(self, number: int) -> bytes | None:
         """None: it is over already, or has to be."""
-        if self._states.get(number) in (None, FINISHING, ABORTING):
+        if (self.is_finishing(number)
+                or self._states.get(number) in (None, ABORTING)):
             return None
         self._states[number] = ABORTING
         return make(HEAD, ABORT, number)
@@ -236,6 +308,15 @@ class Client:
         number = self._new_number()
         self._states[number] = PINGING
         return number, make(HEAD, PING, number)
+
+    def commit_id(self, number: int) -> bytes:
+        return commit_id(*self._session, number)
+
+    def ask(self, id: bytes) -> tuple[int, bytes]:
+        """What became of this commit, of another channel?"""
+        number = self._new_number()
+        self._states[number] = ASKING
+        return number, make(HEAD, ASK, number, rest=id)
 
     def _new_number(self) -> int:
         while True:
@@ -339,9 +420,12 @@ class Client:
 
     def _done(self, number: int, rest: bytes, tid: bytes, length: int,
               size: int) -> Done:
+        oids = _taken_apart(rest)
+        if oids and self._states[number] is FINISHING:
+            raise PeerError('conflicts that were resolved behind a vote')
         self._rises(tid)
         del self._states[number]
-        return Done(number, tid, length, size)
+        return Done(number, tid, length, size, oids)
 
     def _aborted(self, number: int, rest: bytes) -> Aborted:
         del self._states[number]
@@ -355,6 +439,13 @@ class Client:
     def _pong(self, number: int, rest: bytes, tid: bytes) -> Pong:
         del self._states[number]
         return Pong(number, tid)
+
+    def _outcome(self, number: int, rest: bytes, outcome: int,
+                 tid: bytes) -> Outcome:
+        if outcome not in (COMMITTED, NOT_COMMITTED, NOT_KNOWN):
+            raise PeerError(f'an outcome {outcome}')
+        del self._states[number]
+        return Outcome(number, outcome, tid)
 
     def _rises(self, tid: bytes) -> None:
         if tid <= self._last_tid:
@@ -373,10 +464,13 @@ _REPLIES: dict[int, tuple[
     WELCOME: (GREETING, _NOTHING, HEAD, False, Client._welcome),
     REFUSED: (GREETING, _NOTHING, REFUSAL, True, Client._refused),
     VOTED: (OPEN, (VOTING, ABORTING), HEAD, True, Client._voted),
-    CONFLICTS: (OPEN, (VOTING, ABORTING), HEAD, True, Client._conflicts),
-    ERROR: (OPEN, (VOTING, FINISHING, ABORTING), HEAD, True, Client._error),
-    DONE: (OPEN, (FINISHING,), DONE_SHAPE, False, Client._done),
+    CONFLICTS: (OPEN, (VOTING, IN_ONE_TRIP, ABORTING), HEAD, True,
+                Client._conflicts),
+    ERROR: (OPEN, (VOTING, FINISHING, IN_ONE_TRIP, ABORTING), HEAD, True,
+            Client._error),
+    DONE: (OPEN, (FINISHING, IN_ONE_TRIP), DONE_SHAPE, True, Client._done),
     ABORTED: (OPEN, (ABORTING,), HEAD, False, Client._aborted),
     INVALID: (OPEN, _NOTHING, TID_SHAPE, True, Client._invalid),
     PONG: (OPEN, (PINGING,), TID_SHAPE, False, Client._pong),
+    OUTCOME: (OPEN, (ASKING,), OUTCOME_SHAPE, False, Client._outcome),
 }

@@ -10,8 +10,10 @@ import typing
 from collections.abc import Callable
 from collections.abc import Iterable
 
+from . import batch
 from .commits import ABORT
 from .commits import ABORTED
+from .commits import ASK
 from .commits import BEGIN
 from .commits import CALL
 from .commits import CONFLICTS
@@ -20,10 +22,14 @@ from .commits import DONE_SHAPE
 from .commits import ERROR
 from .commits import FINISH
 from .commits import INVALID
+from .commits import OUTCOME
+from .commits import OUTCOME_SHAPE
 from .commits import PING
 from .commits import PONG
 from .commits import STORE
+from .commits import STORES
 from .commits import TID_SHAPE
+from .commits import TRIP
 from .commits import VOTE
 from .commits import VOTED
 from .framing import HEAD
@@ -47,6 +53,12 @@ class Store(typing.NamedTuple):
     serial: bytes
 
 
+class Stores(typing.NamedTuple):
+    number: int
+    message: bytes  # see `batch`
+    size: int
+
+
 class Call(typing.NamedTuple):
     number: int
     message: bytes
@@ -60,6 +72,10 @@ class Finish(typing.NamedTuple):
     number: int
 
 
+class Trip(typing.NamedTuple):
+    number: int
+
+
 class Abort(typing.NamedTuple):
     number: int
 
@@ -68,17 +84,30 @@ class Ping(typing.NamedTuple):
     number: int
 
 
-Request = Begin | Store | Call | Vote | Finish | Abort | Ping
+class Ask(typing.NamedTuple):
+    number: int
+    id: bytes
+
+
+def _stores(number: int, message: bytes) -> Stores:
+    return Stores(number, message, batch.size(message))
+
+
+Request = (Begin | Store | Stores | Call | Vote | Finish | Trip | Abort | Ping
+           | Ask)
 
 # Of each kind: its shape, whether bytes follow it, and what becomes of it.
 _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
     BEGIN: (_HEAD, True, Begin),
     STORE: (_STORE, True, Store),
+    STORES: (_HEAD, True, _stores),
     CALL: (_HEAD, True, Call),
     VOTE: (_HEAD, False, Vote),
     FINISH: (_HEAD, False, Finish),
+    TRIP: (_HEAD, False, Trip),
     ABORT: (_HEAD, False, Abort),
     PING: (_HEAD, False, Ping),
+    ASK: (_HEAD, True, Ask),
 }
 
 
@@ -102,7 +131,7 @@ def request(message: bytes) -> Request:
 
 def voted(number: int, oids: Iterable[bytes]) -> bytes:
     """`oids` are of conflicts that were resolved."""
-    return make(HEAD, VOTED, number, rest=_joined(oids))
+    return make(HEAD, VOTED, number, rest=joined(oids))
 
 
 def conflicts(number: int, message: bytes) -> bytes:
@@ -115,10 +144,12 @@ def error(number: int, message: bytes) -> bytes:
     return make(HEAD, ERROR, number, rest=message)
 
 
-def done(number: int, tid: bytes, length: int, size: int) -> bytes:
-    """`length` and `size` are those of the storage."""
+def done(number: int, tid: bytes, length: int, size: int,
+         resolved: bytes = b'') -> bytes:
+    """`length` and `size` are those of the storage; `resolved`, of a trip, the
+    joined oids of conflicts that were resolved."""
     check(tid)
-    return make(DONE_SHAPE, DONE, number, tid, length, size)
+    return make(DONE_SHAPE, DONE, number, tid, length, size, rest=resolved)
 
 
 def aborted(number: int) -> bytes:
@@ -128,7 +159,7 @@ def aborted(number: int) -> bytes:
 def invalid(tid: bytes, oids: Iterable[bytes]) -> bytes:
     """A transaction of another client has changed these objects."""
     check(tid)
-    return make(TID_SHAPE, INVALID, 0, tid, rest=_joined(oids))
+    return make(TID_SHAPE, INVALID, 0, tid, rest=joined(oids))
 
 
 def pong(number: int, tid: bytes) -> bytes:
@@ -137,7 +168,12 @@ def pong(number: int, tid: bytes) -> bytes:
     return make(TID_SHAPE, PONG, number, tid)
 
 
-def _joined(oids: Iterable[bytes]) -> bytes:
+def outcome(number: int, outcome: int, tid: bytes) -> bytes:
+    check(tid)
+    return make(OUTCOME_SHAPE, OUTCOME, number, outcome, tid)
+
+
+def joined(oids: Iterable[bytes]) -> bytes:
     oids = list(oids)
     check(*oids)
     return b''.join(oids)

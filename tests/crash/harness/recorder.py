@@ -303,9 +303,9 @@ class RecordingDisk(datafile.Disk):
     def __init__(self, recorder):
         self.recorder = recorder
 
-    def open(self, path, flags):
+    def open(self, path, flags, mode=0o666):
         with self.recorder.opening(path, flags & os.O_TRUNC):
-            return super().open(path, flags)
+            return super().open(path, flags, mode)
 
     def write(self, fd, data, position):
         with self.recorder.writing(fd, data, position):

@@ -30,6 +30,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.client.doom import REASON
 from fsyncstorage.client.doom import Doom
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.errors import OutcomeUnknown
 
 from ...client.doomed import impatience
 from ...support import PATIENCE
@@ -141,7 +142,7 @@ class Worker:
             return 'committed'
         except ConflictError as error:
             return 'doomed' if REASON in str(error) else 'in conflict'
-        except ClientDisconnected:
+        except (ClientDisconnected, OutcomeUnknown):
             return 'cut off'
         except Exception as error:
             if str(error) == TAKEN:

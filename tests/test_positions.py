@@ -5,9 +5,9 @@ import unittest
 
 from ZODB.fsIndex import fsIndex
 
-from fsyncstorage.format.index import Positions
+from fsyncstorage.positions import Positions
 
-from ..support import oid
+from .support import oid
 
 
 class PositionsTests(unittest.TestCase):
@@ -30,6 +30,30 @@ class PositionsTests(unittest.TestCase):
         self.assertEqual(len(index), len(expected))
         del index[key]
         self.assertIsNone(index.get(key))
+
+    def test_many_at_once(self):
+        choose = random.Random(5)
+        expected, index = fsIndex(), Positions(fsIndex())
+        for _ in range(300):
+            keys = [oid(choose.choice((0, 1 << 16, 1 << 40))
+                        + choose.randrange(40)) for _ in range(9)]
+            if choose.random() < 0.5:
+                entries = [(key, choose.randrange(1 << 48)) for key in keys]
+                index.put(entries)
+                for key, position in entries:
+                    expected[key] = position
+            else:
+                self.assertEqual(index.take_out(keys), [
+                    (expected[key], key) for key in dict.fromkeys(keys)
+                    if key in expected])
+                for key in keys:
+                    if key in expected:
+                        del expected[key]
+            self.assertEqual(list(index.items()), list(expected.items()))
+            # Nothing is left of an object that is gone.
+            self.assertEqual(
+                list(index._data.keys()), list(expected._data.keys()))
+            self.assertTrue(all(index._data.values()))
 
     def test_it_takes_over_what_another_one_knows(self):
         found = fsIndex({oid(1): 4, oid(1 << 20): 99})

@@ -1,0 +1,72 @@
+"""What became of a commit whose answer was lost.
+
+The request to finish it has left, or a part of it, and then the commit channel
+has ended.  An application that got ClientDisconnected would try again, and
+commit twice if the commit was kept.  So the thread waits for the next
+connection, and asks there.  One of three comes of it:
+
+- it is kept: the commit goes on, with its tid, as if it had been answered;
+- it is not, and never will be: ClientDisconnected, and it can be repeated;
+- nobody knows: OutcomeUnknown.  The server was restarted, or is another one,
+  or has forgotten it; or no connection came in time; or the next one has no
+  commit channel, or the storage was closed.
+
+All of it takes as long as the storage waits for a server (`wait-timeout`), by
+the monotonic clock of the process, and a thread that is interrupted meanwhile
+leaves.
+"""
+
+import time
+
+from ZEO.Exceptions import ClientDisconnected
+
+from ..errors import OutcomeUnknown
+from ..wire import commits
+
+
+def check_kept(link, committing, lost):
+    """Return if it is kept; raise if it is not, or if nobody knows."""
+    finishing = committing.finishing
+    committing.is_asked = True
+    try:
+        outcome = _ask(link, committing)
+    except Exception as error:
+        if finishing.tid is None:
+            raise _unknown(error) from lost
+    except BaseException:
+        link.say_interrupted()
+        raise
+    # Another thread may have completed its Done, or the Outcome, although a
+    # stream was over for this one.
+    if finishing.tid is not None:
+        finishing.check()
+        return
+    if outcome is None or outcome.outcome != commits.NOT_COMMITTED:
+        raise _unknown('the server does not know it') from lost
+    raise lost
+
+
+def _ask(link, committing):
+    """The Outcome; None: it did not come in time."""
+    ends = time.monotonic() + link.timeout
+    stream = committing.stream
+    while True:
+        try:
+            stream = link.stream_behind(
+                stream, max(0, ends - time.monotonic()))
+            if stream is None:
+                raise LookupError('the next connection has no commit channel')
+            return stream.ask(committing.id, committing.finishing.learn,
+                              ends - time.monotonic())
+        except ClientDisconnected:
+            # That one has ended, too.
+            if (committing.finishing.tid is not None or link.is_closed()
+                    or time.monotonic() >= ends):
+                raise
+
+
+def _unknown(reason):
+    return OutcomeUnknown(
+        f'the connection was lost while this commit was under way, and nobody'
+        f' can say whether it was kept ({reason}). Look for what it has'
+        f' changed before you repeat it')

@@ -1,0 +1,43 @@
+"""What our server can be asked about packs, beside `pack` itself.
+
+The methods are those of a storage (`FsyncStorage.packs`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ZODB.POSException import Unsupported
+
+from .. import wire
+
+
+class Packs:
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        #: What the server said when it was met.
+        self.version: object = None
+
+    def status(self) -> dict[str, Any]:
+        """How far a pack and a forecast are, and how the last pack ended."""
+        return self._ask('pack_status')
+
+    def cancel(self) -> None:
+        """End the pack that is under way."""
+        self._ask('pack_cancel')
+
+    def forecast(self, t: float) -> dict[str, Any]:
+        """What a pack to this time would free, and need."""
+        return self._ask('pack_forecast', t)
+
+    @property
+    def are_offered(self) -> bool:
+        return self.version == wire.PACKS
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        if not self.are_offered:
+            # Another server would end the connection.
+            raise Unsupported(
+                'this server, or its storage, is not ours: it can pack, but'
+                ' tells nothing of packs, and cannot cancel them')
+        return self._call(method, *arguments)

@@ -1,0 +1,125 @@
+"""The ZEO connection of a client, as its event loop sees it: ZEO's own, which
+begins and ends with the channels beside it (link).
+
+When it begins to verify the cache with another server, or again with the same
+one, the channels to the server before are closed, and its answers are not kept
+(a new generation of the cache).  A server that has lost what this client has
+seen is found out here, before the cache is used again.
+
+The internals of ZEO that are used here were read from ZEO 6.2;
+tests/upstream/test_stock_hooks.py fails when they move.
+"""
+
+import logging
+
+from ZEO.asyncio.client import ClientIO
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.utils import z64
+
+logger = logging.getLogger(__name__)
+
+
+class ZeoConnection(ClientIO):
+
+    link = None
+    #: A server has lost what this client has seen, and the transactions that
+    #: saw it are not doomed yet, as the server may go before they are.
+    lost = False
+
+    async def verify(self, server_tid):
+        self.link.leave()
+        self.link.leave_file()
+        protocol = self.protocol
+        try:
+            about = (await protocol.server_call('get_info')).get(
+                'fsyncstorage', {})
+            if (server_tid not in (None, self.cache.getLastTid())
+                    and self._has_seen_nothing()):
+                self.cache.begin_anew(server_tid)
+            elif await self._has_lost_what_we_saw(server_tid, about):
+                self.lost = True
+                if self.cache.getLastTid() > server_tid:
+                    self.cache.begin_anew(server_tid)  # else ZEO refuses
+            await self.link.open_stream(about)
+        except Exception as error:
+            # As ZEO does where it cannot verify.
+            del self.protocol
+            self.register_failed(protocol, error)
+        else:
+            await super().verify(server_tid)
+
+    def _has_seen_nothing(self):
+        """Is there only a last tid, perhaps of a process before this one?
+
+        Nothing is cached, and no transaction has begun.
+        """
+        return (bool(self.cache) and not len(self.cache)
+                and not self.client.has_db)
+
+    async def _has_lost_what_we_saw(self, server_tid, about):
+        """Has the server lost the last transaction that we know of?
+
+        The same run of the server has lost nothing.  Another one that is
+        behind us may be a copy that lags: its announcement names it.  One that
+        is ahead, without that transaction, has lost or forgotten it: in doubt
+        it is lost.  If there is no database yet, no transaction has begun, and
+        it is enough that ZEO drops the cache.
+        """
+        seen = self.cache.getLastTid()
+        if seen in (z64, server_tid) or server_tid is None:
+            return False
+        if about.get('instance') == self.link.instance:
+            return False
+        if seen > server_tid:
+            lost = about.get('lost')
+            if not lost:
+                logger.error(
+                    '%s: the server is at %s, and this client has seen %s. If'
+                    ' that is meant to be so, end this process, remove its'
+                    ' cache file (%s), and start it again',
+                    self.client.__name__, server_tid.hex(), seen.hex(),
+                    self.cache.path or 'it has none')
+        else:
+            lost = self.client.has_db and (
+                await self.protocol.server_call(
+                    'getInvalidations', seen) is None)
+        if lost:
+            logger.warning(
+                '%s: the server lost %s, the last transaction that this client'
+                ' has seen, or has forgotten it; it is at %s. The cache is'
+                ' dropped, and transactions that are under way fail',
+                self.client.__name__, seen.hex(), server_tid.hex())
+        return lost
+
+    def register_failed(self, protocol, exc):
+        if self.protocol in (None, protocol):
+            # What was opened for its verification goes, too.  If ZEO could
+            # not ask for `get_info`, it does not forget the connection, and
+            # would never try another one.
+            self.link.leave()
+            self.protocol = None
+            if self.ready:  # None: there was none yet
+                self.ready = False
+        super().register_failed(protocol, exc)
+
+    async def await_operational_co(self, *args, **options):
+        await super().await_operational_co(*args, **options)
+        if not self.operational:  # it has gone before this could go on
+            raise ClientDisconnected('the connection has ended again')
+
+    def disconnected(self, protocol=None):
+        if protocol is None or protocol is self.protocol:
+            self.link.leave()
+        super().disconnected(protocol)
+
+    def close(self):
+        # Before the cache is closed: nothing may be kept there any more.
+        self.link.leave()
+        self.link.leave_file()
+        return super().close()
+
+    def invalidateTransaction(self, tid, oids):
+        # As ZEO's, which gives the cache one object at a time.
+        self.cache.invalidate_all(oids, tid)
+        self.client.invalidateTransaction(tid, oids)
+        self.cache.setLastTid(tid)

@@ -1,0 +1,79 @@
+"""What a packer of the user's own is given for the storage.
+
+Such a packer takes the append lock (`_commit_lock`), and copies up to the end
+of the file.  But a transaction may be there, appended, whose final status is
+written only after a sync (`status_last`: one with blobs, for example).  Its
+copy would lack that status, which is then written into the old file; and the
+next opening of the new file would cut the transaction off, though it was
+acknowledged.  Our own packer drains when it takes the lock (`hold_still`);
+another one knows only the lock.
+
+So what is given to it is the storage in everything, but that its append lock,
+under each of its names, waits for such transactions once it is taken.  While
+it is held nothing is appended, and a sync needs no such lock: so the wait has
+an end.  For all others, which are nearly all there are, it does not wait:
+their copies are whole, and the swap drains.  (Stock's packer takes the lock
+anew for each transaction.  If it waited for a sync each time, it would never
+reach committers that share their syncs.)
+
+Left to others: that no file is replaced while something is not settled (swap).
+"""
+
+from typing import Any
+
+
+class LockOfPacker:
+    """The append lock of a storage.
+
+    While it is held, each transaction in the file has its final status.
+    """
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        storage = self._storage
+        if not storage._commit_lock.acquire(blocking, timeout):
+            return False
+        try:
+            storage._sequencer.wait_for_each_status()
+            storage._refuse_when_stopped()
+        except BaseException:
+            storage._commit_lock.release()
+            raise
+        return True
+
+    def release(self) -> None:
+        self._storage._commit_lock.release()
+
+    def locked(self) -> bool:
+        locked: bool = self._storage._commit_lock.locked()
+        return locked
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+class StorageOfPacker:
+    """The storage in everything but its append lock."""
+
+    def __init__(self, storage: Any) -> None:
+        lock = LockOfPacker(storage)
+        vars(self).update(
+            _storage=storage,
+            _commit_lock=lock,
+            # As packers of before ZODB 3.10 know it.
+            _commit_lock_acquire=lock.acquire,
+            _commit_lock_release=lock.release)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)['_storage'], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(vars(self)['_storage'], name, value)
+
+    def __len__(self) -> int:
+        return len(vars(self)['_storage'])

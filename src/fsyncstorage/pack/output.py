@@ -1,0 +1,40 @@
+"""Appends to a file, through a buffer."""
+
+from collections.abc import Callable
+
+from .. import datafile
+
+
+class Output:
+    BUFFER = 1 << 18
+
+    def __init__(self, file: datafile.DataFile, end: int = 0,
+                 written: Callable[[int], object] = lambda end: None) -> None:
+        self._file = file
+        self._begin = end           # of the buffer, in the file
+        self._buffer = bytearray()
+        self._written = written     # called with the position written up to
+
+    @property
+    def end(self) -> int:
+        return self._begin + len(self._buffer)
+
+    def append(self, data: bytes | memoryview) -> None:
+        self._buffer += data
+        if len(self._buffer) >= self.BUFFER:
+            self.flush()
+
+    def fill_in(self, data: bytes, position: int) -> None:
+        """Replace bytes that were appended in one call."""
+        at = position - self._begin
+        if at >= 0:
+            self._buffer[at:at + len(data)] = data
+        else:
+            self._file.write_at(data, position)
+
+    def flush(self) -> None:
+        if self._buffer:
+            self._file.write_at(self._buffer, self._begin)
+            self._begin = self.end
+            self._buffer = bytearray()
+            self._written(self._begin)

@@ -1,0 +1,182 @@
+"""What is asked about the packs of a storage: how far one is, its end before
+time, and what one would free.
+
+A forecast is made while others commit, and while there is a pack; one at a
+time.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.FileStorage.format import CorruptedError
+from ZODB.serialize import referencesf
+
+from .. import datafile
+from ..format import scan
+from ..processes.reading import Reader
+from ..processes.starting import NotStarted
+from . import packedblobs
+from . import packing
+from . import process
+from . import work
+from .forecast import Forecast
+from .forecast import foreseen
+from .plan import Job
+from .process import Process
+from .progress import FORECAST
+from .progress import Watch
+
+
+class Packs:
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self._forecast: Watch | None = None
+        self._last: tuple[Watch, float, float] | None = None
+
+    def ended(self, watch: Watch) -> None:
+        """Called by a pack, however it ends."""
+        self._last = watch, watch.seconds, time.monotonic()
+
+    def status(self) -> dict[str, Any]:
+        """Of the pack and the forecast that are under way, and of the last
+        pack, since the storage was opened; each may be None.
+
+        Numbers and texts only: a server sends it to its clients.
+        """
+        pack, forecast = self._storage.pack_watch, self._forecast
+        return {'pack': pack and _under_way(pack),
+                'forecast': forecast and _under_way(forecast),
+                'last': self._last and _over(*self._last)}
+
+    def cancel(self) -> None:
+        """Let the pack that is under way end, and leave all as it was."""
+        watch = self._storage.pack_watch
+        if watch is None:
+            raise FileStorageError('No pack is under way')
+        watch.cancel()
+
+    def wake(self) -> None:
+        """Let both look whether they must end: the storage is closed."""
+        watch = self._storage.pack_watch
+        if watch is not None:
+            watch.wake()
+        self.wake_forecast()
+
+    def wake_forecast(self) -> None:
+        """Let it look whether it must end: `refuse()` raises now."""
+        watch = self._forecast
+        if watch is not None:
+            watch.wake()
+
+    def forecast(self, t: float, refuse: Callable[[], object] = lambda: None
+                 ) -> dict[str, Any]:
+        """What a pack to this time would free, and need.
+
+        `refuse()` is called now and then, and after `wake_forecast`; what it
+        raises ends the forecast.
+        """
+        storage = self._storage
+        stop = packing.stop_of(storage, t)
+
+        def refuse_both() -> None:
+            refuse()
+            storage._refuse_when_stopped()
+
+        watch = Watch(storage._file_name, refuse_both, kind=FORECAST)
+        with storage._lock:
+            if self._forecast is not None:
+                raise FileStorageError('A forecast is under way already')
+            self._forecast = watch
+        try:
+            with tempfile.TemporaryFile() as listed:
+                found = _Forecasting(
+                    storage, watch, listed.fileno()).made(stop)
+                listed.seek(0)
+                return {**_shown(found), **self._blobs(listed),
+                        'free': work.free_bytes(storage._home)}
+        except (scan.Damage, process.Damaged) as damage:
+            raise CorruptedError(
+                f'{storage._file_name}: {damage}. fsync-check shows what is'
+                ' damaged') from None
+        finally:
+            self._forecast = None
+
+    def _blobs(self, listed: Any) -> dict[str, Any]:
+        """None where the storage has no blob directory."""
+        if not self._storage.blob_dir:
+            return {'blobs': None, 'blob_bytes': None}
+        count = size = 0
+        for path in packedblobs.paths(self._storage, listed):
+            with contextlib.suppress(FileNotFoundError):  # packed just now
+                size += os.stat(path).st_size
+                count += 1
+        return {'blobs': count, 'blob_bytes': size}
+
+
+class _Forecasting:
+
+    def __init__(self, storage: Any, watch: Watch, listed: int) -> None:
+        self._storage = storage
+        self._watch = watch
+        #: A file for the list of blobs, which has no name.
+        self._removed = datafile.DataFile(
+            'list of blobs', 0, lambda path, flags: os.dup(listed)
+        ) if storage.blob_dir else None
+
+    def made(self, stop: bytes) -> Forecast:
+        storage = self._storage
+        old, end = self._opened()
+        job = Job(stop, end, storage._pack_gc, storage.pack_rate,
+                  work.share_on_disk(old))
+        with old, self._removed or contextlib.nullcontext():
+            return self._by_process(job, old) or foreseen(
+                job, Reader(old.fileno()), self._removed, self._watch.tell)
+
+    def _opened(self) -> tuple[datafile.DataFile, int]:
+        """The file, and where it ends."""
+        while True:
+            view = self._storage._view
+            old: datafile.DataFile = self._storage.reopened()
+            if os.path.samestat(os.fstat(old.fileno()),
+                                os.fstat(view.file.fileno())):
+                return old, view.end
+            old.close()  # a pack has replaced it just now
+
+    def _by_process(self, job: Job,
+                    old: datafile.DataFile) -> Forecast | None:
+        """None: there is no such process."""
+        if not (self._storage.pack_process
+                and process.is_possible(referencesf)):
+            return None
+        with contextlib.suppress(NotStarted), contextlib.closing(
+                Process(job, old, None, None, self._removed,
+                        self._watch)) as child:
+            return child.forecast()
+        return None
+
+
+def _under_way(watch: Watch) -> dict[str, Any]:
+    phase, done, total = watch.progress
+    return {'phase': phase, 'done': done, 'total': total,
+            'share': watch.share, 'seconds': watch.seconds}
+
+
+def _over(watch: Watch, seconds: float, ended: float) -> dict[str, Any]:
+    return {'outcome': watch.outcome, 'before': watch.before,
+            'after': watch.after, 'seconds': seconds,
+            'ago': time.monotonic() - ended}
+
+
+def _shown(found: Forecast) -> dict[str, Any]:
+    return {**found._asdict(), 'freed': found.freed,
+            'objects': sum(row.objects for row in found.rows),
+            'records': sum(row.records for row in found.rows),
+            'rows': [{'class': row.name, 'objects': row.objects,
+                      'records': row.records, 'bytes': row.bytes}
+                     for row in found.rows]}

@@ -1,0 +1,66 @@
+"""What a client stores in one transaction, in its order, until its vote.
+
+It is in memory, or in a file: who adds to it says when it has to go there.
+The stores of a batch (`wire.batch`) are one piece in either.
+"""
+
+import contextlib
+
+from ZEO.StorageServer import CommitLog
+
+from ..wire import batch
+
+BATCH = 'batch'
+
+
+class _Log(CommitLog):
+
+    def batch(self, message):
+        self.pickler.dump(('_batch', (message,)))
+        self.stores += 1
+
+
+class Operations:
+
+    def __init__(self):
+        #: Pairs: the name of an operation, and its arguments.
+        self.in_memory = []
+        #: The file; None as long as there is none.
+        self.log = None
+
+    def add(self, name, arguments):
+        if self.log is None:
+            self.in_memory.append((name, arguments))
+        else:
+            getattr(self.log, name)(*arguments)
+
+    def move_to_file(self):
+        self.log = _Log()
+        for name, arguments in self.in_memory:
+            getattr(self.log, name)(*arguments)
+        self.in_memory = []
+
+    def __iter__(self):
+        """Yield names and arguments, a batch as the stores that are in it."""
+        for name, arguments in (
+                self.in_memory if self.log is None else self._in_file()):
+            if name == BATCH:
+                for store in batch.stores(*arguments):
+                    yield 'store', store
+            else:
+                yield name, arguments
+
+    def _in_file(self):
+        for name, arguments in self.log:
+            yield name.removeprefix('_'), arguments
+
+    def forget(self):
+        """Free what is in memory."""
+        self.in_memory = []
+
+    def close(self):
+        """Nothing of it is needed any more.  May be repeated."""
+        self.forget()
+        if self.log is not None:
+            with contextlib.suppress(OSError):
+                self.log.close()

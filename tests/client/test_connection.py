@@ -1,0 +1,523 @@
+"""When a connection commits in one trip, and what its transaction sees."""
+
+import contextlib
+from unittest import mock
+
+import transaction
+import ZODB
+import ZODB.Connection
+from BTrees.Length import Length
+from persistent.mapping import PersistentMapping
+from transaction.interfaces import TransactionFailedError
+from ZODB.DemoStorage import DemoStorage
+from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import ConflictError
+from ZODB.POSException import StorageTransactionError
+
+from fsyncstorage.client import connection
+from fsyncstorage.client import storage
+from fsyncstorage.client.connection import Connection
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.client.stream import Stream
+from fsyncstorage.server.commitchannel import CommitChannel
+
+from ..support import until
+from .connected import ConnectedTestCase
+from .test_client_commits import Hex
+
+
+class Manager:
+    """A resource that votes and finishes, in the order of its key."""
+
+    def __init__(self, key, steps=None, **raises):
+        self._key = key
+        self.steps = [] if steps is None else steps
+        self._raises = raises
+
+    def sortKey(self):
+        return self._key
+
+    def _step(self, name):
+        self.steps.append(name)
+        if name in self._raises:
+            raise self._raises[name]
+
+    def tpc_begin(self, transaction):
+        self._step('begin')
+
+    def commit(self, transaction):
+        self._step('commit')
+
+    def tpc_vote(self, transaction):
+        self._step('vote')
+
+    def tpc_finish(self, transaction):
+        self._step('finish')
+
+    def tpc_abort(self, transaction):
+        self._step('tpc_abort')
+
+    def abort(self, transaction):
+        self._step('abort')
+
+
+class DatabaseTestCase(ConnectedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
+        self.client = self.connect()
+        self.db = self.database(self.client)
+        self.manager = transaction.TransactionManager()
+        self.connection = self.db.open(self.manager)
+        self.root = self.connection.root()
+        #: The requests of the client that finish something.
+        self.asked = []
+        for name in 'trip', 'finish':
+            original = getattr(Stream, name)
+
+            def note(*args, name=name, original=original):
+                self.asked.append(name)
+                return original(*args)
+
+            self.patch(Stream, name, note)
+
+    def database(self, storage, **options):
+        db = ZODB.DB(storage, **options)
+        self.addCleanup(db.close)
+        return db
+
+    def change(self, value):
+        self.manager.begin()
+        self.root['value'] = value
+
+    def check_asked(self, *names):
+        self.assertEqual(self.asked, list(names))
+        self.asked.clear()
+
+    def seen_by_others(self, look=lambda root: root['value']):
+        with self.db.transaction() as other:
+            return look(other.root())
+
+
+class Trips(DatabaseTestCase):
+
+    def test_alone(self):
+        self.change(1)
+        self.manager.commit()
+        self.check_asked('trip')
+        self.assertEqual(self.seen_by_others(), 1)
+        self.change(2)
+        self.manager.commit()
+        self.assertEqual(self.root._p_serial, self.client.lastTransaction())
+
+    def test_the_order_is_not_changed(self):
+        stock = ZODB.Connection.Connection.sortKey
+        self.assertIs(Connection.sortKey, stock)
+
+    def test_behind_another_resource(self):
+        """What that has voted may be lost while ours is voted."""
+        steps = []
+        self.change(1)
+        self.manager.get().join(Manager('', steps))
+        self.manager.commit()
+        self.check_asked('finish')
+        self.assertEqual(steps, ['begin', 'commit', 'vote', 'finish'])
+
+    def test_before_another_resource(self):
+        """Which may refuse the transaction."""
+        self.change(1)
+        self.manager.get().join(Manager('~'))
+        self.manager.commit()
+        self.check_asked('finish')
+        self.change(2)
+        self.manager.get().join(
+            Manager('~', tpc_vote=ZeroDivisionError, vote=ZeroDivisionError))
+        with self.assertRaises(ZeroDivisionError):
+            self.manager.commit()
+        self.check_asked()
+        self.manager.abort()
+        self.assertEqual(self.root['value'], 1)
+
+    def test_one_that_commits_in_its_vote(self):
+        """Such as zope.sqlalchemy's, which sorts itself last."""
+        sql = []
+        with mock.patch.object(
+                Manager, 'tpc_vote', lambda self, txn: sql.append(1)):
+            self.change(1)
+            self.manager.get().join(Manager('~sqlalchemy'))
+            self.manager.commit()
+            self.check_asked('finish')
+
+    def test_two_resources_of_the_same_key(self):
+        key = self.connection.sortKey()
+        self.change(1)
+        self.manager.get().join(Manager(key))
+        self.manager.commit()
+        self.check_asked('finish')
+        self.manager.begin()
+        self.manager.get().join(Manager(key))
+        self.root['value'] = 2
+        self.manager.commit()
+        self.check_asked('finish')
+
+    def test_a_resource_that_joins_during_the_commit(self):
+        """By force: `join` refuses it."""
+        resources = self.manager.begin()._resources
+        self.root['value'] = 1
+        late = Manager('')
+
+        class Late(Manager):
+
+            def tpc_vote(self, transaction):
+                resources.append(late)
+
+        self.manager.get().join(Late(''))
+        self.manager.commit()
+        self.check_asked('finish')
+        self.assertEqual(late.steps, [])
+
+    def test_another_kind_of_transaction(self):
+        class Other(transaction.Transaction):
+            pass
+
+        self.change(1)
+        self.manager.get().__class__ = Other
+        self.manager.commit()
+        self.check_asked('finish')
+
+    def test_a_connection_whose_methods_are_called_by_hand(self):
+        """It has not joined: nobody knows who else votes."""
+        txn = self.manager.begin()
+        self.root['value'] = 1
+        txn._resources.remove(self.connection)
+        for step in 'tpc_begin', 'commit', 'tpc_vote', 'tpc_finish':
+            getattr(self.connection, step)(txn)
+        self.check_asked('finish')
+
+    def test_a_savepoint(self):
+        self.change(1)
+        self.manager.savepoint()
+        self.root['value'] = 2
+        rollback = self.manager.savepoint()
+        self.root['value'] = 3
+        rollback.rollback()
+        self.manager.commit()
+        self.check_asked('trip')
+        self.assertEqual(self.seen_by_others(), 2)
+
+    def test_a_retry(self):
+        tries = []
+        for attempt in self.manager.attempts(3):
+            with attempt:
+                tries.append(self.root.get('value', 0))
+                self.root['value'] = len(tries)
+                if len(tries) == 1:
+                    with self.db.transaction() as other:
+                        other.root()['value'] = 7
+        self.assertEqual(tries, [0, 7])
+        self.assertEqual(self.seen_by_others(), 2)
+        self.check_asked(*['trip'] * 3)
+
+    def test_hooks(self):
+        """They see what was committed."""
+        called = []
+
+        def hook(status):
+            called.append((status, self.root['value'], self.root._p_serial))
+
+        self.change(1)
+        self.manager.get().addAfterCommitHook(hook)
+        self.manager.commit()
+        self.assertEqual(called, [(True, 1, self.client.lastTransaction())])
+        self.check_asked('trip')
+
+    def test_two_databases(self):
+        """None goes in one trip."""
+        self.storage = self.open('Other.fs', blob_dir=self.path('others'))
+        self.serve()
+        databases = {}
+        for name, client in ('first', self.client), ('second', self.connect()):
+            self.database(client, database_name=name, databases=databases)
+        self.asked.clear()
+        opened = databases['first'].open(self.manager)
+        other = opened.get_connection('second')
+        self.manager.begin()
+        opened.root()['value'] = other.root()['value'] = 1
+        self.manager.commit()
+        self.check_asked('finish', 'finish')
+        for each in databases.values():
+            with each.transaction() as again:
+                self.assertEqual(again.root()['value'], 1)
+
+    def test_beside_a_storage_of_another_kind(self):
+        opened = self.database(MappingStorage()).open(self.manager)
+        self.assertIs(type(opened), Connection)
+        self.manager.begin()
+        self.root['value'] = opened.root()['value'] = 1
+        self.manager.commit()
+        self.check_asked('finish')
+
+    def test_a_conflict_that_the_server_resolves(self):
+        """The object is dropped, and loaded again."""
+        self.root['length'] = length = Length(0)
+        self.manager.commit()
+        self.manager.begin()
+        length.change(1)
+        with self.db.transaction() as other:
+            other.root()['length'].change(2)
+        self.manager.commit()
+        self.assertIsNone(length._p_changed)
+        self.assertEqual(length(), 3)
+        self.assertEqual(self.client.lastTransaction(), length._p_serial)
+        self.assertEqual(
+            self.seen_by_others(lambda root: root['length']()), 3)
+
+    def test_a_conflict(self):
+        self.change(1)
+        with self.db.transaction() as other:
+            other.root()['value'] = 2
+        with self.assertRaises(ConflictError):
+            self.manager.commit()
+        self.manager.abort()
+        self.assertEqual(self.root['value'], 2)
+        self.change(3)
+        self.manager.commit()
+        self.assertEqual(self.seen_by_others(), 3)
+
+    def test_an_object_that_was_only_read(self):
+        self.root['other'] = PersistentMapping()
+        self.manager.commit()
+        self.manager.begin()
+        self.connection.readCurrent(self.root)
+        self.root['other']['value'] = 1
+        with self.db.transaction() as other:
+            other.root()['value'] = 2
+        with self.assertRaises(ConflictError):
+            self.manager.commit()
+        self.manager.abort()
+
+    def test_over_a_connection_without_a_channel(self):
+        self.client.close()
+        self.patch(storage.Link, 'stream', None)
+        with mock.patch('fsyncstorage.client.link.is_possible', False):
+            client = self.connect()
+        db = self.database(client)
+        with db.transaction() as other:
+            self.assertIs(type(other), Connection)
+            other.root()['value'] = 1
+        self.check_asked()
+
+    def test_a_transaction_that_began_on_the_connection_before(self):
+        """It fails, as it does in two trips."""
+        self.change(1)
+        with mock.patch.object(
+                self.client, 'tpc_begin', self.begin_and_cut_off(
+                    self.client.tpc_begin)):
+            with self.assertRaises(storage.ClientDisconnected):
+                self.manager.commit()
+        self.manager.abort()
+        self.change(2)
+        self.manager.commit()
+        self.assertEqual(self.seen_by_others(), 2)
+
+    def begin_and_cut_off(self, begin):
+        def begin_it(*args):
+            begin(*args)
+            self.cut_off(self.client)
+        return begin_it
+
+
+class TheClass(DatabaseTestCase):
+
+    def test_a_database_takes_it_by_itself(self):
+        self.assertIs(type(self.connection), Connection)
+        self.assertIs(ZODB.DB.klass, Connection)
+
+    def test_another_one_was_chosen(self):
+        class Chosen(ZODB.Connection.Connection):
+            pass
+
+        self.patch(ZODB.DB, 'klass', Chosen)
+        with self.database(self.connect()).transaction() as opened:
+            self.assertIs(type(opened), Chosen)
+            opened.root()['value'] = 1
+        self.check_asked('finish')
+
+    def test_one_that_is_derived_from_it(self):
+        class Derived(Connection):
+            pass
+
+        self.patch(ZODB.DB, 'klass', Derived)
+        with self.database(self.connect()).transaction() as opened:
+            opened.root()['value'] = 1
+        self.check_asked('trip')
+
+    def test_what_is_no_database(self):
+        """A server registers itself, too."""
+        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
+        self.connect().registerDB(mock.Mock())
+        self.assertIs(ZODB.DB.klass, ZODB.Connection.Connection)
+
+    def check_two_trips(self, storage):
+        db = self.database(storage)
+        self.asked.clear()
+        with db.transaction() as opened:
+            self.assertIs(type(opened), Connection)
+            opened.root()['value'] = 1
+        self.assertNotIn('trip', self.asked)
+
+    def test_a_wrapper_around_it(self):
+        self.storage = self.open('Hex.fs')
+        self.serve()
+        self.check_two_trips(Hex(self.connect()))
+        self.check_asked('finish')
+
+    def test_a_client_with_a_finish_of_its_own(self):
+        """It would be called before the commit."""
+        class Derived(FsyncClient):
+
+            def tpc_finish(self, *args):
+                return super().tpc_finish(*args)
+
+        self.check_two_trips(self.connect(make=Derived))
+        self.check_asked('finish')
+
+    def test_a_demo_storage_over_it(self):
+        self.check_two_trips(DemoStorage(base=self.client))
+        self.check_asked()
+
+    def test_other_storages(self):
+        for other in MappingStorage(), self.open('Local.fs'):
+            self.check_two_trips(other)
+
+    def test_a_historical_connection(self):
+        opened = self.db.open(
+            transaction.TransactionManager(),
+            before=self.client.lastTransaction())
+        self.assertIsNone(opened._client())
+
+
+class TooLate(DatabaseTestCase):
+    """An abort of what is committed."""
+
+    def check_committed(self, value):
+        """For everybody, and the connection goes on."""
+        self.assertEqual(self.seen_by_others(), value)
+        self.manager.abort()
+        self.manager.begin()
+        self.assertEqual(self.root['value'], value)
+        self.root['value'] = 'next'
+        self.manager.commit()
+        self.assertEqual(self.seen_by_others(), 'next')
+        self.assertEqual(self.client._server._committing, {})
+
+    @contextlib.contextmanager
+    def said_loudly(self):
+        with self.assertLogs('fsyncstorage.client', 'CRITICAL') as logged:
+            with self.assertLogs('txn', 'ERROR') as of_transaction:
+                yield
+        self.assertIn('already committed', logged.output[0])
+        self.assertIn('Error in', of_transaction.output[-1])
+
+    def test_another_resource_fails_to_finish(self):
+        """In two trips ours is aborted."""
+        self.change(1)
+        self.manager.get().join(Manager('', finish=ZeroDivisionError))
+        with mock.patch.object(
+                Manager, 'tpc_finish', side_effect=ZeroDivisionError), \
+                self.assertLogs('txn', 'ERROR'), \
+                self.assertRaises(ZeroDivisionError):
+            self.manager.commit()
+        self.manager.abort()
+        self.check_asked()
+        self.assertNotIn('value', self.root)
+
+    def test_a_vote_that_has_not_committed(self):
+        """ZEO resolves conflicts of its client a few times, and gives up."""
+        self.change(1)
+        with mock.patch.object(
+                self.connection._storage, 'tpc_vote', return_value=None):
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'has not committed'):
+                self.manager.commit()
+        self.manager.abort()
+        self.change(2)
+        self.manager.commit()
+        self.check_committed(2)
+
+    def test_an_abort_without_a_transaction(self):
+        self.connection.abort(None)
+
+    def test_an_interrupt_between_vote_and_finish(self):
+        vote = ZODB.Connection.Connection.tpc_vote
+
+        def interrupted(*args):
+            vote(*args)
+            raise KeyboardInterrupt
+
+        self.change(1)
+        new = self.root['new'] = PersistentMapping(value=1)
+        with mock.patch.object(
+                ZODB.Connection.Connection, 'tpc_vote', interrupted):
+            with self.said_loudly(), self.assertRaises(KeyboardInterrupt):
+                self.manager.commit()
+        self.assertIs(new._p_jar, self.connection)
+        with self.assertRaises(TransactionFailedError):
+            self.manager.commit()
+        self.check_committed(1)
+
+    def test_an_error_of_what_is_told(self):
+        """`f` raises: its committer gets the error."""
+        instance = self.connection._storage
+        self.change(1)
+        with mock.patch.object(
+                instance._base, '_invalidate_finish',
+                side_effect=ZeroDivisionError):
+            with self.said_loudly(), self.assertRaises(ZeroDivisionError):
+                self.manager.commit()
+        self.check_committed(1)
+
+    def test_an_interrupt_while_it_is_under_way(self):
+        """Nobody knows yet: it is said that it may be kept."""
+        self.change(1)
+        done = CommitChannel._finished
+        held = []
+        self.patch(CommitChannel, '_finished',
+                   lambda *args, **more: held.append((args, more)))
+        with mock.patch.object(
+                Stream, '_wait', side_effect=KeyboardInterrupt):
+            with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+                with self.assertRaises(KeyboardInterrupt):
+                    self.manager.commit()
+        self.assertIn('may keep it', logged.output[0])
+        until(lambda: held, 'committed')
+        CommitChannel._finished = done
+        (args, more), = held
+        self.in_loop(lambda: done(*args, **more))
+        self.manager.abort()
+        self.client.ping()
+        self.manager.begin()
+        self.assertEqual(self.root['value'], 1)
+        self.check_committed(1)
+
+    def test_an_abort_that_is_not(self):
+        """Of what was not committed, or not begun."""
+        self.change(1)
+        self.manager.abort()
+        self.change(2)
+        self.manager.get().join(Manager('', vote=ZeroDivisionError))
+        with self.assertRaises(ZeroDivisionError):
+            self.manager.commit()
+        self.manager.abort()
+        self.change(3)
+        self.manager.commit()
+        self.check_committed(3)
+
+
+class Alone(DatabaseTestCase):
+
+    def test_only_while_it_commits(self):
+        self.change(1)
+        self.assertFalse(connection.is_alone(
+            self.connection, self.manager.get()))

@@ -1,0 +1,77 @@
+"""Connections of clients that commit are cut, at every byte of the exchange.
+
+What each client is told of a commit is the truth: what is committed is there,
+what is refused is not, then or later, and no loop of attempts has committed
+twice.
+"""
+
+import unittest
+
+from .cuts import mutants
+from .cuts import trial
+
+
+class Cuts(unittest.TestCase):
+
+    cuts = 200
+
+    def test_no_problem(self):
+        trials = trial.Trials().run(self.cuts, self.tell)
+        print(trials)
+        self.assertEqual(trials.problems, [])
+        self.check_that_all_was_met(trials)
+
+    def tell(self, trials):
+        """Nothing, unless it takes long."""
+
+    def check_that_all_was_met(self, trials):
+        """Each kind of message was cut, in each way; each answer was given."""
+        kinds = {kind for kind, _, _ in trials.made}
+        self.assertEqual(kinds, trials.kinds)
+        hows = {how for _, _, how in trials.made}
+        self.assertEqual(hows, {*trial.HOWS, *trial.STRUCK})
+        places = {(kind, place) for kind, place, _ in trials.made}
+        for kind in 'trip', 'finish', 'done', 'question', 'outcome':
+            for place in 'before', 'inside', 'behind':
+                self.assertIn((kind, place), places)
+        for answer in 'committed', 'not committed', 'not known':
+            self.assertGreater(trials.answers[answer], 0, answer)
+        for word in 'committed', 'refused', 'unknown':
+            self.assertGreater(trials.outcomes[word], 0, word)
+
+
+class TenThousandCuts(Cuts):
+
+    level = 2
+    cuts = 10_000
+
+    def tell(self, trials):
+        print(f'  {trials.made.total()} cuts', flush=True)
+
+
+class Harness(unittest.TestCase):
+    """Who does not tell the truth is noticed."""
+
+    cuts = 2000
+
+    def check_noticed(self, words, **modules):
+        trials = trial.Trials(**modules).run(self.cuts)
+        print(trials)
+        self.assertIn(words, '\n'.join(trials.problems))
+
+    def test_a_client_that_takes_a_lost_answer_for_a_no(self):
+        self.check_noticed('was refused, and is there',
+                           client=mutants.command(mutants.pessimist))
+
+    def test_a_server_that_does_not_end_the_old_session(self):
+        """What is late is committed, behind the promise."""
+        self.check_noticed('was refused, and is there',
+                           server=mutants.command(mutants.hasty))
+
+    def test_a_server_that_does_not_know_what_it_finishes(self):
+        self.check_noticed('was refused, and is there',
+                           server=mutants.command(mutants.forgetful))
+
+    def test_a_server_that_says_yes_for_no(self):
+        self.check_noticed('and there is []',
+                           server=mutants.command(mutants.obliging))

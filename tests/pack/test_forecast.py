@@ -1,0 +1,186 @@
+"""A forecast says what a pack then does: to the byte, and by class."""
+
+import collections
+import os
+import random
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies
+
+from fsyncstorage import datafile
+from fsyncstorage.pack import counting
+from fsyncstorage.pack import forecast
+from fsyncstorage.pack import progress
+from fsyncstorage.pack import work
+from fsyncstorage.pack.counting import Row
+
+from ..generated import settings
+from ..support import TestCase
+from . import oracle
+from . import test_oracle
+from .histories import OBJECTS
+from .histories import History
+from .histories import Options
+from .histories import tid
+from .test_oracle import data_at
+from .test_oracle import transactions
+
+
+def class_of(data):
+    if not data:
+        return counting.NO_DATA
+    module, name, _ = data.removeprefix(b'\x80\x03c').split(b'\n', 2)
+    return f'{module.decode()}.{name.decode()}'
+
+
+def current_at(content, stop):
+    """{oid: (tid, class)} of the objects that there are."""
+    found = {}
+    for transaction in transactions(content):
+        if transaction.tid <= stop:
+            for record in transaction.records:
+                if record.length or record.back:
+                    found[record.oid] = record.tid, class_of(
+                        data_at(content, record))
+                else:
+                    found.pop(record.oid, None)
+    return found
+
+
+def freed(before, after, stop):
+    """{class: Row}, found in the files before and after a pack."""
+    current = current_at(before, stop)
+    rows = collections.defaultdict(lambda: [0, 0, 0])
+    left = set()
+    for content, sign in (before, 1), (after, -1):
+        for transaction in transactions(content):
+            for record in transaction.records:
+                row = rows[
+                    current[record.oid][1] if record.oid in current
+                    else class_of(data_at(content, record))]
+                row[1] += sign
+                row[2] += sign * (record.end - record.position)
+                if sign < 0:
+                    left.add((record.oid, record.tid))
+    for oid, (number, name) in current.items():
+        rows[name][0] += (oid, number) not in left
+    return {name: Row(name, *row) for name, row in rows.items() if any(row)}
+
+
+class Forecasts(TestCase):
+
+    packed = test_oracle.Oracle.ours
+
+    def forecast(self, content, stop, gc, tell=lambda *progress: None):
+        """The Forecast, and the lines of the blobs that would go."""
+        with open(self.path(), 'wb') as file:
+            file.write(content)
+        removed = datafile.open_new(self.path('removed'))
+        with open(self.path(), 'rb') as old, removed:
+            found = forecast.foreseen(
+                work.Job(stop, len(content), gc),
+                lambda length, position: os.pread(
+                    old.fileno(), length, position),
+                removed, tell)
+            with open(self.path('removed'), 'rb') as file:
+                return found, file.read().split()
+
+    def compare(self, content, stop, gc, has_duplicates=False):
+        """Return what the pack has made of it."""
+        packed = self.packed(content, stop, gc)
+        if packed == oracle.MISSING:
+            return packed
+        found, lines = self.forecast(content, stop, gc)
+        self.assertEqual(found.old_size, len(content))
+        self.assertEqual(
+            found.freed,
+            found.transactions + sum(row.bytes for row in found.rows))
+        if packed == oracle.NOTHING:
+            self.assertEqual((found.freed, found.rows), (0, []))
+            return packed
+        self.assertEqual(found.new_size, len(packed.content))
+        self.assertEqual(sorted(lines), sorted(packed.removed))
+        rows = {row.name: row for row in found.rows}
+        really = freed(content, packed.content, stop)
+        if has_duplicates:
+            # Which of two records is left, oid and tid do not tell.
+            rows = {name: row._replace(objects=None)
+                    for name, row in rows.items()}
+            really = {name: row._replace(objects=None)
+                      for name, row in really.items()}
+        self.assertEqual(rows, really)
+        return packed
+
+    @settings(max_examples=150)
+    @given(strategies.randoms(use_true_random=False), strategies.booleans(),
+           strategies.booleans(), strategies.sampled_from([0, .35, .7]),
+           strategies.booleans())
+    def test_what_the_pack_then_does(self, rng, gc, sealed, undos, twice):
+        history = History(rng, Options(
+            rng.randrange(1, 20), sealed=sealed, undos=undos, twice=twice,
+            dangling=rng.random() < .1, classes=3))
+        content = bytes(history)
+        for _ in range(2):
+            packed = self.compare(
+                content, tid(rng.randrange(-1, history.last + 2)), gc,
+                history.has_duplicates)
+            if isinstance(packed, str):
+                break
+            content = packed.content
+
+    def test_many_of_these_free_something(self):
+        """The figures above are not all 0."""
+        seen = collections.Counter()
+        for number in range(60):
+            rng = random.Random(number)
+            history = History(rng, Options(14, classes=3))
+            content = bytes(history)
+            packed = self.compare(content, tid(10), number % 2)
+            if isinstance(packed, str):
+                continue
+            found, lines = self.forecast(content, tid(10), number % 2)
+            seen['blobs'] += bool(lines)
+            seen['objects'] += any(row.objects for row in found.rows)
+            seen['classes'] += len(found.rows) > 2
+        self.assertGreater(min(seen[name] for name in (
+            'blobs', 'objects', 'classes')), 5, seen)
+
+    def test_its_phases(self):
+        for gc, phases in (
+                (True, [progress.CHECK, progress.REFERENCES, progress.MARK]),
+                (False, [progress.CHECK, progress.COUNT])):
+            told = []
+            history = History(random.Random(1), Options(14))
+            self.forecast(bytes(history), tid(10), gc,
+                          lambda phase, done, total: told.append(phase))
+            self.assertEqual(list(dict.fromkeys(told)), phases)
+
+    def test_many_classes(self):
+        """The report has a bound, and its sums are right."""
+        history = History(random.Random(1), Options(
+            30, undos=0, classes=OBJECTS))
+        content = bytes(history)
+        whole, _ = self.forecast(content, tid(25), True)
+        self.assertGreater(len(whole.rows), 3)
+        with mock.patch.object(counting, 'MOST_LISTED', 2):
+            found, _ = self.forecast(content, tid(25), True)
+        self.assertEqual(found.rows[:2], whole.rows[:2])
+        self.assertEqual(
+            found.rows[2], Row(f'({len(whole.rows) - 2} more)', *(
+                sum(row[place] for row in whole.rows[2:])
+                for place in (1, 2, 3))))
+        self.assertEqual(found[:-1][:3], whole[:-1][:3])
+
+    def test_what_points_back_to_what_goes(self):
+        """Without garbage collection its data come in the place of the
+        pointer."""
+        longer = 0
+        for number in range(60):
+            history = History(random.Random(number), Options(14, undos=.7))
+            content = bytes(history)
+            stop = tid(number % 14)
+            self.compare(content, stop, False)
+            found, _ = self.forecast(content, stop, False)
+            longer += any(row.bytes < 0 for row in found.rows)
+        self.assertGreater(longer, 0)
