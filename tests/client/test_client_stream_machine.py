@@ -255,8 +255,8 @@ class TheOrder(unittest.TestCase):
         begun = self.begun(machine)
         begun.switch()
         begun.next_on_zeo()
-        begun.another_client_commits(OIDS[:1])
-        begun.another_client_commits(OIDS[1:2])
+        begun.another_client_commits(OIDS[:1], False)
+        begun.another_client_commits(OIDS[1:2], False)
         begun.receive(100)
         for thread in THREADS[:2]:
             begun.take(thread)
@@ -272,9 +272,9 @@ class TheOrder(unittest.TestCase):
     def with_the_marker_under_way(self, machine):
         """What is told after the switch comes before what was told before."""
         begun = self.begun(machine)
-        begun.another_client_commits(OIDS[:1])
+        begun.another_client_commits(OIDS[:1], False)
         begun.switch()
-        begun.another_client_commits(OIDS[1:2])
+        begun.another_client_commits(OIDS[1:2], False)
         begun.receive(100)
         begun.take(0)
         for thread in sorted(begun.work):
@@ -285,3 +285,11 @@ class TheOrder(unittest.TestCase):
         self.with_the_marker_under_way(Machine)
         with self.assertRaises(AssertionError):
             self.with_the_marker_under_way(WithoutTheMarker)
+
+
+class Long(unittest.TestCase):
+
+    level = 2
+
+    def test_of_the_stream(self):
+        run(Machine, 10_000)
