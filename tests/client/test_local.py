@@ -383,7 +383,11 @@ class Away(LocalTestCase):
         os.truncate(self.path(), end)
         os.remove(self.path('Data.fs.index'))
         again = self.open(durability='group-commit', local_reads=False)
-        commit_to(again, {0: b'two', 1: b'one'}, {0: self.tid, 1: self.tid})
+        commit_to(again, {1: b'one', 0: b'two'}, {0: self.tid, 1: self.tid})
+        # Where the lost record was, there is one of the same object, which
+        # leads to the one before both.
+        self.assertEqual(again._positions.get(oid(1)),
+                         source._map.get(oid(1)))
         self.assertIs(source.load_before(oid(1), after(seen)), NOT_KNOWN)
         # What was durable is as it was.
         self.assertEqual(source.load_before(oid(0), after(seen)),
