@@ -9,6 +9,8 @@ import ZODB.Connection
 from BTrees.Length import Length
 from persistent.mapping import PersistentMapping
 from transaction.interfaces import TransactionFailedError
+from transaction.interfaces import TransientError
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
@@ -19,6 +21,7 @@ from fsyncstorage.client import storage
 from fsyncstorage.client.connection import Connection
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
+from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server.commitchannel import CommitChannel
 
 from ..support import until
@@ -432,6 +435,36 @@ class TooLate(DatabaseTestCase):
         self.manager.abort()
         self.check_asked()
         self.assertNotIn('value', self.root)
+
+    def fail_to_finish(self, error, *others, databases=()):
+        """The connection is lost, and it is not committed."""
+        self.change(1)
+        for each in others:
+            self.manager.get().join(each)
+        for name in databases:
+            opened = self.database(MappingStorage(name)).open(self.manager)
+            opened.root()['value'] = 1
+        with mock.patch.object(
+                self.connection._storage, 'tpc_finish',
+                side_effect=ClientDisconnected), \
+                self.assertLogs('txn', 'ERROR'), \
+                self.assertRaises(error) as caught:
+            self.manager.commit()
+        self.manager.abort()
+        self.assertEqual(
+            isinstance(caught.exception, TransientError),
+            error is ClientDisconnected)
+
+    def test_others_that_may_have_committed(self):
+        """Before ours, or in their vote: nothing tries it again by itself."""
+        self.fail_to_finish(OutcomeUnknown, Manager(''))
+        self.fail_to_finish(OutcomeUnknown, Manager('~'))
+        self.fail_to_finish(OutcomeUnknown, databases=['!'])
+
+    def test_others_that_have_not_committed(self):
+        """They are aborted, and it can be tried again."""
+        self.fail_to_finish(ClientDisconnected, databases=['~'])
+        self.fail_to_finish(OutcomeUnknown, databases=['~', '!'])
 
     def test_a_vote_that_has_not_committed(self):
         """ZEO resolves conflicts of its client a few times, and gives up."""

@@ -297,5 +297,6 @@ class NoDescriptors(TestCase):
                     [sys.executable, '-c', FEW_DESCRIPTORS, home, policy,
                      str(BLOBS)], timeout=60, text=True,
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                self.assertEqual(
-                    done.stdout.splitlines(), ['kept True', 'next False'])
+                said = [line for line in done.stdout.splitlines()
+                        if 'a sync took' not in line]  # a slow disk's log
+                self.assertEqual(said, ['kept True', 'next False'])

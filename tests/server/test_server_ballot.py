@@ -14,6 +14,7 @@ from ZODB.utils import z64
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
+from fsyncstorage.server import conflicts
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.storage import records
 from fsyncstorage.wire import batch
@@ -269,13 +270,31 @@ class Ballots(TestCase):
         self.assertIsNone(self.storage.tpc_transaction())
         # One is resolved, the other is not.
         ballot.add('store', oid(1), second, counter(11))
-        conflicts = ballot.vote_in(self.storage)
-        self.assertEqual([each['oid'] for each in conflicts], [oid(2)])
+        told = ballot.vote_in(self.storage)
+        self.assertEqual([each['oid'] for each in told], [oid(2)])
         ballot.add('store', oid(2), second, counter(12))
         self.vote_and_finish(ballot)
         self.assertEqual(
             [self.storage.load(oid(number))[0] for number in (1, 2, 3)],
             [counter(11), counter(12), record()])
+
+    def test_conflicts_take_so_much_memory(self):
+        """One more is an error, whichever kind of conflict it is."""
+        first = commit(self.storage, {1: counter(0), 2: counter(0)})
+        commit(self.storage, {1: counter(1), 2: counter(1)},
+               {1: first, 2: first})
+        self.storage.tryToResolveConflict = self.never_resolve
+        ballot = self.ballot(resolves_conflicts=True)
+        for number in 1, 2:
+            ballot.add('store', oid(number), first, counter(10))
+        two = 2 * (conflicts.OVERHEAD + len(counter(10)))
+        with mock.patch.object(conflicts, 'MOST', two):
+            self.assertEqual(len(ballot.vote_in(self.storage)), 2)
+        with mock.patch.object(conflicts, 'MOST', two - 1):
+            with self.assertRaises(ConflictError) as caught:
+                ballot.vote_in(self.storage)
+        self.assertEqual(caught.exception.oid, oid(2))
+        self.assertIsNone(self.storage.tpc_transaction())
 
     def never_resolve(self, oid, committed, old, data, committed_data=b''):
         raise ConflictError(oid=oid, serials=(committed, old), data=data)

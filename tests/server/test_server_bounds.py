@@ -18,6 +18,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import accounts
 from fsyncstorage.server import ballot
+from fsyncstorage.server import chosentids
 from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames
@@ -877,7 +878,7 @@ class Writers(BoundsTestCase):
     def test_a_tid_of_the_far_future(self):
         client = self.client()
         for number, tid in enumerate(
-                (b'\xff' * 8, self.tid_in(ballot.MOST_AHEAD + 60)), 2):
+                (b'\xff' * 8, self.tid_in(chosentids.MOST_AHEAD + 60)), 2):
             client.post('tpc_begin', 7, b'', b'', {}, tid, ' ')
             client.store(number, record())
             with self.assertRaisesRegex(ErrorReply, 'StorageTransactionError'):
@@ -887,7 +888,7 @@ class Writers(BoundsTestCase):
     def test_a_clock_that_is_a_bit_ahead(self):
         """A source's, from which transactions are copied."""
         client = self.client()
-        tid = self.tid_in(ballot.MOST_AHEAD - 60)
+        tid = self.tid_in(chosentids.MOST_AHEAD - 60)
         client.post('tpc_begin', 7, b'', b'', {}, tid, ' ')
         client.store(2, record())
         client.call('vote', 7)

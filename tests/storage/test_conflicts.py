@@ -16,6 +16,7 @@ from BTrees.OOBTree import OOBucket
 from persistent.mapping import PersistentMapping
 from ZODB.FileStorage.FileStorage import FileStorage
 from ZODB.serialize import ObjectWriter
+from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage.storage import conflicts
 
@@ -25,6 +26,7 @@ from ..server.serving import counter
 from ..server.serving import state_of
 from ..server.test_server_hostile import A_BIG_MEMO
 from ..server.test_server_hostile import Calling
+from ..support import oid
 
 
 class Value:
@@ -157,3 +159,49 @@ class OverZEO(Served):
         with self.assertRaises(ErrorReply):
             self.peer.vote({1: counter(2)}, third)
         self.assertFalse(os.path.exists(self.canary), 'code was run')
+
+    def test_nothing_is_called_for_the_error(self):
+        """ZODB's error unpickles the beginning of a record, for its class."""
+        for bomb in bombs_at_the_beginning(self.canary):
+            with self.assertRaises(ErrorReply) as caught:
+                self.peer.vote({1: bomb}, self.first)
+            self.assertEqual(caught.exception.name, 'ConflictError')
+            self.assertFalse(os.path.exists(self.canary), 'code was run')
+
+
+class LeftToClients(Served):
+    """A server whose clients resolve conflicts loads no class at all."""
+
+    def check(self, storage):
+        peer = self.connect(self.serve(
+            storage, client_conflict_resolution=True))
+        canary = self.path('canary')
+        first = peer.commit({1: counter(0)})
+        peer.commit({1: counter(1)}, first)
+        for data in (counter(2), *bombs_at_the_beginning(canary)):
+            conflict, = peer.vote({1: data}, first)
+            self.assertEqual(conflict['oid'], oid(1))
+            self.assertEqual(conflict['data'], data)
+            self.assertFalse(os.path.exists(canary), 'code was run')
+            peer.abort()
+
+    def test_ours(self):
+        self.check(self.open())
+
+    def test_ours_behind_a_wrapper(self):
+        self.check(HexStorage(self.open()))
+
+    def test_stock(self):
+        storage = FileStorage(self.path('Stock.fs'))
+        self.addCleanup(storage.close)
+        self.check(storage)
+
+
+def bombs_at_the_beginning(canary):
+    """Records whose first pickle, that of the class, calls something."""
+    text = f'S{f"touch {canary}"!r}\n'.encode()
+    called = b'(' + text + b'ios\nsystem\n'
+    yield called + b'.' + pickle.dumps({}, 3)
+    yield b'N0cos\nsystem\n(' + text + b'tR.' + pickle.dumps({}, 3)
+    # Nothing shows it but the last call.
+    yield b'N0' + front()[2:-1] + b'0' + called + b'.' + pickle.dumps({}, 3)

@@ -10,6 +10,10 @@ is lost with its connection, or after its timeout.  If that happens while ours
 votes, its finish fails with an error after which `attempts()` tries again, and
 ours would be committed twice.
 
+In two trips the same can happen the other way round: our finish fails after
+others have committed.  Then the error is one that is not tried again
+(OutcomeUnknown).
+
 `FsyncClient` makes this the class of connections when a database takes it
 (`use_our_connection`), unless another one was chosen, which may be derived
 from this one.
@@ -24,6 +28,7 @@ from transaction.interfaces import TransientError
 from ZODB.mvccadapter import MVCCAdapterInstance
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import OutcomeUnknown
 from .onetrip import OneTrip
 
 # The status of a transaction whose resources vote and finish.
@@ -44,6 +49,21 @@ def is_alone(resource, transaction):
     resources = getattr(transaction, '_resources', ())
     return (getattr(transaction, 'status', None) == COMMITTING
             and len(resources) == 1 and resources[0] is resource)
+
+
+def others_finish_later(resource, transaction):
+    """Has no other resource of a transaction that commits finished already?
+
+    A connection of ZODB finishes in the order of the keys, and nothing of it
+    is committed before.  Of other resources nobody knows: SQL may be committed
+    in its vote.
+    """
+    if transaction.__class__ is not Transaction:
+        return False
+    others = [each for each in getattr(transaction, '_resources', [None])
+              if each is not resource]
+    return all(isinstance(each, ZODB.Connection.Connection)
+               and each.sortKey() > resource.sortKey() for each in others)
 
 
 class Connection(ZODB.Connection.Connection):
@@ -71,6 +91,19 @@ class Connection(ZODB.Connection.Connection):
         if in_one_trip and client.finished_as(transaction.data(self)) is None:
             # ZEO gives up when too many conflicts of the client were resolved.
             raise StorageTransactionError('the vote has not committed it')
+
+    def tpc_finish(self, transaction):
+        try:
+            super().tpc_finish(transaction)
+        except TransientError as error:
+            # This one has not committed, and could be repeated alone.
+            if (self._client() is None
+                    or others_finish_later(self, transaction)):
+                raise
+            raise OutcomeUnknown(
+                f'this database could not finish the transaction ({error}),'
+                f' and others that take part in it may have. Look for what'
+                f' they have changed before you repeat it') from error
 
     def abort(self, transaction):
         self._refuse_too_late(transaction)

@@ -43,13 +43,13 @@ import time
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
-from ZODB.POSException import StorageTransactionError
-from ZODB.TimeStamp import TimeStamp
 
 from .. import datafile
 from ..commit import asking
 from ..errors import Occupied
 from ..errors import Unpublished
+from . import chosentids
+from .conflicts import Conflicts
 from .operations import BATCH
 from .operations import Operations
 
@@ -75,10 +75,6 @@ MEMORY_ONLY_OF_ONE = 16 << 20
 MEMORY_ONLY_OF_ALL = 128 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
 SMALL = 1 << 15
-# A client may choose the id of its transaction, at most this many seconds
-# ahead of the clock.  Every later id must be greater: after one from the far
-# future, ids no longer tell the time, and after the greatest there is none.
-MOST_AHEAD = 24 * 3600
 
 BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
     'begun', 'waiting for room', 'voting', 'waiting for its objects',
@@ -151,7 +147,7 @@ class Ballot:
     def _reset(self):
         self.oids = []       # changed
         self._resolved = []
-        self._conflicts = {}
+        self._conflicts = Conflicts()
 
     # In the loop: what the client asks for
 
@@ -342,6 +338,11 @@ class Ballot:
         """Nothing was voted: the client has to resolve conflicts."""
         return bool(self._conflicts)
 
+    def tell_conflicts(self, result):
+        self._conflicts = Conflicts()  # its next vote finds them anew
+        self.state = BEGUN
+        self.tell(result, None)
+
     def vote_in(self, storage, wait=True, resolve=True):
         """Give everything to the storage and vote: it holds its objects then.
 
@@ -371,13 +372,13 @@ class Ballot:
             raise
         if self._conflicts:
             self.take_back(storage)
-            return list(self._conflicts.values())
+            return self._conflicts.told()
         self.close()
         return self._resolved
 
     def _give(self, storage, resolve):
-        if self._begin:
-            _refuse_far_future(self._begin[0])
+        if self._begin and self._begin[0] is not None:
+            chosentids.check(self._begin[0])
         self._reset()
         self._is_begun = True
         storage.tpc_begin(self.transaction, *self._begin)
@@ -404,14 +405,10 @@ class Ballot:
             self._resolved += storage.tpc_vote(
                 self.transaction, **not_to_wait) or ()
         except ConflictError as error:
-            stored = [arguments[2] for operation, arguments in self._operations
-                      if operation == 'store' and arguments[0] == error.oid]
-            if not (self._resolves_conflicts and error.serials and stored):
+            stored = self._operations.last_stored(error.oid)
+            if stored is None:
                 raise
-            self._note_conflict(error.oid, error, stored[-1])
-
-    def _note_conflict(self, oid, error, data):
-        self._conflicts[oid] = dict(oid=oid, serials=error.serials, data=data)
+            self._not_stored(error.oid, stored, error)
 
     def _store(self, storage, oid, serial, data):
         try:
@@ -435,13 +432,13 @@ class Ballot:
 
     def _stored(self, oid):
         # The client may have resolved the conflict and stored again.
-        self._conflicts.pop(oid, None)
+        self._conflicts.resolved(oid)
         self.oids.append(oid)
 
     def _not_stored(self, oid, data, error):
         if not (self._resolves_conflicts and error.serials):
             raise error
-        self._note_conflict(oid, error, data)
+        self._conflicts.add(oid, data, error)
 
     def _delete(self, storage, oid, serial):
         storage.deleteObject(oid, serial, self.transaction)
@@ -487,13 +484,3 @@ def _never_wait(storage, transaction, resolve):
     never_wait = getattr(storage, 'never_wait_for_publishing', None)
     if never_wait is not None:
         never_wait(transaction, resolve)
-
-
-def _refuse_far_future(tid):
-    limit = TimeStamp(*time.gmtime(time.time() + MOST_AHEAD)[:6]).raw()
-    if tid is not None and tid > limit:
-        raise StorageTransactionError(
-            f'the transaction id {tid.hex()} is more than'
-            f' {MOST_AHEAD // 3600} hours ahead of the clock of this server;'
-            ' every later commit would need a greater one. (To copy a database'
-            ' that has such ids, use the process that has it open)')

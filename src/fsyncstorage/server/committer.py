@@ -41,7 +41,6 @@ from ..errors import Occupied
 from ..errors import Unpublished
 from ..storage import AsyncFinish
 from .ballot import ASIDE
-from .ballot import BEGUN
 from .ballot import FINISHING
 from .ballot import OUTSIDE
 from .ballot import OVER
@@ -234,8 +233,7 @@ class Committer:
             ballot.tell(None, error)
         elif ballot.has_conflicts:
             self._take_out(ballot)
-            ballot.state = BEGUN
-            ballot.tell(result, None)
+            ballot.tell_conflicts(result)
         else:
             ballot.voted(self._service.loop, self._service.timeout)
             ballot.tell(result, None)

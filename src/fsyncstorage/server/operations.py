@@ -50,6 +50,14 @@ class Operations:
             else:
                 yield name, arguments
 
+    def last_stored(self, oid):
+        """The data that were stored last of this object, or None."""
+        data = None
+        for name, arguments in self:
+            if name == 'store' and arguments[0] == oid:
+                data = arguments[2]
+        return data
+
     def _in_file(self):
         for name, arguments in self.log:
             yield name.removeprefix('_'), arguments

@@ -40,7 +40,7 @@ from ZODB.utils import z64
 from ..wire import commits
 
 REMEMBERED = commits.MOST_OPEN + 1
-MOST_ENDED = 1000
+MOST_ENDED = 5000
 KEPT_FOR = 600
 
 # An outcome: the number, and the tid or zeros.

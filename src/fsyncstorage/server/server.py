@@ -13,6 +13,7 @@ from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
 from .. import wire
+from ..storage import conflicts
 from . import handout
 from .accounts import Accounts
 from .channel import Channel
@@ -57,6 +58,10 @@ class Server(StorageServer):
         self._closing = False
         self.said_farewell = False
         super().__init__(addr, storages, Acceptor=Listener, **options)
+        if self.client_conflict_resolution:
+            for storage in storages.values():
+                # Instead of stock's, whose error unpickles the record.
+                storage.tryToResolveConflict = conflicts.leave
         self.room = Room(self.acceptor.event_loop)  # for long frames
         self.mailbox = Mailbox(self.acceptor.event_loop)
         self.services = {
@@ -65,7 +70,8 @@ class Server(StorageServer):
                 self.stats[name], self.acceptor.event_loop, self.mailbox,
                 queue_size=invalidation_queue_size,
                 queue_age=invalidation_age,
-                timeout=transaction_timeout)
+                timeout=transaction_timeout,
+                resolves_conflicts=not self.client_conflict_resolution)
             for name, storage in storages.items()}
         most_local_clients = handout.share(
             sum(map(handout.is_wanted, storages.values())))

@@ -98,7 +98,7 @@ class Service:
     handout = None
 
     def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
-                 queue_size, queue_age, timeout):
+                 queue_size, queue_age, timeout, resolves_conflicts=True):
         self.name = name
         self.storage = storage
         self.sessions = sessions
@@ -132,7 +132,7 @@ class Service:
         self.committer = Committer(name, storage, self, mailbox.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
-            distrust_records()
+            distrust_records(resolve=resolves_conflicts)
 
     def start(self, most_local_clients):
         if self.own_publishing:
@@ -154,8 +154,10 @@ class Service:
     def publish(self):
         """Publish and announce what the policy allows by now."""
         self.storage.publish()
-        self.announce()
-        self.committer.published()
+        try:
+            self.announce()
+        finally:
+            self.committer.published()
 
     # Called by the committer
 

@@ -14,7 +14,9 @@ they name, and ZODB gets them only if all this is true:
   2 and later do it: by `__new__` and, if a class has one, `__setstate__`;
 - no number of its memo is larger than the length of the record.
 
-Else the conflict cannot be resolved.
+Else the conflict cannot be resolved.  The error for that is made here, too:
+ZODB's ConflictError, where it is given the record, unpickles its beginning to
+tell the class.
 
 Risks that remain: modules of the site are imported; the three methods named
 here, and the constructors of persistent classes, are called with what a client
@@ -22,14 +24,20 @@ has stored; and a state may be nested so deeply that the process ends.
 `client-conflict-resolution true` leaves all of that to the clients.
 """
 
+import contextlib
 import importlib
 import io
 import sys
+from typing import NoReturn
 
 from persistent import Persistent
 from ZODB._compat import PersistentUnpickler
+from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.ConflictResolution import find_global
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
 
+from ..format import classname
 from ..format.references import Pickles
 
 # Callables that make a value, and do nothing else.
@@ -48,6 +56,44 @@ VALUES = frozenset([
 
 class Untrusted(Exception):
     """The record is not unpickled."""
+
+
+class Conflicts(ConflictResolvingStorage):
+    """Part of a storage: resolves conflicts as stock does."""
+
+    _distrusts_records = False
+    _leaves_conflicts = False
+
+    def distrust_records(self, resolve: bool = True) -> None:
+        """Called by a server: from now on, records come from clients.
+
+        Without `resolve`, the clients resolve the conflicts, too.
+        """
+        self._distrusts_records = True
+        self._leaves_conflicts = not resolve
+
+    def tryToResolveConflict(self, oid: bytes, committedSerial: bytes,
+                             oldSerial: bytes, newpickle: bytes,
+                             committedData: bytes = b'') -> bytes:
+        if self._leaves_conflicts:
+            leave(oid, committedSerial, oldSerial, newpickle)
+        if self._distrusts_records:
+            try:
+                self._check_records(oid, oldSerial, newpickle, committedData)
+            except Untrusted:
+                leave(oid, committedSerial, oldSerial, newpickle)
+        return super().tryToResolveConflict(
+            oid, committedSerial, oldSerial, newpickle, committedData)
+
+    def _check_records(self, oid: bytes, old_serial: bytes,
+                       *records: bytes) -> None:
+        """Check these records, and that of the old serial, for stock."""
+        for record in records:
+            if record:
+                check(self._crs_untransform_record_data(record))
+        with contextlib.suppress(POSKeyError):  # stock raises it, too
+            check(self._crs_untransform_record_data(
+                self.loadSerial(oid, old_serial)))
 
 
 def check(record: bytes) -> None:
@@ -102,3 +148,14 @@ def _check_that_it_resolves(record: bytes) -> None:
         raise Untrusted(f'its class is not known ({error})') from error
     if not resolves:
         raise Untrusted(f'{found!r:.100} does not resolve conflicts')
+
+
+def leave(oid: bytes, committed_serial: bytes, old_serial: bytes,
+          record: bytes, committed_data: bytes = b'') -> NoReturn:
+    """Refuse to resolve a conflict, and unpickle nothing for the error.
+
+    Can take the place of `tryToResolveConflict` in any storage.
+    """
+    error = ConflictError(oid=oid, serials=(committed_serial, old_serial))
+    error.class_name = classname.class_name(record[:classname.ENOUGH])
+    raise error

@@ -21,7 +21,6 @@ import typing
 from base64 import decodebytes
 
 from ZODB.blob import BlobStorageMixin
-from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.POSException import ConflictError
@@ -48,8 +47,8 @@ from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
 from ..positions import Positions
-from . import conflicts
 from . import undo
+from .conflicts import Conflicts
 from .transaction import Metadata
 from .transaction import Record
 from .transaction import Restored
@@ -70,7 +69,7 @@ NO_BLOBS = (
     ' at a time. Use the blob-dir of the storage itself)')
 
 
-class Records(ConflictResolvingStorage):
+class Records(Conflicts):
 
     # Of the storage, from its opening on; all parts of it know these.
     _begun: dict[int, Transaction]
@@ -87,7 +86,6 @@ class Records(ConflictResolvingStorage):
     is_packing = False
     #: Is it so far that it may hold the locks for some time?
     is_swapping = False
-    _distrusts_records = False
     #: Refuse oids that were not given, and leave too few behind them.
     _refuses_last_oids = True
 
@@ -459,25 +457,8 @@ class Records(ConflictResolvingStorage):
             with contextlib.suppress(POSKeyError):
                 committedData = self._appended.load_serial(
                     oid, committedSerial)
-        if self._distrusts_records:
-            try:
-                self._check_records(oid, oldSerial, newpickle, committedData)
-            except conflicts.Untrusted as reason:
-                raise ConflictError(
-                    oid=oid, serials=(committedSerial, oldSerial),
-                    data=newpickle) from reason
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
-
-    def _check_records(self, oid: bytes, old_serial: bytes,
-                       *records: bytes) -> None:
-        """Check these records, and that of the old serial, for stock."""
-        for record in records:
-            if record:
-                conflicts.check(self._crs_untransform_record_data(record))
-        with contextlib.suppress(POSKeyError):  # stock raises it, too
-            conflicts.check(self._crs_untransform_record_data(
-                self.loadSerial(oid, old_serial)))
 
     def _give_way(self, under_way: Transaction, tid: bytes) -> None:
         """We conflict with the transaction of this tid (I6).

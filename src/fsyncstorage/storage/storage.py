@@ -359,10 +359,6 @@ class FsyncStorage(
 
     # Maintenance
 
-    def distrust_records(self) -> None:
-        """Called by a server: from now on, records come from clients."""
-        self._distrusts_records = True
-
     def pack(self, t: float, referencesf: Callable[..., Any],
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
