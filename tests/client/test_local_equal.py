@@ -39,7 +39,7 @@ class Equal(TestCase):
     histories = 5
     #: So many answers of the local source, at least: else it would show
     #: nothing.
-    answers = 5_000
+    answers = 4_000
 
     def setUp(self):
         super().setUp()
@@ -178,4 +178,4 @@ class Equal(TestCase):
 class EqualForLong(Equal):
 
     level = 2
-    histories, answers = 66, 100_000
+    histories, answers = 80, 100_000
