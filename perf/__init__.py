@@ -21,7 +21,8 @@ What takes part in them, and is not in `fsyncstorage.timing`:
 - colddisk      a server whose data are on the disk alone
 - web           applications, web servers, nginx, and what sends requests
 
-A program of its own is `contents`: `fsync-info` on a file of many objects.
+Programs of their own are `contents`, `fsync-info` on a file of many objects,
+and `objectmap`, what the map for local reads takes.
 
 It imports `fsyncstorage.timing`, which does not depend on it.
 """

@@ -1,7 +1,8 @@
 """Commits and reads over ZEO: the table of 2009, on this machine.
 
-The rows and columns of the post: ZEO, ours, and RelStorage over PostgreSQL and
-SQLite where they are installed.  `zeo_2009` is over unix sockets, as the post
+The rows and columns of the post: ZEO, ours, which on this machine also reads
+the data file itself, and RelStorage over PostgreSQL and SQLite where they are
+installed.  `zeo_2009` is over unix sockets, as the post
 was.  `zeo_remote` has server and clients in two networks: what one sends to
 the other arrives half a millisecond later, as between two machines.  They
 still share the processors of this one, and the process that passes on the
@@ -72,11 +73,14 @@ def added(contestants):
 
 
 _SERVED = CONTESTANTS['zeo'], CONTESTANTS['fsync-client']
+# There is none everywhere.
+_LOCAL = [site for name, site in CONTESTANTS.items()
+          if name == 'fsync-client:local']
 
 CAMPAIGNS = [
     Campaign(
         'zeo_2009', 'commits and reads over ZEO: the table of 2009',
-        [*_SERVED, relstorages.POSTGRESQL, relstorages.SQLITE],
+        [*_SERVED, *_LOCAL, relstorages.POSTGRESQL, relstorages.SQLITE],
         functools.partial(races, HERE), rounds=3, show=table2009.show_zeo,
         command='zeo', added=relstorages.versions),
     Campaign(

@@ -40,18 +40,22 @@ class Sections(TestCase):
         self.assertIsNone(storage.durability.group_commit_delay)
         self.assertTrue(storage.pack_process)
         self.assertIsNone(storage.pack_rate)
+        self.assertFalse(storage.local_reads)
+        self.assertEqual(storage.local_reads_mode, 0o600)
         self.assertIsNone(storage.stats()['scrub'])
 
     def test_own_keys(self):
         storage = self.from_keys(
             'durability interval', 'sync-interval 200ms',
             'group-commit-delay 2ms', 'pack-process off', 'pack-rate 20MB',
-            'scrub-rate 2MB')
+            'local-reads on', 'local-reads-mode 0660', 'scrub-rate 2MB')
         self.assertEqual(storage.durability.policy.name, 'interval')
         self.assertEqual(storage.durability.sync_interval, 0.2)
         self.assertEqual(storage.durability.group_commit_delay, 0.002)
         self.assertFalse(storage.pack_process)
         self.assertEqual(storage.pack_rate, 20 << 20)
+        self.assertTrue(storage.local_reads)
+        self.assertEqual(storage.local_reads_mode, 0o660)
         self.assertEqual(storage.stats()['scrub']['rate'], 2 << 20)
 
     def test_the_keys_of_filestorage(self):
@@ -73,6 +77,7 @@ class Sections(TestCase):
             ('durability fsync', 'none, interval, group-commit'),
             ('sync-interval 0', 'between 1ms and 1h'),
             ('group-commit-delay 5s', 'between 0 and 1s'),
+            ('local-reads-mode 0666', 'is 0600 or 0660, not 0666'),
             ('scrub-rate 1KB', 'at least 64KB'),
         ]:
             with self.subTest(key):

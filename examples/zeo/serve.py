@@ -10,6 +10,7 @@ import socket
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CONFIGURATION = os.path.join(HERE, 'zeo.conf')
 HOST = '127.0.0.1'
 
 NOTICE = """\
@@ -51,6 +52,10 @@ What to try next:
         looks for damage, also while the server runs
     {time} disk . --quick
         measures what a commit costs on this disk
+    local-reads on
+        in the <fsyncstorage> of {configuration}: then our
+        client, on this machine, reads objects from the data file itself, and
+        asks no server; docs/configure.rst says who else can read it then
     docs/first-steps.rst
         kills a server, and shows that nothing was lost
     docs/moving.rst
@@ -97,11 +102,12 @@ def main():
     print(NOTICE.format(
         host=HOST, port=port, python=sys.executable,
         var=os.path.abspath('var'), check=command('fsync-check'),
-        time=command('fsync-time')), flush=True)
+        time=command('fsync-time'),
+        configuration=CONFIGURATION), flush=True)
 
     runzeo = command('fsync-runzeo')
     os.execv(runzeo, [runzeo,
-                      '-C', os.path.join(HERE, 'zeo.conf'),
+                      '-C', CONFIGURATION,
                       '-a', f'{HOST}:{port}'])
 
 

@@ -19,6 +19,10 @@ def policy_name(value: str) -> str:
     return policies.policy_named(value.lower()).name
 
 
+def local_reads_mode(value: str) -> int:
+    return policies.local_reads_mode(int(value, 8))
+
+
 def _packer(path: str) -> Any:
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
@@ -34,7 +38,8 @@ class FsyncStorage(BaseConfig):
     KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
-            'reader_threads', 'pack_process', 'pack_rate', 'scrub_rate')
+            'reader_threads', 'pack_process', 'pack_rate', 'local_reads',
+            'local_reads_mode', 'scrub_rate')
 
     def open(self) -> storage.FsyncStorage:
         config = self.config

@@ -190,7 +190,7 @@ class DataFile(io.RawIOBase):
 
     # (In the dictionary that the base class gives each file, a look-up takes
     # longer.)
-    __slots__ = '_cursor', 'name', 'serials', 'descriptor'
+    __slots__ = '_cursor', 'name', 'serials', 'block', 'descriptor'
 
     #: Where the file ends for stock code; None for its real end.
     limit: int | None = None
@@ -201,6 +201,9 @@ class DataFile(io.RawIOBase):
         self.name = path
         #: Position -> serial, of records that were written lately.
         self.serials: dict[int, bytes] = {}
+        #: The position and the bytes of the block that a reader has read last.
+        #: They do not change any more: they are published.
+        self.block: tuple[int, bytes] = (0, b'')
         self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
 
@@ -285,6 +288,7 @@ class DataFile(io.RawIOBase):
 
     def close(self) -> None:
         self.descriptor = _Closed(self.name)
+        self.block = 0, b''
         super().close()
 
     def abandon(self, because: str) -> None:

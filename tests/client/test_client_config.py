@@ -47,6 +47,9 @@ SAID = {
     'blob-cache-fill Load': {'blob_cache_fill': 'load'},
     'blob-cache-mode 0440': {'blob_cache_mode': 0o440},
     'read-channels 9': {'read_channels': 9},
+    'local-reads OFF': {'local_reads': 'off'},
+    'local-reads-socket /tmp/here': {'local_reads_socket': '/tmp/here'},
+    'local-blob-dir /tmp/blobs': {'local_blob_dir': '/tmp/blobs'},
 }
 # ZEO ignores them, too.
 IGNORED = (
@@ -56,6 +59,7 @@ IGNORED = (
 BAD = {
     'read-channels 0': 'read-channels is at least 1',
     'read-channels many': 'many',
+    'local-reads on': 'local-reads is auto or off',
     'blob-cache-fill always': 'blob-cache-fill is commit or load',
     'blob-cache-mode 0644': 'blob-cache-mode is 0400, 0440 or 0444, not 0644',
     'blob-cache-mode rw': 'rw',
@@ -99,7 +103,8 @@ class Keys(unittest.TestCase):
         theirs = keys('clientstorage') | keys('zeoclient')
         self.assertEqual(
             keys('fsyncclient') - theirs,
-            {'read-channels', 'blob-cache-fill', 'blob-cache-mode'})
+            {'read-channels', 'blob-cache-fill', 'blob-cache-mode',
+             'local-reads', 'local-reads-socket', 'local-blob-dir'})
         self.assertEqual(theirs - keys('fsyncclient'), set())
         said = {each.split()[0] for each in [*SAID, *IGNORED]}
         self.assertEqual(said, keys('fsyncclient') - {'*'})  # <ssl>

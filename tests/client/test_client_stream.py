@@ -658,20 +658,29 @@ class _Interrupt(BaseException):
 
 @contextlib.contextmanager
 def interrupts():
-    """SIGUSR1 interrupts the main thread."""
+    """Yields a function with which another thread interrupts the main one.
 
-    def interrupt(*args):
-        raise _Interrupt
+    A signal that comes just before a system call does not end it: the handler
+    would be called behind it.  So there are signals until the handler is
+    called; it raises once.
+    """
+    called = []
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
+    def handler(*args):
+        if not called:
+            called.append(True)
+            raise _Interrupt
+
+    def interrupted():
+        if not called:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        return called
+
+    before = signal.signal(signal.SIGUSR1, handler)
     try:
-        yield
+        yield lambda: until(interrupted, 'interrupted')
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def interrupt():
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
 
 class Interrupts(Opened):
@@ -686,7 +695,7 @@ class Interrupts(Opened):
             interrupt()
             return request
 
-        with interrupts():
+        with interrupts() as interrupt:
             helper = Thread(interrupt_it)
             with self.assertRaises(_Interrupt):
                 ask()
@@ -737,7 +746,8 @@ class Interrupts(Opened):
             self.assertTrue(sleeps.wait(PATIENCE))
             interrupt()
 
-        with interrupts(), mock.patch.object(stream.Answer, 'sleep', sleep):
+        with interrupts() as interrupt, mock.patch.object(
+                stream.Answer, 'sleep', sleep):
             helping = Thread(helper)
             with self.assertRaises(_Interrupt):
                 self.stream.vote(number, b'')
@@ -809,7 +819,7 @@ class Interrupts(Opened):
             until(lambda: self.stream._room._waiters, 'waiting')
             interrupt()
 
-        with interrupts():
+        with interrupts() as interrupt:
             helper = Thread(interrupt_it)
             with self.assertRaises(_Interrupt):
                 self.begin_here()

@@ -16,7 +16,6 @@ from ..support import oid
 from ..support import until
 from .test_client_stream import Opened
 from .test_client_stream import _Interrupt
-from .test_client_stream import interrupt
 from .test_client_stream import interrupts
 
 ID = commits.commit_id(bytes(16), bytes(16), 7)
@@ -76,7 +75,7 @@ class Trips(Opened):
             until(lambda: 0 in self.stream._turn, 'reading')
             interrupt()
 
-        with interrupts():
+        with interrupts() as interrupt:
             helping = Thread(helper)
             with self.assertRaises(_Interrupt):
                 self.stream.trip(number, b'', self.complete)

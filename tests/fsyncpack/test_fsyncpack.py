@@ -24,6 +24,7 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check import terminal
+from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.fsyncpack import commandline
 from fsyncstorage.fsyncpack import looking
@@ -458,6 +459,12 @@ class OfAServer(PackCase):
         self.assertIn(f'would free {found["freed"]:,} of', said)
         self.said()
         self.assertEqual(found['new_size'], self.storage.getSize())
+
+    def test_it_reads_nothing_locally(self):
+        """A server would build a map for it, in vain."""
+        with mock.patch.object(local, 'begin', return_value=None) as begin:
+            self.said('--status')
+        begin.assert_not_called()
 
     def test_status(self):
         self.assertEqual(

@@ -18,6 +18,8 @@ import unittest
 import transaction
 import ZEO
 
+from fsyncstorage.server.runzeo import Options
+
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..commands import answers
@@ -139,6 +141,8 @@ class Run(Commands):
             name = line.split()[0]
             if name.startswith('docs/'):
                 self.assertTrue((EXAMPLES.parent / name).exists(), name)
+            elif name == 'local-reads':
+                self.check_local_reads(line)
             elif not line.startswith(' '):
                 self.assertIn(name, self.COMMANDS)
         checked = subprocess.run(
@@ -147,6 +151,19 @@ class Run(Commands):
         self.assertIn('No damage found.', checked.stdout)
         server.send_signal(signal.SIGINT)
         self.assertEqual(server.wait(PATIENCE), 0, self.said())
+
+    def check_local_reads(self, key):
+        """It can be put into the section of the example."""
+        text = (EXAMPLES / 'zeo' / 'zeo.conf').read_text()
+        self.assertNotIn('local-reads', text)
+        changed = self.path('changed.conf')
+        with open(changed, 'w') as file:
+            file.write(text.replace('var/', self.path('')).replace(
+                '<fsyncstorage 1>\n', f'<fsyncstorage 1>\n  {key}\n'))
+        options = Options()
+        options.realize(['-C', changed])
+        storage, = options.storages
+        self.assertTrue(storage.config.local_reads)
 
     def type(self, program):
         done = subprocess.run(

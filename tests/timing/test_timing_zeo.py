@@ -23,6 +23,8 @@ from ZODB.FileStorage import FileStorage
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.client import local
+from fsyncstorage.client.reader import Reader
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.running import crew
@@ -185,6 +187,43 @@ class StockServerTests(Scratch):
                 reading.measure, clients=2, objects=2, access='get')
         for figure in reading.race(**SETTINGS).compared:
             self.assertGreater(figures[figure], 0, figure)
+
+    @unittest.skipUnless(local.is_possible(), 'needs sealed memory')
+    def test_local_reads(self):
+        """The server is asked for none of the objects."""
+        contestant, asked = sites.CONTESTANTS['fsync-client:local'], []
+
+        def load_before(reader, oid, tid, load_before=Reader.load_before):
+            asked.append(oid)
+            return load_before(reader, oid, tid)
+
+        def work():
+            with contestant.running(self.scratch, **SETTINGS) as site:
+                oids = population.plant(
+                    site, population.small(read=5))['read']
+                group = reading.Group('read', oids, 'get', 5)
+
+                def job(start):
+                    start()
+                    for ways in reading.ONE_BY_ONE, reading.PREFETCH:
+                        reading._reader(site, group, ways)(lambda: None)
+                    return asked
+
+                with mock.patch.object(Reader, 'load_before', load_before):
+                    [found], _ = crew.processes(site, [job])
+                return oids, found
+
+        oids, found = supervisor.run(work)
+        self.assertEqual(len(oids), 5)
+        self.assertEqual(set(oids).intersection(found), set())
+
+    def test_a_server_that_hands_out_no_file(self):
+        def work():
+            with STOCK.running(self.scratch, **SETTINGS) as site:
+                with self.assertRaisesRegex(TimeoutError, 'hands out no file'):
+                    sites.local_client(site.address, LONG / 20)
+
+        supervisor.run(work)
 
     def test_reads_beside_commits(self):
         figures = self.measure(reading.measure_beside, seconds=0.01)

@@ -132,6 +132,9 @@ class ClientHooks(unittest.TestCase):
         self.assertIn('verify', names(ClientIO.register))
         self.assertIn('disconnected', names(Protocol.connection_lost))
         self.assertIn('notify_connected', names(ClientIO.verify))
+        # A cache is verified if it is true: see Cache.__bool__.
+        self.assertIn('            if cache:\n',
+                      inspect.getsource(ClientIO.verify))
 
     def test_what_threads_call(self):
         for name in 'load_before', 'prefetch', 'async_', 'async_iter', 'call':

@@ -21,6 +21,8 @@
       |     Reader (reader)     loads, and prefetches (prefetch), on
       |       Channels (channels)   connections for reading only (readchannel)
       |     PlainPrefetches (plainprefetch)   prefetches without channels
+      |     LocalReads (local)  loads from the file of a server on this machine
+      |       LocalBlobs (localblobs)   and where that keeps its blobs
       |     Process (process)   a fork must not use any of this
       |-- Packs (packs)         what our server tells of packs
       `-- BlobCache (blobs/)    blob files, and how much they may take; they

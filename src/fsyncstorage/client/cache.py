@@ -103,6 +103,14 @@ class Cache(ClientCache):
         super()._initfile(fsize)
         self.current = Positions(self.current)
 
+    def __bool__(self):
+        """Does it have to be verified?  ZEO asks so.
+
+        An empty cache with a last tid has to be, too: connections of ZODB may
+        have seen objects as of that tid, which were not kept here.
+        """
+        return self.tid != z64 or len(self) > 0
+
     @property
     def f(self):
         """The file, with all objects written; the caller may write, too."""

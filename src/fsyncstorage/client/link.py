@@ -22,6 +22,7 @@ from ZEO.Exceptions import ClientDisconnected
 from .. import wire
 from ..errors import OutcomeUnknown
 from ..wire import commits
+from . import local
 from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
@@ -52,6 +53,9 @@ class Link(ClientThread):
     #: The server that was met last; None: it has no name, or there was none.
     instance = None
 
+    #: What is read without the server (LocalReads); None: nothing.
+    local = None
+
     _reader = _outgoing = _stream = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
@@ -59,11 +63,14 @@ class Link(ClientThread):
     _is_opening = False
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
-                 read_channels, ssl=None, ssl_server_hostname=None):
+                 read_channels, local_reads=False, local_reads_socket=None,
+                 local_blob_dir=None, ssl=None, ssl_server_hostname=None):
         self._name = storage.__name__
         self._cache = cache
         self._storage_key = storage_key
         self._read_channels = read_channels
+        self._local_reads = local_reads
+        self._local_paths = local_reads_socket, local_blob_dir
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
@@ -103,6 +110,12 @@ class Link(ClientThread):
                 self._cache.begin_anew(self._cache.getLastTid())
         if reader is not None:
             reader.close()
+
+    def leave_file(self):
+        """Before another server is looked at."""
+        local, self.local = self.local, None
+        if local is not None:
+            local.close()
 
     async def open_stream(self, about):
         """Open the commit channel, if the server has one for this client."""
@@ -187,6 +200,10 @@ class Link(ClientThread):
             self._is_verified = True
             self._read_stream()
         self.instance = about.get('instance')
+        if self._local_reads:
+            self.local = local.begin(
+                self._name, self._cache, about.get('local'),
+                *self._local_paths)
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
                 self._said_plain = True
@@ -241,6 +258,9 @@ class Link(ClientThread):
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
+        local = self.local  # which another thread may take away
+        if local is not None:
+            oids = local.prefetch(oids)
         if reader is not None:
             reader.prefetch(oids, tid)
         elif self.is_connected():

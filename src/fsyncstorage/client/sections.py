@@ -14,6 +14,7 @@ from ZODB.config import ZEOClient
 from .storage import FsyncClient as Storage
 from .storage import checked_blob_cache_fill
 from .storage import checked_blob_cache_mode
+from .storage import checked_local_reads
 from .storage import checked_read_channels
 
 
@@ -29,6 +30,10 @@ def read_channels(value: str) -> int:
     return checked_read_channels(int(value))
 
 
+def local_reads(value: str) -> str:
+    return checked_local_reads(value.lower())
+
+
 class FsyncClient(BaseConfig):
 
     # Keys that are arguments of the same name.
@@ -36,7 +41,8 @@ class FsyncClient(BaseConfig):
             'read_only', 'read_only_fallback', 'server_sync', 'client_label',
             'blob_dir', 'shared_blob_dir', 'blob_cache_size',
             'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
-            'read_channels')
+            'read_channels', 'local_reads', 'local_reads_socket',
+            'local_blob_dir')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from ZEO.ClientStorage import MB
 from ZEO.Exceptions import ClientDisconnected
+from ZODB.blob import BlobFile
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
@@ -29,6 +30,7 @@ from .connection import use_our_connection
 from .doom import REASON
 from .doom import Doom
 from .link import Link
+from .local import NOT_KNOWN
 from .onetrip import OneTrip
 from .packs import Packs
 from .readchannel import Lost
@@ -38,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_READ_CHANNELS = 4
 FILLS = 'commit', 'load'
+LOCAL_READS = 'auto', 'off'
 MODES = 0o400, 0o440, 0o444
 
 # Bytes of a blob in one message to the server.
@@ -58,6 +61,9 @@ class FsyncClient(OneTrip):
                  blob_cache_size_check: int | None = None,
                  blob_cache_fill: str = 'commit', blob_cache_mode: int = MODE,
                  read_channels: int = DEFAULT_READ_CHANNELS,
+                 local_reads: str = 'auto',
+                 local_reads_socket: str | None = None,
+                 local_blob_dir: str | None = None,
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
@@ -70,10 +76,17 @@ class FsyncClient(OneTrip):
             0o440 or 0o444.  Their readers may enter their directories.
         :param int read_channels: how many connections for reading are opened
             at most; as many again for blobs, and one for prefetches.
+        :param str local_reads: ``auto``: read objects from the data file of a
+            server that is on this machine and offers it; ``off``: never.
+        :param str local_reads_socket: where the socket is at which it offers
+            that, if it is not where the server says.
+        :param str local_blob_dir: where that server's directory of blobs is,
+            if it is not where the server says.
         """
         checked_blob_cache_fill(blob_cache_fill)
         checked_blob_cache_mode(blob_cache_mode)
         checked_read_channels(read_channels)
+        checked_local_reads(local_reads)
         if blob_cache_size_check is not None:
             logger.info('blob-cache-size-check is ignored: the size of the'
                         ' blob cache always holds')
@@ -88,7 +101,10 @@ class FsyncClient(OneTrip):
                 blob_cache_mode)
 
         def connect(*args: Any, **more: Any) -> Link:
-            return Link(*args, read_channels=read_channels, **more)
+            return Link(*args, read_channels=read_channels,
+                        local_reads=local_reads == 'auto',
+                        local_reads_socket=local_reads_socket,
+                        local_blob_dir=local_blob_dir, **more)
 
         try:
             super().__init__(
@@ -128,6 +144,12 @@ class FsyncClient(OneTrip):
         if self._blobs is not None:
             self._blobs.close()
 
+    def stats(self) -> dict[str, object]:
+        """Figures for monitoring, as a dictionary."""
+        local = self._server.local
+        return {'reads_locally':
+                local is not None and local.source is not None}
+
     # Objects that are read
 
     def loadBefore(self, oid: bytes,
@@ -135,7 +157,7 @@ class FsyncClient(OneTrip):
         # While the load waits, the server may lose what its transaction has
         # seen.
         try:
-            found = super().loadBefore(oid, tid)
+            found = self._load_before(oid, tid)
         except POSKeyError:
             if not self._doom.refuses(tid):
                 raise
@@ -144,18 +166,45 @@ class FsyncClient(OneTrip):
                 return found
         raise ReadConflictError(REASON, oid=oid)
 
+    def _load_before(self, oid: bytes,
+                     tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+        local = self._server.local
+        if local is not None:
+            found = local.load_before(oid, tid)
+            if found is not NOT_KNOWN:
+                return found
+        return super().loadBefore(oid, tid)
+
     # Blobs that are read
 
     def loadBlob(self, oid: bytes, serial: bytes) -> str:
         if self._blobs is None:
             return super().loadBlob(oid, serial)
-        return self._blobs.load(oid, serial)
+        return (self._local_blob(oid, serial)
+                or self._blobs.load(oid, serial))
+
+    def _local_blob(self, oid: bytes, serial: bytes) -> str | None:
+        """The path of a blob that the server keeps on this machine."""
+        local = self._server.local
+        return None if local is None else local.blob_path(oid, serial)
+
+    def _opened_local_blob(self, oid: bytes, serial: bytes,
+                           blob: Any = None) -> BinaryIO | None:
+        path = self._local_blob(oid, serial)
+        if path is None:
+            return None
+        try:
+            return (open(path, 'rb') if blob is None
+                    else BlobFile(path, 'r', blob))
+        except OSError:  # a pack has removed it
+            return None
 
     def openCommittedBlobFile(self, oid: bytes, serial: bytes,
                               blob: Any = None) -> BinaryIO:
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial, blob)
-        return self._blobs.open(oid, serial, blob)
+        return (self._opened_local_blob(oid, serial, blob)
+                or self._blobs.open(oid, serial, blob))
 
     def leaseBlob(self, oid: bytes, serial: bytes,
                   seconds: float = 60) -> str | None:
@@ -180,7 +229,8 @@ class FsyncClient(OneTrip):
         """
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial)
-        return self._blobs.open_arriving(oid, serial)
+        return (self._opened_local_blob(oid, serial)
+                or self._blobs.open_arriving(oid, serial))
 
     def _fetch_blob(self, oid: bytes, serial: bytes,
                     download: Download) -> None:
@@ -360,6 +410,13 @@ def checked_blob_cache_mode(value: int) -> int:
 def checked_read_channels(value: int) -> int:
     if value < 1:
         raise ValueError(f'read-channels is at least 1, not {value}')
+    return value
+
+
+def checked_local_reads(value: str) -> str:
+    if value not in LOCAL_READS:
+        raise ValueError(
+            f'local-reads is {" or ".join(LOCAL_READS)}, not {value!r}')
     return value
 
 

@@ -28,11 +28,15 @@ class ZeoConnection(ClientIO):
 
     async def verify(self, server_tid):
         self.link.leave()
+        self.link.leave_file()
         protocol = self.protocol
         try:
             about = (await protocol.server_call('get_info')).get(
                 'fsyncstorage', {})
-            if await self._has_lost_what_we_saw(server_tid, about):
+            if (server_tid not in (None, self.cache.getLastTid())
+                    and self._has_seen_nothing()):
+                self.cache.begin_anew(server_tid)
+            elif await self._has_lost_what_we_saw(server_tid, about):
                 self.lost = True
                 if self.cache.getLastTid() > server_tid:
                     self.cache.begin_anew(server_tid)  # else ZEO refuses
@@ -43,6 +47,14 @@ class ZeoConnection(ClientIO):
             self.register_failed(protocol, error)
         else:
             await super().verify(server_tid)
+
+    def _has_seen_nothing(self):
+        """Is there only a last tid, perhaps of a process before this one?
+
+        Nothing is cached, and no transaction has begun.
+        """
+        return (bool(self.cache) and not len(self.cache)
+                and not self.client.has_db)
 
     async def _has_lost_what_we_saw(self, server_tid, about):
         """Has the server lost the last transaction that we know of?
@@ -60,6 +72,13 @@ class ZeoConnection(ClientIO):
             return False
         if seen > server_tid:
             lost = about.get('lost')
+            if not lost:
+                logger.error(
+                    '%s: the server is at %s, and this client has seen %s. If'
+                    ' that is meant to be so, end this process, remove its'
+                    ' cache file (%s), and start it again',
+                    self.client.__name__, server_tid.hex(), seen.hex(),
+                    self.cache.path or 'it has none')
         else:
             lost = self.client.has_db and (
                 await self.protocol.server_call(
@@ -96,6 +115,7 @@ class ZeoConnection(ClientIO):
     def close(self):
         # Before the cache is closed: nothing may be kept there any more.
         self.link.leave()
+        self.link.leave_file()
         return super().close()
 
     def invalidateTransaction(self, tid, oids):

@@ -59,6 +59,8 @@ DEFAULT_READER_THREADS = 4
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
 MOST_READER_THREADS = 64
+DEFAULT_LOCAL_READS_MODE = 0o600
+LOCAL_READS_MODES = 0o600, 0o660
 SMALLEST_CHECKPOINT = 16 << 10
 LOWEST_PACK_RATE = 1 << 20
 SLOWEST_SCRUB = 64 << 10
@@ -164,6 +166,13 @@ def reader_threads(value: object) -> int:
         return int(number)
     raise ValueError('reader-threads must be a number from 1 to'
                      f' {MOST_READER_THREADS}, not {value!r}')
+
+
+def local_reads_mode(value: int) -> int:
+    """The mode of the socket through which clients get the data file."""
+    if value in LOCAL_READS_MODES:
+        return value
+    raise ValueError(f'local-reads-mode is 0600 or 0660, not {value:04o}')
 
 
 @dataclasses.dataclass(frozen=True)

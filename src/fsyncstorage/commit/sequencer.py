@@ -71,12 +71,12 @@ FLUSHER = object()
 class Sequencer:
 
     def __init__(self, name: str, start: Point, durability: Durability,
-                 sync: Callable[[list[Commit]], object],
+                 sync: Callable[[Point, list[Commit]], object],
                  show: Callable[[Any], object],
                  tidy: Callable[[], object]) -> None:
         self._name = name
         self._policy = durability.policy
-        self._sync = sync    # called with a batch of commits
+        self._sync = sync    # up to a point, with a batch of commits
         self._show = show    # lets readers see up to a point of the file
         self._tidy = tidy    # called by the flusher after each wake
         self.mutex = threading.Lock()
@@ -222,7 +222,7 @@ class Sequencer:
                 point, batch, uncovered_since = self._next_batch(alone)
                 begun = time.monotonic()
                 try:
-                    self._sync(batch)
+                    self._sync(point, batch)
                 except Exception as error:
                     # First of all: a failed sync that was not noted would be
                     # tried again, and succeed (I7).

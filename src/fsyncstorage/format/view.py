@@ -37,6 +37,7 @@ from ..datafile import DataFile
 from . import extension
 from . import seal
 from .scan import FIRST
+from .scan import LONGEST
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ READ_AHEAD = 4096
 
 # Errors of a system or file system that cannot tell what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
+
+_LATER_THAN_ALL = b'\xff' * 8
 
 # What a log of transactions, or a history, has of each; and what chooses.
 Entry = dict[str, Any]
@@ -122,6 +125,8 @@ class View:
     __slots__ = ('file', 'index', 'end', 'tid')
 
     pread = staticmethod(os.pread)
+    #: Bytes of a record; what claims to have more is damage.
+    longest = LONGEST
 
     def __init__(self, file: DataFile, index: fsIndex, end: int,
                  tid: bytes) -> None:
@@ -138,9 +143,28 @@ class View:
 
     def _read(self, position: int,
               oid: bytes) -> tuple[bytes, int, bytes, int]:
-        """tid, previous position, data or b'', back pointer of a record."""
+        """tid, previous position, data or b'', back pointer of a record.
+
+        Objects that were stored together are often read together: the next
+        one is mostly in the block that was read last.
+        """
+        start, block = self.file.block
+        at = position - start
+        if 0 <= at <= len(block) - DATA_HDR_LEN:
+            found, tid, previous, _, _, length = _data_header.unpack_from(
+                block, at)
+            at += DATA_HDR_LEN
+            data = block[at:at + length]
+            if found == oid and length and len(data) == length:
+                return tid, previous, data, 0
+        return self._read_from_file(position, oid)
+
+    def _read_from_file(self, position: int,
+                        oid: bytes) -> tuple[bytes, int, bytes, int]:
         descriptor = self.file.descriptor
         buffer = self.pread(descriptor.number, READ_AHEAD, position)
+        if position < self.end:
+            self.file.block = position, buffer[:self.end - position]
         if len(buffer) < DATA_HDR_LEN:
             raise CorruptedDataError(oid, buffer, position)
         found, tid, previous, _, _, length = _data_header.unpack_from(buffer)
@@ -152,7 +176,8 @@ class View:
         data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
         if len(data) == length:  # mostly
             return tid, previous, data, 0
-        if (position + DATA_HDR_LEN + length
+        if length > self.longest or (
+                position + DATA_HDR_LEN + length
                 > os.fstat(descriptor.number).st_size):
             raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
         while len(data) < length:  # one read returns 2 GB at most
@@ -202,20 +227,30 @@ class View:
     # The look-ups of IStorage
 
     def load_before(self, oid: bytes, tid: bytes) -> Revision | None:
-        end_tid = found = None
-        for found, position, data, back in self._revisions(oid):
-            if found < tid:
-                return (data or self._data(oid, position, back),
-                        found, end_tid)
-            end_tid = found
-        if found is None:
+        if oid.__class__ is not bytes:
+            check_oid(oid)
+        return self.load_before_from(self.index.get(oid, 0), oid, tid)
+
+    def load_before_from(self, position: int, oid: bytes,
+                         tid: bytes) -> Revision | None:
+        """The same, from the newest record of the object on."""
+        end_tid = None
+        while position:
+            found, previous, data, back = self._read(position, oid)
+            if position < self.end:
+                if found < tid:
+                    return (data or self._data(oid, position, back),
+                            found, end_tid)
+                end_tid = found
+            position = previous and _earlier(oid, previous, position)
+        if end_tid is None:
             raise self._missing(oid)
         return None
 
     def load(self, oid: bytes) -> tuple[bytes, bytes]:
-        for tid, position, data, back in self._revisions(oid):
-            return data or self._data(oid, position, back), tid
-        raise self._missing(oid)
+        found = self.load_before(oid, _LATER_THAN_ALL)
+        assert found is not None
+        return found[:2]
 
     def load_serial(self, oid: bytes, serial: bytes) -> bytes:
         for tid, position, data, back in self._revisions(oid):

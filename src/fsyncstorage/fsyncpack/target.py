@@ -142,7 +142,7 @@ def server_asked(options, address):
     try:
         storage = FsyncClient(
             address, options.storage, _CACHE, wait_timeout=PATIENCE,
-            read_only_fallback=True)
+            read_only_fallback=True, local_reads='off')
     except ClientDisconnected:
         raise CannotRun(
             f'{options.path}: there is no ZEO server with a storage'

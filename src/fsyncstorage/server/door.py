@@ -59,6 +59,10 @@ class Door:
         self._needs = {}  # connection -> descriptors
         self._silent, self._speaking = _Newcomers(), _Newcomers()
 
+    def set_aside(self, descriptors):
+        """They are used for something else than these connections."""
+        self._left -= descriptors
+
     def come(self, newcomer, host):
         """Let it in, or raise Full.  Another newcomer may have to leave."""
         if len(self._silent) >= MOST_SILENT:

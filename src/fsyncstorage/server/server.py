@@ -14,6 +14,7 @@ from ZEO.StorageServer import StorageServer
 
 from .. import wire
 from ..storage import conflicts
+from . import handout
 from .accounts import Accounts
 from .channel import Channel
 from .channel import Unwelcome
@@ -72,8 +73,12 @@ class Server(StorageServer):
                 timeout=transaction_timeout,
                 resolves_conflicts=not self.client_conflict_resolution)
             for name, storage in storages.items()}
+        most_local_clients = handout.share(
+            sum(map(handout.is_wanted, storages.values())))
         for service in self.services.values():
-            service.start()
+            service.start(most_local_clients)
+            if service.handout is not None:
+                self.door.set_aside(service.handout.descriptors)
 
     # Connections
 

@@ -27,6 +27,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from . import handout
 from . import quiet
 from .calls import is_oid
 from .calls import is_tid
@@ -93,6 +94,9 @@ def _need_not_wait(storage):
 
 class Service:
 
+    #: Gives the data file to local clients (Handout); None: to nobody.
+    handout = None
+
     def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
                  queue_size, queue_age, timeout, resolves_conflicts=True):
         self.name = name
@@ -130,9 +134,10 @@ class Service:
         if distrust_records:
             distrust_records(resolve=resolves_conflicts)
 
-    def start(self):
+    def start(self, most_local_clients):
         if self.own_publishing:
             self.own_publishing(lambda: self._mailbox.post(self.publish))
+        self.handout = handout.offered(self.storage, most_local_clients)
 
     def close(self):
         """Stop the threads; what is on its way to the disk goes on."""
@@ -140,6 +145,8 @@ class Service:
             # A vote may wait for a pack, and the pack for publishing.
             self.own_publishing(None)
             self.storage.publish()
+        if self.handout is not None:
+            self.handout.close()
         self.committer.close()
         self.readers.close()
         self.slow.close()
@@ -354,6 +361,8 @@ class Service:
                 for name, value in stats().items()}
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
+        if self.handout is not None:
+            status['local-clients'] = self.handout.clients
         status['channels'] = self.channels.channels
         status['channel-requests'] = self.channels.requests
         status['channel-bytes-received'] = self.channels.received

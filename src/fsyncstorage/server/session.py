@@ -138,6 +138,9 @@ class Session(ZEOStorage):
         info['fsyncstorage'] = about = {
             'instance': self.server.instance, 'channel': wire.VERSION,
             'lost': getattr(self.storage, 'may_have_lost', False)}
+        handout = self.service.handout
+        if handout is not None and handout.about is not None:
+            about['local'] = handout.about
         if self.service.packs.are_offered:
             about['packs'] = wire.PACKS
         if not self.read_only:

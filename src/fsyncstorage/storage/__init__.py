@@ -1,6 +1,7 @@
 """FsyncStorage: a sibling of FileStorage, with the same file format.
 
 storage       what is called from outside; opening, closing, maintenance
+readers       the methods for readers of objects and transactions
 ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
@@ -11,6 +12,7 @@ undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
 tids          the next transaction id, by the clock
 checkpoints   the index file, written while commits go on
+objectmap     where objects are, for local clients, in memory shared with them
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage
 crashmark     the mark beside a file whose last commits may be missing

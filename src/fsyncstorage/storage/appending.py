@@ -13,11 +13,13 @@ from ZODB.POSException import StorageTransactionError
 
 from ..commit.blobs import Placed
 from ..commit.pipeline import Commit
+from ..commit.pipeline import Point
 from ..commit.spare import Spare
 from ..errors import SyncFailed
 from ..errors import WritingStopped
 from ..format.view import View
 from .checkpoints import Checkpoints
+from .objectmap import ObjectMap
 from .records import Records
 from .transaction import STATUS_OFFSET
 from .transaction import Transaction
@@ -28,6 +30,8 @@ class Appending(Records):
     _checkpoints: Checkpoints
     _spare: Spare
     _unsynced_blobs: Placed
+    #: The map for local reads, while it is built or used.
+    _map: ObjectMap | None = None
 
     def _refuse_unless_later(self, tid: bytes) -> None:
         last = self._sequencer.pipeline.appended.tid
@@ -103,6 +107,10 @@ class Appending(Records):
                 self._checkpoints.snapshot.about_to_change(under_way.last)
             self._positions.put([
                 (record.oid, record.place) for record in under_way.records])
+            if self._map is not None:
+                self._map.add({
+                    oid: record.place
+                    for oid, record in under_way.last.items()})
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
             self._has_tail = False
@@ -116,12 +124,21 @@ class Appending(Records):
     def _write_status(self, commit: Commit) -> None:
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
-    def _sync_batch(self, batch: list[Commit]) -> None:
-        """The sequencer's sync: these commits, and all before them.
+    def _sync_batch(self, point: Point, batch: list[Commit]) -> None:
+        """The sequencer's sync: these commits, and all before the point."""
+        try:
+            self._sync_all_of(batch)
+        except Exception:
+            # What is behind the durable end is in doubt from now on.
+            if (object_map := self._map) is not None:
+                object_map.retire()
+            raise
+        if (object_map := self._map) is not None:
+            object_map.is_durable(point.end)
 
-        A transaction becomes durable together with its blobs, under every
-        policy.
-        """
+    def _sync_all_of(self, batch: list[Commit]) -> None:
+        """A transaction becomes durable together with its blobs, under every
+        policy."""
         if self.blob_dir:
             self._unsynced_blobs.sync(self._spare)
         unfinished = []
@@ -138,3 +155,22 @@ class Appending(Records):
 
     def _show(self, view: View) -> None:
         self._view = view
+        if (object_map := self._map) is not None:
+            object_map.show(view.end)
+
+    def replace_map(self, new: ObjectMap | None) -> ObjectMap | None:
+        """Retire the map for local reads, and use another one, or none.
+
+        `_lock` is held.  Return the one before: its memory is given back with
+        the last reference to it, which should be gone without the lock.
+        """
+        before, self._map = self._map, new
+        if before is not None:
+            before.retire()
+        return before
+
+    def forget_map(self, retired: ObjectMap) -> None:
+        """Its memory is needed no more."""
+        with self._lock:
+            if self._map is retired:
+                self._map = None

@@ -1,15 +1,14 @@
 """FsyncStorage: a FileStorage whose commits go through the pipeline.
 
 A sibling of FileStorage: it has the same base classes of ZODB, and the same
-files.  Here is what is called from outside: opening and closing, the methods
-for readers, and maintenance.  A reader takes the current `View` and needs no
-lock.
+files.  Here is what is called from outside: opening and closing, blobs that
+are read, and maintenance.
 
-Left to others: commits (commits, records), look-ups (format.view), what is
-found at open (opening, recovery), what a crash left (leftovers), the index
-file (checkpoints, format.index), packs (pack.packing, pack.swap), the scrub
-(scrub.scrubbing), and the inner names of a FileStorage that other programs
-use (ecosystem).
+Left to others: the methods for readers (readers), commits (commits, records),
+what is found at open (opening, recovery), what a crash left (leftovers), the
+index file (checkpoints, format.index), packs (pack.packing, pack.swap), the
+scrub (scrub.scrubbing), and the inner names of a FileStorage that other
+programs use (ecosystem).
 
 The internals of stock that are used here were read from ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -46,12 +45,7 @@ from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
 from ..format.scan import FIRST
-from ..format.view import CachedView
-from ..format.view import Entry
-from ..format.view import Filter
-from ..format.view import Revision
 from ..format.view import View
-from ..format.view import ViewIterator
 from ..pack import packing
 from ..pack import swap
 from ..pack.packs import Packs
@@ -59,11 +53,13 @@ from ..pack.progress import Watch
 from ..positions import Positions
 from ..scrub.scrubbing import Scrub
 from . import leftovers
+from . import objectmap
 from . import opening
 from .checkpoints import Checkpoints
 from .commits import Commits
 from .crashmark import Mark
 from .ecosystem import Ecosystem
+from .readers import Readers
 from .tids import Tids
 from .transaction import Transaction
 
@@ -80,6 +76,7 @@ logger = logging.getLogger(__name__)
 )
 class FsyncStorage(
     Ecosystem,
+    Readers,
     Commits,
     FileStorageFormatter,
     BlobStorageMixin,
@@ -123,6 +120,8 @@ class FsyncStorage(
         reader_threads: int | str = policies.DEFAULT_READER_THREADS,
         pack_process: bool = True,
         pack_rate: str | int = 'none',
+        local_reads: bool = False,
+        local_reads_mode: int = policies.DEFAULT_LOCAL_READS_MODE,
         scrub_rate: str | int = 'off',
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
@@ -132,6 +131,10 @@ class FsyncStorage(
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
+        #: For a server: may clients on this machine read the file themselves,
+        #: and which ones (the mode of a socket)?
+        self.local_reads = bool(local_reads)
+        self.local_reads_mode = policies.local_reads_mode(local_reads_mode)
         rate = policies.scrub_rate(scrub_rate)
         self._checksums = bool(checksums)
         self.durability = policies.Durability(
@@ -329,69 +332,13 @@ class FsyncStorage(
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
+        if self._map is not None:
+            self._map.close()  # not retired: the parent goes on with it
+            self._map = None
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
-    # Readers
-
-    def _current(self) -> View:
-        """The view for a caller that asks for the current state."""
-        if self._sequencer.publishing:
-            self._sequencer.pass_gate()
-        return self._view
-
-    def lastTransaction(self) -> bytes:
-        return self._current().tid
-
-    def getSize(self) -> int:
-        return self._view.end
-
-    def load(self, oid: bytes, version: str = '') -> tuple[bytes, bytes]:
-        assert not version
-        return self._current().load(oid)
-
-    def loadBefore(self, oid: bytes, tid: bytes) -> Revision | None:
-        if (self._sequencer.publishing
-                and not self._view.shows_all_before(tid)):
-            self._sequencer.pass_gate()
-        return self._view.load_before(oid, tid)
-
-    def load_before_cached(self, oid: bytes, tid: bytes) -> Revision | None:
-        """loadBefore from the page cache; else BlockingIOError."""
-        view = self._current()
-        return CachedView(view.file, view.index, view.end, view.tid
-                          ).load_before(oid, tid)
-
-    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
-        view = self._view
-        if serial > view.tid:
-            view = self._current()
-        return view.load_serial(oid, serial)
-
-    def getTid(self, oid: bytes) -> bytes:
-        return self._current().get_tid(oid)
-
-    def history(self, oid: bytes, size: int = 1,
-                filter: Filter | None = None) -> list[Entry]:
-        return self._current().history(oid, size, filter)
-
-    def undoLog(self, first: int = 0, last: int = -20,
-                filter: Filter | None = None) -> list[Entry]:
-        self._refuse_undo_in_a_pack()
-        if last < 0:
-            last = first - last  # a number of transactions
-        return self._current().undo_log(first, last, filter)
-
-    def iterator(self, start: bytes | None = None,
-                 stop: bytes | None = None) -> ViewIterator:
-        return ViewIterator(self._current(), start, stop)
-
-    def lastInvalidations(self, count: int) -> list[tuple[bytes, list[bytes]]]:
-        return self._current().last_invalidations(count)
-
-    def record_iternext(self, next: bytes | None = None
-                        ) -> tuple[bytes, bytes, bytes, bytes | None]:
-        return self._current().next_record(next)
+    # Blobs that are read
 
     def loadBlob(self, oid: bytes, serial: bytes) -> str:
         if serial > self._view.tid and serial > self._current().tid:
@@ -446,6 +393,8 @@ class FsyncStorage(
             self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
+            # Before anything is in the new file.
+            old_map = self.replace_map(None)
             old, self._file = self._file, file
             self._positions = Positions(index)
             self._pos = end
@@ -453,6 +402,7 @@ class FsyncStorage(
             view = View(file, self._positions, end, self._view.tid)
             self._sequencer.rebase(view)
             self._show(view)
+        del old_map  # only now: to give its memory back takes a while
         old.unlock()
         self._reserve.move(file)
 
@@ -468,6 +418,11 @@ class FsyncStorage(
             raise FileStorageError(
                 f'{self._file_name} is another file than the one that this'
                 ' storage has open; nothing was changed')
+
+    def object_map(self, secret: bytes,
+                   on_retire: Callable[[], object]) -> objectmap.ObjectMap:
+        """The map with which other processes read the file themselves."""
+        return objectmap.build(self, secret, on_retire)
 
     def stats(self) -> dict[str, object]:
         """Figures for monitoring, as a dictionary."""

@@ -4,9 +4,12 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import time
+import typing
 
 from ZEO.ClientStorage import ClientStorage
 
+from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 
 from ..running import loops
@@ -36,6 +39,9 @@ FSYNCSTORAGE = f"""\
   {{blobs}}
 </fsyncstorage>
 """
+
+#: Clients on this machine may read the data file themselves.
+HANDED_OUT = FSYNCSTORAGE.replace('  {blobs}', '  local-reads on\n  {blobs}')
 
 #: With a log, as in operation: stock writes a line to it for each commit for
 #: which more than three others wait.
@@ -68,7 +74,8 @@ class ZeoSite:
     server: str
     #: The section of the storage in the server's configuration.
     storage: str
-    client: type = ClientStorage
+    #: Called with the address and with options of ClientStorage.
+    client: typing.Callable = ClientStorage
     #: `CACHE`: each client has a blob cache; `NO_CACHE`: clients use the
     #: directory of the server; empty: there are no blobs.
     ways: tuple = ()
@@ -119,6 +126,18 @@ class ZeoSite:
         return {}
 
 
+def local_client(address, wait_timeout, **options):
+    """A client that has got the data file.  It comes a moment later."""
+    client = FsyncClient(address, wait_timeout=wait_timeout, **options)
+    until = time.monotonic() + wait_timeout
+    while not client.stats()['reads_locally']:
+        if time.monotonic() > until:
+            client.close()
+            raise TimeoutError('the server hands out no file')
+        time.sleep(0.001)
+    return client
+
+
 def new_cache(directory):
     return tempfile.mkdtemp(prefix='cache-', dir=directory)
 
@@ -139,6 +158,10 @@ CONTESTANTS = {contestant.name: contestant for contestant in (
         'fsync-client',
         'FsyncClient, fsync-runzeo, FsyncStorage (group-commit)',
         OURS, FSYNCSTORAGE, FsyncClient),
+    *([ZeoSite(
+        'fsync-client:local',
+        'the same, with local-reads: the client reads the file itself',
+        OURS, HANDED_OUT, local_client)] if local.is_possible() else []),
     ZeoSite(
         'fsync-client:zeo',
         'FsyncClient, server of ZEO, FileStorage',

@@ -1,0 +1,350 @@
+"""The writer's side of the object map: made, kept up to date, retired.
+
+A map is *building* until all of the index is in it, then *current*, until it
+is *retired*.  It belongs to one data file and does not outlive its use: a pack
+or a failed sync retires it, and so does its own bound, because a map of oids
+that lie far apart takes a page for each of them.  What was retired is not used
+again; a new map is built instead when somebody asks for one.
+
+Who stores what, and when:
+
+- `add` stores the positions of a transaction when it is appended, under the
+  storage's `_lock`, before it can be published;
+- `show` stores the end of what is published, before anybody is told of it;
+- `is_durable` stores what a sync has covered, before that is published;
+- `build` copies the index, some buckets at a time, under the same `_lock` as
+  `add`: so either the index has a new position already, or `add` comes behind.
+
+The memory is sealed before anything is in it: nobody else can write to it or
+change its size, also not by opening it again.  Pages are allocated before
+anybody touches them, here or in a reader, so that a machine without memory
+gives an error, not a signal.
+
+Left to others: the layout (format.objectmap), and who gets a descriptor (a
+server).
+"""
+
+import array
+import bisect
+import fcntl
+import logging
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+
+from ..datafile import Descriptor
+from ..format import objectmap as layout
+from ..format.objectmap import CHUNK
+from ..format.objectmap import CHUNK_BITS
+from ..format.objectmap import DIRECTORY
+from ..format.objectmap import IN_CHUNK
+from ..format.objectmap import PAGE
+from ..format.objectmap import WORD
+from ..format.objectmap import WORDS_OF_A_PAGE
+
+logger = logging.getLogger(__name__)
+
+# A map may take this many bytes for each object, and so many beside.
+BYTES_AN_OBJECT = 32
+BYTES_BESIDE = 1 << 20
+
+# Room for twice the objects, and for so many chunks beside.
+SPARE_CHUNKS = 1 << 13
+# Chunks whose memory is allocated with one call.
+ALLOCATED_AT_ONCE = 32
+
+# Seconds for which a build holds the storage's lock, and for which it then
+# lets those go on that wait for it.
+BUILD_FOR, PAUSE = 0.002, 0.0005
+
+_SEALS = (layout.F_SEAL_FUTURE_WRITE
+          | getattr(fcntl, 'F_SEAL_SHRINK', 0)
+          | getattr(fcntl, 'F_SEAL_GROW', 0)
+          | getattr(fcntl, 'F_SEAL_SEAL', 0))
+
+
+class NoMap(Exception):
+    """There is no map, for this reason."""
+
+
+class TooFarApart(NoMap):
+    """Nor will there be one: it does not help to try again."""
+
+    def __init__(self) -> None:
+        super().__init__('the oids lie too far apart')
+
+
+class ObjectMap:
+
+    def __init__(self, objects: int, secret: bytes, data_file: Descriptor,
+                 on_retire: Callable[[], object]) -> None:
+        """`objects`: how many there are.
+
+        `on_retire` is called once, in any thread; it must only notify.
+        """
+        self._data_file: Descriptor | None = data_file
+        self._objects = objects
+        self._on_retire = on_retire
+        self._chunks: dict[int, int] = {}
+        self._allocated = 0  # chunks
+        #: For the words that only grow.
+        self._growing = threading.Lock()
+        capacity = _capacity_for(objects)
+        try:
+            self._descriptor = _memory(layout.size_of(capacity))
+        except (OSError, AttributeError) as error:
+            raise NoMap(f'the system gives no sealed memory: {error}'
+                        ) from error
+        try:
+            self._words = self._mapped_and_sealed()
+            self._write_header(
+                capacity, secret, os.fstat(data_file.number))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise NoMap(f'the memory cannot be used: {error}') from error
+            raise
+
+    def _mapped_and_sealed(self) -> memoryview:
+        """Our mapping is the only one that can ever be written to."""
+        memory = mmap.mmap(self._descriptor, 0)
+        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        return memoryview(memory).cast('Q')
+
+    def _write_header(self, capacity: int, secret: bytes,
+                      data_file: os.stat_result) -> None:
+        self._capacity = capacity
+        self._first = layout.chunks_begin(capacity)
+        self._allocate(0, 2 * PAGE)  # with the first page of the directory
+        words = self._words
+        words[layout.MAGIC] = layout.MAGIC_WORD
+        words[layout.CAPACITY] = capacity
+        words[layout.DEVICE] = data_file.st_dev
+        words[layout.INODE] = data_file.st_ino
+        for number in range(layout.SECRET_SIZE // WORD):
+            words[layout.SECRET + number] = int.from_bytes(
+                secret[WORD * number:WORD * (number + 1)], sys.byteorder)
+
+    def open(self) -> tuple[int, int]:
+        """New descriptors of the data file and of the map, to read them.
+
+        Each client gets open files of its own: what it sets for them (flags,
+        locks) is nobody else's.
+        """
+        assert self._data_file is not None
+        data_file = _opened_again(self._data_file.number)
+        try:
+            return data_file, _opened_again(self._descriptor)
+        except BaseException:
+            os.close(data_file)
+            raise
+
+    def close(self) -> None:
+        """Let go of both files.  Other processes keep what they have."""
+        self._data_file = None
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    # The words of the header
+
+    @property
+    def is_retired(self) -> bool:
+        return self._words[layout.RETIRED] != 0
+
+    def retire(self) -> None:
+        """From now on it is wrong: readers go elsewhere."""
+        with self._growing:
+            told, self._words[layout.RETIRED] = self.is_retired, 1
+        if not told:
+            self._on_retire()
+
+    def show(self, end: int) -> None:
+        self._grow(layout.END, end)
+
+    def is_durable(self, end: int) -> None:
+        self._grow(layout.DURABLE, end)
+
+    def _grow(self, word: int, end: int) -> None:
+        """Two threads may come in the wrong order, at the end of a build."""
+        with self._growing:
+            if end > self._words[word]:
+                self._words[word] = end
+
+    # Positions, under the storage's lock
+
+    def add(self, places: Mapping[bytes, int]) -> None:
+        """Store the places of a transaction.  Nothing is raised: a map that
+        cannot have them is retired."""
+        if self.is_retired:
+            return
+        try:
+            for oid, place in places.items():
+                number = int.from_bytes(oid, 'big')
+                at = self._chunk(number >> CHUNK_BITS) + (number & IN_CHUNK)
+                if not self._words[at]:
+                    self._objects += 1
+                self._words[at] = place
+        except Exception as error:
+            logger.info('the map for local reads has ended: %s', error)
+            self.retire()
+
+    def fill(self, prefix: bytes, bucket: bytes) -> None:
+        """Store a bucket of the index; `prefix` begins each of its oids.
+
+        The bytes of a bucket are the last 2 bytes of each oid, in their order,
+        and then 6 bytes of each position.
+        """
+        count = len(bucket) // 8
+        ends = _numbers('H', bucket[:2 * count])
+        wide = bytearray(8 * count)
+        for number in range(6):
+            wide[2 + number::8] = bucket[2 * count + number::6]
+        places = _numbers('Q', bytes(wide))
+        base = int.from_bytes(prefix, 'big') << 16
+        start = 0
+        while start < count:
+            stop = bisect.bisect_left(ends, (ends[start] | IN_CHUNK) + 1,
+                                      start)
+            self._fill_chunk(base, ends[start:stop], places[start:stop])
+            start = stop
+
+    def _fill_chunk(self, base: int, ends: 'array.array[int]',
+                    places: 'array.array[int]') -> None:
+        at = self._chunk((base | ends[0]) >> CHUNK_BITS)
+        first = at + (ends[0] & IN_CHUNK)
+        if ends[-1] - ends[0] + 1 == len(ends):  # no oid is missing
+            self._words[first:first + len(ends)] = memoryview(places)
+            return
+        for end, place in zip(ends, places):
+            self._words[at + (end & IN_CHUNK)] = place
+
+    def _chunk(self, prefix: int) -> int:
+        """The number of the first word of a chunk; it is added if it is not
+        there."""
+        at = self._chunks.get(prefix)
+        if at is None:
+            at = self._new_chunk(prefix)
+        return at
+
+    def _new_chunk(self, prefix: int) -> int:
+        used = len(self._chunks)
+        if used == self._capacity:
+            raise NoMap('it is full')
+        self.refuse_more_chunks_than_allowed(used + 1)
+        at = self._first + CHUNK * used
+        if used == self._allocated:
+            more = min(ALLOCATED_AT_ONCE, self._capacity - used)
+            self._allocate(WORD * at, PAGE * more)
+            self._allocated += more
+        behind = used + 1  # which readers look at, too
+        if behind % WORDS_OF_A_PAGE == 0 and behind < self._capacity:
+            self._allocate(WORD * (DIRECTORY + behind), PAGE)
+        self._words[DIRECTORY + used] = prefix + 1
+        self._chunks[prefix] = at
+        return at
+
+    def refuse_more_chunks_than_allowed(self, chunks: int) -> None:
+        if PAGE * chunks > BYTES_AN_OBJECT * self._objects + BYTES_BESIDE:
+            raise TooFarApart
+
+    def _allocate(self, position: int, size: int) -> None:
+        os.posix_fallocate(self._descriptor, position, size)
+
+
+def _capacity_for(objects: int) -> int:
+    """Words of the directory: a multiple of those of a page."""
+    chunks = 2 * objects // CHUNK + SPARE_CHUNKS
+    if chunks > layout.MOST_CHUNKS:
+        raise NoMap(f'{objects} objects are too many')
+    return -(-chunks // WORDS_OF_A_PAGE) * WORDS_OF_A_PAGE
+
+
+def _memory(size: int) -> int:
+    """Sparse memory of its final size, that no other user may open."""
+    if not layout.is_possible():
+        raise NoMap('local reads need a 64-bit Linux')
+    descriptor = os.memfd_create(
+        'fsyncstorage object map', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.ftruncate(descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _opened_again(descriptor: int) -> int:
+    return os.open(
+        f'/proc/self/fd/{descriptor}', os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _numbers(kind: str, big_endian: bytes) -> 'array.array[int]':
+    numbers = array.array(kind, big_endian)
+    if sys.byteorder == 'little':
+        numbers.byteswap()
+    return numbers
+
+
+def build(storage: Any, secret: bytes,
+          on_retire: Callable[[], object]) -> ObjectMap:
+    """Build the map of a storage, and make it current; or raise NoMap.
+
+    Commits go on meanwhile.  One thread at a time may do this; the map before,
+    if there is one, is retired.  `on_retire` is called, in any thread, when
+    the map is no longer of use.
+    """
+    with storage._lock:
+        storage._refuse_when_stopped()
+        if storage._is_read_only:  # another process may write the file
+            raise NoMap('the storage is read-only')
+        index = storage._positions
+        new = ObjectMap(
+            len(index), secret, storage._file.descriptor, on_retire)
+        try:
+            # Each bucket of the index takes one chunk at least.
+            new.refuse_more_chunks_than_allowed(len(index._data))
+        except TooFarApart:
+            new.close()
+            raise
+        before = storage.replace_map(new)
+        prefixes = list(index._data.keys())
+    del before  # only now: to give its memory back takes a while
+    try:
+        _fill(storage, new, index, prefixes)
+        # What is published or synced from now on is told to the map; what was
+        # before is told here, and never in place of something newer.
+        new.is_durable(storage._sequencer.durable.end)
+        new.show(storage._view.end)
+        storage._refuse_when_stopped()
+        if new.is_retired:
+            raise NoMap('it was retired while it was built')
+    except BaseException:
+        new.retire()
+        new.close()
+        storage.forget_map(new)
+        raise
+    return new
+
+
+def _fill(storage: Any, new: ObjectMap, index: Any,
+          prefixes: list[bytes]) -> None:
+    remaining = iter(prefixes)
+    prefix = next(remaining, None)
+    while prefix is not None:
+        with storage._lock:
+            if new.is_retired:
+                raise NoMap('it was retired while it was built')
+            until = time.monotonic() + BUILD_FOR
+            while prefix is not None:
+                new.fill(prefix, index._data[prefix].toString())
+                prefix = next(remaining, None)
+                if time.monotonic() > until:
+                    break
+        time.sleep(PAUSE)

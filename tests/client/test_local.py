@@ -1,0 +1,835 @@
+"""What a client beside its server reads itself, and when it asks (I14)."""
+
+import contextlib
+import errno
+import os
+import resource
+import socket
+import threading
+import time
+import unittest
+from unittest import mock
+
+import ZODB
+from transaction import TransactionManager
+from ZEO.asyncio.client import Protocol
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.POSException import POSKeyError
+from ZODB.serialize import referencesf
+from ZODB.tests.MinPO import MinPO
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage.client import local
+from fsyncstorage.client.local import NOT_KNOWN
+from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.objectmap import NotAMap
+from fsyncstorage.server import handout
+from fsyncstorage.server.service import Service
+
+from ..server.serving import open_files
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit as commit_to
+from ..support import oid
+from ..support import until
+from .connected import ConnectedTestCase
+from .connected import commit
+
+
+def after(tid):
+    """The tid with which a transaction that began after this one loads."""
+    return p64(u64(tid) + 1)
+
+
+@unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
+class LocalTestCase(ConnectedTestCase):
+
+    records = {0: b'root', 1: b'old'}
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.wait_for_threads)  # when all clients are closed
+
+    def wait_for_threads(self):
+        """A client does not wait for the end of its own."""
+        for thread in threading.enumerate():
+            if thread.name.endswith(' local reads'):
+                thread.join(PATIENCE)
+
+    def open(self, name='Data.fs', **options):
+        return super().open(name, **{'local_reads': True, **options})
+
+    def connect(self, *args, **options):
+        """A client, as soon as it reads locally."""
+        client = super().connect(*args, **options)
+        self.until_local(client)
+        return client
+
+    def connect_without(self, **options):
+        return super().connect(local_reads='off', **options)
+
+    def until_local(self, client):
+        until(lambda: client.stats()['reads_locally'], 'reads locally')
+
+    def source(self, client):
+        return client._server.local.source
+
+    def read(self, client, number):
+        """As a transaction that begins now."""
+        return client.loadBefore(oid(number), after(client.lastTransaction()))
+
+    @contextlib.contextmanager
+    def asked(self, times):
+        """The server is asked so often, and nothing is cached."""
+        before = self.figures.requests
+        yield
+        self.assertEqual(self.figures.requests - before, times)
+
+    def change(self, number, data, serial=z64):
+        """By another client."""
+        with contextlib.closing(self.connect_without()) as other:
+            return commit(other, {number: data}, serial)
+
+    def until_told(self, client, tid):
+        until(lambda: client.lastTransaction() == tid, 'told')
+
+
+class Loads(LocalTestCase):
+
+    def test_from_the_file(self):
+        client = self.connect()
+        with self.asked(0):
+            self.assertEqual(
+                self.read(client, 1), (b'old', self.tid, None))
+        self.assertEqual(len(client._cache), 0)
+
+    def test_what_another_client_has_changed(self):
+        client = self.connect()
+        self.read(client, 1)
+        new = self.change(1, b'new', self.tid)
+        self.until_told(client, new)
+        with self.asked(0):
+            self.assertEqual(self.read(client, 1), (b'new', new, None))
+            self.assertEqual(client.loadBefore(oid(1), new),
+                             (b'old', self.tid, new))
+            self.assertIsNone(client.loadBefore(oid(1), self.tid))
+
+    def test_what_it_has_changed_itself(self):
+        client = self.connect()
+        tid = commit(client, {1: b'mine', 5: b'new'}, self.tid)
+        with self.asked(0):
+            self.assertEqual(self.read(client, 1), (b'mine', tid, None))
+
+    def test_what_it_was_not_told_of(self):
+        """It may be in the map already."""
+        client = self.connect()
+        began = after(client.lastTransaction())
+        new = self.change(1, b'new', self.tid)
+        with self.asked(0):
+            self.assertEqual(client.loadBefore(oid(1), began)[0], b'old')
+        self.until_told(client, new)
+        with self.asked(0):
+            self.assertEqual(client.loadBefore(oid(1), began),
+                             (b'old', self.tid, new))
+
+    def test_whoever_asks_for_the_future_asks_the_server(self):
+        client = self.connect()
+        with self.asked(1):
+            self.assertEqual(client.load(oid(1)), (b'old', self.tid))
+
+    def test_an_object_that_is_not_there(self):
+        client = self.connect()
+        with self.asked(1), self.assertRaises(POSKeyError):
+            self.read(client, 77)
+
+    def test_an_object_whose_creation_was_undone(self):
+        tid = commit_to(self.storage, {9: b'data'})
+        client = self.connect()
+        undo = self.storage.undoLog(0, 1)[0]['id']
+        transaction = begin(self.storage)
+        self.storage.undo(undo, transaction)
+        self.storage.tpc_vote(transaction)
+        undone = self.storage.tpc_finish(transaction)
+        client._cache.setLastTid(undone)
+        with self.asked(1), self.assertRaises(POSKeyError):
+            self.read(client, 9)
+        with self.asked(0):
+            self.assertEqual(client.loadBefore(oid(9), undone),
+                             (b'data', tid, undone))
+
+    def test_the_server_is_told_before_it_tells(self):
+        """The published end is in the map when a transaction is announced."""
+        client = self.connect()
+        seen = []
+        tell = Service._tell
+
+        def look(service, batch):
+            end = self.source(client)._map.end
+            seen.append(end >= self.storage._positions[oid(1)] > 0)
+            seen.append(end == self.storage.getSize())
+            tell(service, batch)
+
+        self.patch(Service, '_tell', look)
+        new = self.change(1, b'new', self.tid)
+        self.until_told(client, new)
+        self.assertEqual(seen, [True, True])
+
+    def test_the_kernel_prefetches(self):
+        client = self.connect()
+        with self.asked(0):
+            client.prefetch([oid(0), oid(1), None],
+                            after(client.lastTransaction()))
+        with self.asked(1), mock.patch.object(os, 'posix_fadvise') as advised:
+            client.prefetch([oid(0), oid(77), oid(1)],
+                            after(client.lastTransaction()))
+            until(lambda: self.figures.requests, 'asked')
+        data_file, *_ = advised.call_args.args
+        self.assertTrue(os.path.samestat(
+            os.fstat(data_file), os.stat(self.path())))
+        self.assertEqual(
+            [call.args[1] for call in advised.call_args_list],
+            [self.storage._positions[oid(number)] for number in (0, 1)])
+
+    def test_a_socket_at_another_place(self):
+        os.rename(self.path('Data.fs.local'), self.path('elsewhere'))
+        client = self.connect(local_reads_socket=self.path('elsewhere'))
+        with self.asked(0):
+            self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+    def test_off(self):
+        client = self.connect_without()
+        self.assertIsNone(client._server.local)
+        self.assertEqual(client.stats(), {'reads_locally': False})
+        with self.assertRaisesRegex(ValueError, 'auto or off'):
+            self.connect(local_reads='on')
+
+    def test_a_prefetch_while_the_server_is_left(self):
+        client = self.connect()
+        link, reads = client._server, client._server.local
+        with self.asked(0), mock.patch.object(
+                link.__class__, 'local', new_callable=mock.PropertyMock,
+                side_effect=[reads, None]):
+            client.prefetch([oid(1)], after(client.lastTransaction()))
+
+    def test_a_fork_falls_back(self):
+        client = self.connect()
+        child = os.fork()
+        if not child:
+            answer = client._server.local.load_before(
+                oid(1), after(self.tid))
+            os._exit(answer is not NOT_KNOWN)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(status, 0)
+
+    def test_many_threads(self):
+        client = self.connect()
+        commit(client, dict.fromkeys(range(100, 2000), b'x' * 300))
+        tid = after(client.lastTransaction())
+
+        def read(first):
+            return {client.loadBefore(oid(number), tid)[0]
+                    for number in range(first, 2000, 3)}
+
+        client._cache.clear()
+        with self.asked(0):
+            threads = [Thread(read, 100 + first) for first in range(4)]
+            for each in threads:
+                self.assertEqual(each.result(), {b'x' * 300})
+
+
+class LoadsOverTLS(Loads):
+
+    tls = True
+
+
+class Doubts(LocalTestCase):
+    """Whatever is wrong with the file or the map: the server is asked."""
+
+    def check_asked(self, client):
+        with self.asked(1):
+            self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+    def test_a_position_that_is_wrong(self):
+        for position in 4, 5, 60, 100, (1 << 64) - 1, 1 << 62:
+            with self.subTest(position):
+                client = self.connect()
+                known = self.source(client)._map
+                with mock.patch.object(
+                        known.__class__, 'get', lambda *args: position), \
+                        mock.patch.object(
+                            known.__class__, 'durable', 1 << 63):
+                    self.check_asked(client)
+                client.close()
+
+    def test_a_retired_map(self):
+        client = self.connect()
+        source = self.source(client)
+        with mock.patch.object(source._map.__class__, 'retired', True):
+            self.check_asked(client)
+
+    def test_an_error_of_the_file(self):
+        client = self.connect()
+        view = self.source(client)._view.__class__
+        with mock.patch.object(view, 'pread', mock.Mock(side_effect=OSError)):
+            self.check_asked(client)
+
+    def test_a_record_that_would_take_all_memory(self):
+        client = self.connect()
+        view = self.source(client)._view.__class__
+        with mock.patch.object(view, 'longest', 2), mock.patch(
+                'fsyncstorage.format.view.READ_AHEAD', 43):
+            self.check_asked(client)
+
+
+class Packs(LocalTestCase):
+
+    def pack(self):
+        self.storage.pack(time.time(), referencesf, gc=False)
+
+    def test_it_goes_on_with_the_new_file(self):
+        client = self.connect()
+        old = self.source(client)
+        new = self.change(1, b'new', self.tid)
+        self.until_told(client, new)
+        self.pack()
+        newer = self.change(1, b'newer', new)
+        self.until_told(client, newer)
+        self.assertEqual(self.read(client, 1), (b'newer', newer, None))
+        until(lambda: self.source(client) not in (None, old), 'a new map')
+        client._cache.clear()
+        with self.asked(0):
+            self.assertEqual(self.read(client, 1), (b'newer', newer, None))
+
+    def test_a_retired_map_is_not_used_whatever_was_told(self):
+        """Freshness: the commit comes before the message to let go."""
+        client = self.connect()
+        source = self.source(client)
+        self.patch(handout.Handout, '_wake', lambda *args: None)
+        old = self.change(1, b'changed', self.tid)
+        self.pack()
+        new = self.change(1, b'new', old)
+        self.until_told(client, new)
+        self.assertIs(source.load_before(oid(1), after(new)), NOT_KNOWN)
+        self.assertEqual(self.read(client, 1), (b'new', new, None))
+
+    def test_an_idle_client_lets_go_of_the_old_file(self):
+        client = self.connect()
+        old = os.stat(self.path())
+        self.change(1, b'new', self.tid)
+        self.pack()
+        os.remove(self.path('Data.fs.old'))
+
+        def is_open():
+            for number in os.listdir('/proc/self/fd'):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(os.fstat(int(number)), old):
+                        return True
+
+        until(lambda: not is_open(), 'closed')
+        self.until_local(client)
+
+
+class Away(LocalTestCase):
+    """A server that is gone: only what is durable is read."""
+
+    def open(self, name='Data.fs', **options):
+        return super().open(name, **{
+            'durability': 'interval', 'sync_interval': '1h', **options})
+
+    def setUp(self):
+        super().setUp()
+        self.storage._sequencer.sync_to(self.storage.getSize())
+
+    def stop(self, client):
+        """As if it was killed, for the client."""
+        self.address = self.server.acceptor.addr
+        self.server.close()
+        self.thread.join()
+        until(lambda: not client.is_connected(), 'disconnected')
+
+    def test_what_is_durable_is_read(self):
+        client = self.connect()
+        self.stop(client)
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+        self.assertEqual(len(client._cache), 0)
+
+    def test_what_is_not_durable_waits(self):
+        client = self.connect()
+        source = self.source(client)
+        new = self.change(1, b'new', self.tid)
+        self.until_told(client, new)
+        self.assertIs(source.load_before(oid(1), after(new)), NOT_KNOWN)
+        self.assertEqual(self.read(client, 1), (b'new', new, None))
+        self.storage._sequencer.sync_to(self.storage.getSize())
+        self.assertEqual(source.load_before(oid(1), after(new)),
+                         (b'new', new, None))
+
+    def test_an_end_that_was_lost_and_overwritten(self):
+        """In the same file, and the client has the map of what was there."""
+        client = self.connect()
+        source = self.source(client)
+        end = self.storage.getSize()
+        seen = self.change(1, b'seen', self.tid)
+        self.until_told(client, seen)
+        with mock.patch.object(self.storage._sequencer, 'sync_to'):
+            self.stop(client)
+            self.storage._map = None
+        # What a power cut leaves, and another run of the server appends.
+        os.truncate(self.path(), end)
+        os.remove(self.path('Data.fs.index'))
+        again = self.open(durability='group-commit', local_reads=False)
+        commit_to(again, {1: b'one', 0: b'two'}, {0: self.tid, 1: self.tid})
+        # Where the lost record was, there is one of the same object, which
+        # leads to the one before both.
+        self.assertEqual(again._positions.get(oid(1)),
+                         source._map.get(oid(1)))
+        self.assertIs(source.load_before(oid(1), after(seen)), NOT_KNOWN)
+        # What was durable is as it was.
+        self.assertEqual(source.load_before(oid(0), after(seen)),
+                         (b'root', self.tid, None))
+        again.close()
+
+    def test_the_next_server_is_read_from_its_own_map(self):
+        client = self.connect()
+        first = self.source(client)
+        self.serve_again()
+        until(client.is_connected, 'connected')
+        self.until_local(client)
+        self.assertIsNot(self.source(client), first)
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+
+class Moves(LocalTestCase):
+
+    def test_to_a_server_without_and_back(self):
+        client = self.connect()
+        self.assertEqual(self.read(client, 1)[0], b'old')
+        for data, offers in ((b'away', False), (b'back', True)):
+            self.offers = offers
+            self.serve_again()
+            until(client.is_connected, 'connected')
+            tid = self.change(
+                1, data, self.storage.load(oid(1))[1])
+            self.until_told(client, tid)
+            if offers:
+                self.until_local(client)
+            self.assertEqual(client._server.local is not None, offers)
+            with self.asked(0 if offers else 1):
+                self.assertEqual(self.read(client, 1), (data, tid, None))
+            self.assertEqual(len(client._cache), 1)
+
+    offers = True
+
+    def open(self, *args, **options):
+        return super().open(*args, local_reads=self.offers, **options)
+
+
+class Behind(LocalTestCase):
+    """Nothing is cached: what the client has seen is known by its tid."""
+
+    def setUp(self):
+        super().setUp()
+        storage = self.open('lost')
+        storage.copyTransactionsFrom(self.storage)
+        storage.close()
+
+    def see_new(self, client):
+        new = self.change(1, b'new', self.tid)
+        self.until_told(client, new)
+        self.assertEqual(self.read(client, 1), (b'new', new, None))
+        self.assertEqual(len(client._cache), 0)
+        return new
+
+    def with_db(self, client):
+        """Transactions may have begun, and have seen something."""
+        self.addCleanup(MVCCAdapter(client).close)
+        return client
+
+    def test_a_server_that_lags_is_not_followed(self):
+        client = self.with_db(self.connect(cache=self.path('cache.zec')))
+        new = self.see_new(client)
+        with self.assertLogs(level='ERROR') as logs:
+            self.serve_again('lost')
+            until(lambda: 'Server behind client' in str(logs.output),
+                  'refused')
+        self.assertIn(f'remove its cache file ({self.path("cache.zec")})',
+                      str(logs.output))
+        self.assertFalse(client.is_connected())
+        self.assertEqual(client.lastTransaction(), new)
+
+    def test_a_process_that_has_seen_nothing_follows_it(self):
+        """Its last tid may be that of a process before it."""
+        client = self.connect(cache=self.path('cache.zec'))
+        self.see_new(client)
+        self.serve_again('lost')
+        until(client.is_connected, 'connected')
+        self.until_local(client)
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+        self.assertEqual(client.lastTransaction(), self.tid)
+
+    def test_a_server_that_lost_its_end(self):
+        with open(self.path('lost.unsynced'), 'w'):
+            pass
+        client = self.with_db(self.connect())
+        self.see_new(client)
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logs:
+            self.serve_again('lost')
+            until(lambda: 'the server lost' in str(logs.output), 'noticed')
+        until(client.is_connected, 'connected')
+        self.until_local(client)
+        self.assertEqual(client.lastTransaction(), self.tid)
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+
+class Verified(LocalTestCase):
+    """Connections of ZODB have objects that the cache has not.
+
+    A transaction that begins while a connection is verified sees one state.
+    """
+
+    records = {}
+
+    def setUp(self):
+        super().setUp()
+        with contextlib.closing(ZODB.DB(self.connect_without())) as db:
+            with db.transaction() as connection:
+                for name in 'xy':
+                    connection.root()[name] = MinPO(0)
+
+    def change_both(self):
+        with contextlib.closing(ZODB.DB(self.connect_without())) as db:
+            with db.transaction() as connection:
+                for name in 'xy':
+                    connection.root()[name].value += 1
+
+    def check_begin(self, method, times=1):
+        """x is in memory, and y is not.  The connection is cut off, both are
+        changed, and when the client calls this method so often while it is
+        connected again, a transaction begins."""
+        client = self.connect()
+        db = ZODB.DB(client)
+        self.addCleanup(db.close)
+        manager = TransactionManager()
+        connection = db.open(manager)
+        self.addCleanup(connection.close)
+        self.addCleanup(manager.abort)
+        x, y = (connection.root()[name] for name in 'xy')
+        self.assertEqual(x.value, 0)
+        manager.abort()
+        y._p_deactivate()
+        self.assertEqual(len(client._cache), 0)
+        begun = []
+
+        def at(protocol, called, *args):
+            if called == method:
+                begun.append(called)
+                if len(begun) == times:
+                    manager.begin()
+
+        client_io = client._server.client
+        with mock.patch.object(client_io, 'try_connecting') as connect_again:
+            session, = self.sessions()
+            self.in_loop(session.abort)
+            until(lambda: connect_again.called, 'cut off')
+        self.change_both()
+        server_call, invalidate = Protocol.server_call, client.invalidateCache
+
+        def call(protocol, *args):
+            at(protocol, *args)
+            return server_call(protocol, *args)
+
+        def invalidate_cache():
+            invalidate()
+            at(None, 'invalidateCache')
+
+        self.patch(Protocol, 'server_call', call)
+        with mock.patch.object(client, 'invalidateCache', invalidate_cache):
+            self.in_client_loop(client, client_io.try_connecting)
+            until(client.is_connected, 'connected')
+        self.assertGreaterEqual(len(begun), times)
+        seen = x.value, y.value
+        manager.begin()
+        self.assertEqual((x.value, y.value), (1, 1))
+        return seen
+
+    def test_when_the_last_tid_is_known(self):
+        self.assertEqual(self.check_begin('get_info', 2), (1, 1))
+
+    def test_before(self):
+        self.assertEqual(self.check_begin('get_info'), (0, 0))
+
+    def test_when_the_server_does_not_know_what_has_changed(self):
+        with mock.patch.object(
+                Service, 'invalidations_since', lambda *args: None):
+            self.assertEqual(self.check_begin('invalidateCache'), (0, 0))
+
+    def test_and_the_last_tid_is_known(self):
+        with mock.patch.object(
+                Service, 'invalidations_since', lambda *args: None):
+            self.assertEqual(self.check_begin('get_info', 2), (1, 1))
+
+
+class Ends(LocalTestCase):
+
+    def test_nothing_is_left(self):
+        self.connect().close()
+        before = open_files()
+        for _ in range(20):
+            self.connect().close()
+        until(lambda: open_files() <= before, 'closed')
+
+    def test_no_source_after_the_end(self):
+        client = self.connect()
+        reads = client._server.local
+        client.close()
+        self.assertIsNone(reads.source)
+        self.assertIsNone(client._server.local)
+        self.assertFalse(client.stats()['reads_locally'])
+
+    def test_a_name_that_does_not_answer_holds_nobody_up(self):
+        """A path on a dead mount, say."""
+        asked, go_on = threading.Event(), threading.Event()
+
+        class Hanging(socket.socket):
+            def connect(self, path):
+                asked.set()
+                go_on.wait(PATIENCE)
+                super().connect(path)
+
+        client = self.connect()
+        about = self.server.services['1'].handout.about
+        with mock.patch.object(socket, 'socket', Hanging):
+            reads = local.begin('name', client._cache, about)
+            self.assertTrue(asked.wait(PATIENCE))
+        closing = Thread(reads.close)
+        closing.result()
+        go_on.set()
+        reads._thread.join(PATIENCE)
+        self.assertFalse(reads._thread.is_alive())
+        self.assertIsNone(reads.source)
+
+    def test_what_comes_when_it_is_closed_is_not_used(self):
+        client = self.connect()
+        about = self.server.services['1'].handout.about
+        come, go_on = threading.Event(), threading.Event()
+
+        def held(*args):
+            source = received(*args)
+            come.set()
+            go_on.wait(PATIENCE)
+            return source
+
+        received = local.received
+        with mock.patch.object(local, 'received', held):
+            reads = local.begin('name', client._cache, about)
+            self.assertTrue(come.wait(PATIENCE))
+            reads.close()
+            go_on.set()
+            reads._thread.join(PATIENCE)
+        self.assertFalse(reads._thread.is_alive())
+        self.assertIsNone(reads.source)
+
+    def test_one_that_is_closed_does_not_connect_again(self):
+        """The server would hand the file to nobody."""
+        asked = []
+
+        class Counted(socket.socket):
+            def connect(self, path):
+                asked.append(path)
+                super().connect(path)
+
+        def gone(reads):
+            reads.close()
+
+        def without_a_server(reads):
+            self.server.services['1'].handout.close()
+            until(lambda: reads._connection is None, 'left')
+            reads.close()
+
+        client = self.connect()
+        about = self.server.services['1'].handout.about
+        for end in gone, without_a_server:
+            with self.subTest(end), mock.patch.object(
+                    socket, 'socket', Counted):
+                asked.clear()
+                reads = local.begin('name', client._cache, about)
+                until(lambda: reads.source is not None, 'reads locally')
+                end(reads)
+                reads._thread.join(PATIENCE)
+                self.assertFalse(reads._thread.is_alive())
+                self.assertEqual(len(asked), 1)
+
+
+class Trouble(LocalTestCase):
+
+    def test_no_descriptors_for_a_moment(self):
+        no_map = NotAMap('it cannot be mapped')
+        no_map.__cause__ = OSError(errno.ENOMEM, 'no memory')
+        read_from = local.LocalReads._read_from
+        for error in OSError(errno.EMFILE, 'too many open files'), no_map:
+            failures = [error]
+
+            def short(reads, connection):
+                if failures:
+                    raise failures.pop()
+                return read_from(reads, connection)
+
+            with self.subTest(error), \
+                    mock.patch.object(local, 'RETREAT', 0), \
+                    mock.patch.object(local.LocalReads, '_read_from', short):
+                client = self.connect()
+                self.assertEqual(failures, [])
+                client.close()
+
+    def test_no_thread_can_be_started(self):
+        """The client is connected all the same."""
+        with mock.patch.object(
+                local, 'LocalReads', side_effect=RuntimeError('no thread')):
+            with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
+                client = ConnectedTestCase.connect(self)
+        self.assertIsNone(client._server.local)
+        self.assertIn('not locally: no thread', str(logs.output))
+        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
+
+
+@unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
+class HandedOver(TestCase):
+    """What comes over the socket may be anything."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.tid = commit_to(self.storage, {0: b'data'})
+        self.secret = bytes(range(32))
+        made = self.storage.object_map(self.secret, lambda: None)
+        self.addCleanup(made.close)
+        self.good = made.open()
+        for each in self.good:
+            self.addCleanup(os.close, each)
+        self.server, self.client = socket.socketpair()
+        self.addCleanup(self.server.close)
+        self.addCleanup(self.client.close)
+
+        self.sent = {*map(os.fstat, self.good), os.fstat(self.server.fileno())}
+
+    def descriptors(self):
+        """How many there are of what is sent.  (Of other files, those of tests
+        before may go at any time.)"""
+        found = []
+        for each in os.listdir('/dev/fd'):
+            with contextlib.suppress(OSError):  # that of the directory
+                found.append(os.fstat(int(each)))
+        return sum(os.path.samestat(one, another)
+                   for one in found for another in self.sent)
+
+    def receive(self, message, *descriptors, secret=None):
+        if message:
+            socket.send_fds(self.server, [message], descriptors)
+        else:
+            self.server.close()
+        return local.received(self.client, secret or self.secret)
+
+    def test_what_is_right(self):
+        source = self.receive(b'\1', *self.good)
+        self.assertEqual(source.load_before(oid(0), maxtid),
+                         (b'data', self.tid, None))
+
+    def test_what_is_synced_and_not_published_yet(self):
+        source = self.receive(b'\1', *self.good)
+        seen = []
+
+        def look(tid):
+            self.assertGreater(source._map.durable, source._map.end)
+            seen.append(source.load_before(oid(0), maxtid))
+
+        new = commit_to(self.storage, {0: b'changed'}, {0: self.tid}, look)
+        self.assertEqual(seen, [(b'data', self.tid, None)])
+        self.assertEqual(source.load_before(oid(0), maxtid),
+                         (b'changed', new, None))
+
+    def check_refused(self, error, *args, **options):
+        before = self.descriptors()
+        with self.assertRaises(error):
+            self.receive(*args, **options)
+        self.assertEqual(self.descriptors(), before)
+
+    def test_no_descriptors(self):
+        self.check_refused(NotAMap, b'\1')
+
+    def test_too_few(self):
+        self.check_refused(NotAMap, b'\1', self.good[0])
+
+    def test_too_many(self):
+        self.check_refused(NotAMap, b'\1', *self.good, *self.good)
+
+    def test_another_message(self):
+        self.check_refused(NotAMap, b'\2', *self.good)
+
+    def test_in_the_wrong_order(self):
+        self.check_refused(NotAMap, b'\1', *self.good[::-1])
+
+    def test_no_files(self):
+        self.check_refused(
+            NotAMap, b'\1', self.server.fileno(), self.good[1])
+
+    def test_another_secret(self):
+        self.check_refused(NotAMap, b'\1', *self.good, secret=bytes(32))
+
+    def test_another_file(self):
+        with open(self.path('other'), 'wb') as other:
+            self.check_refused(
+                NotAMap, b'\1', other.fileno(), self.good[1])
+
+    def test_not_now(self):
+        with self.assertRaises(local.Refused):
+            self.receive(b'')
+
+    def test_what_get_info_says(self):
+        for about in (
+                None, [], 'text', {}, {'socket': '/x.local'},
+                {'socket': b'/x.local', 'secret': bytes(32)},
+                {'socket': 'x.local', 'secret': bytes(32)},
+                {'socket': '\0x.local', 'secret': bytes(32)},
+                {'socket': '/x\0.local', 'secret': bytes(32)},
+                {'socket': '/' + 'x' * 101 + '.local', 'secret': bytes(32)},
+                {'socket': '/x.local', 'secret': bytes(31)},
+                {'socket': '/x.local', 'secret': 'x' * 32}):
+            with self.subTest(about):
+                self.assertIsNone(local.begin('name', None, about))
+
+    def test_a_socket_that_cannot_be(self):
+        """The log says what is wrong with `local-reads-socket`."""
+        about = {'socket': '/x', 'secret': bytes(32)}
+        for path, reason in (
+                ('x', 'with all of its directories'),
+                ('/' + 'x' * 107, 'has 108 bytes'),
+                ('/\ud800', 'surrogates')):
+            with self.subTest(path), self.assertLogs(
+                    'fsyncstorage.client', 'INFO') as logs:
+                self.assertIsNone(local.begin('name', None, about, path))
+            self.assertIn(reason, logs.output[0])
+
+    def test_a_server_names_no_socket_but_its_own(self):
+        """It may be hostile, and the socket that of another program here."""
+        about = {'socket': '/run/x.sock', 'secret': bytes(32)}
+        with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
+            self.assertIsNone(local.begin('name', None, about))
+        self.assertIn('does not name its socket', logs.output[0])
+
+    def test_no_descriptors_are_left(self):
+        """Not a wrong message: it is worth another try."""
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (
+            1 + max(map(int, os.listdir('/proc/self/fd'))), limits[1]))
+        with contextlib.ExitStack() as files:
+            with contextlib.suppress(OSError):
+                while True:
+                    files.enter_context(open(os.devnull))
+            with self.assertRaisesRegex(local.Refused, 'no descriptors'):
+                self.receive(b'\1', *self.good)

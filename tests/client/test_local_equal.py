@@ -1,0 +1,181 @@
+"""A local read equals the server's answer, whatever has happened (I14).
+
+Random histories: changes, undos, undone creations, deletions, packs, restarts.
+Each answer of a local source is compared with that of the storage itself.
+"""
+
+import contextlib
+import os
+import random
+import time
+import unittest
+
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import UndoError
+from ZODB.serialize import referencesf
+from ZODB.utils import p64
+from ZODB.utils import u64
+from ZODB.utils import z64
+
+from fsyncstorage.client.local import NOT_KNOWN
+from fsyncstorage.client.local import Source
+from fsyncstorage.datafile import DataFile
+from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.objectmap import Reader
+
+from ..support import TestCase
+from ..support import begin
+from ..support import oid
+
+SECRET = bytes(32)
+OBJECTS = 40
+#: Of a history; and how many loads are compared after each step.
+STEPS, COMPARED = 60, 40
+
+
+@unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
+class Equal(TestCase):
+
+    histories = 5
+    #: So many answers of the local source, at least: else it would show
+    #: nothing.
+    answers = 4_000
+
+    def setUp(self):
+        super().setUp()
+        self.answered = 0
+
+    def test_random_histories(self):
+        for seed in range(self.histories):
+            with self.subTest(seed):
+                self.check(random.Random(seed), f'Data{seed}.fs')
+        self.assertGreaterEqual(self.answered, self.answers)
+
+    def check(self, choice, name):
+        self.choice, self.name = choice, name
+        self.policy = choice.choice(['group-commit', 'interval', 'none'])
+        self.storage = self.source = None
+        self.restart()
+        self.tids = []
+        for _ in range(STEPS):
+            self.choice.choice(
+                6 * [self.change] + 2 * [self.undo] + 2 * [self.delete]
+                + [self.pack, self.restart] + 3 * [self.sync])()
+            if self.source._map.retired:
+                self.take()
+            revisions = self.revisions()
+            for _ in range(COMPARED):
+                self.compare(revisions)
+
+    # What happens
+
+    def restart(self):
+        if self.storage is not None:
+            self.storage.close()
+        self.storage = self.open(
+            self.name, durability=self.policy, sync_interval='1h')
+        self.take()
+
+    def take(self):
+        made = self.storage.object_map(SECRET, lambda: None)
+        descriptors = list(made.open())
+        made.close()
+        reader = Reader(descriptors[1], SECRET)
+        os.close(descriptors.pop())
+        self.source = Source(
+            DataFile('', 0, lambda *args: descriptors.pop()), reader)
+
+    def commit(self, store):
+        transaction = begin(self.storage)
+        try:
+            store(transaction)
+            self.storage.tpc_vote(transaction)
+        except Exception:
+            self.storage.tpc_abort(transaction)
+            raise
+        self.tids.append(self.storage.tpc_finish(transaction))
+
+    def serial(self, number):
+        """Of its newest record, which may be of its deletion."""
+        try:
+            return self.storage.history(oid(number))[0]['tid']
+        except POSKeyError:
+            return z64
+
+    def change(self):
+        numbers = self.choice.sample(range(OBJECTS), self.choice.randint(1, 9))
+        size = self.choice.choice([1, 50, 500, 5000, 20000])
+
+        def store(transaction):
+            for number in numbers:
+                data = b'%d' % self.choice.getrandbits(64)
+                self.storage.store(
+                    oid(number), self.serial(number), data.ljust(size),
+                    '', transaction)
+
+        self.commit(store)
+
+    def undo(self):
+        log = self.storage.undoLog(0, 5)
+        if log:
+            undone = self.choice.choice(log)['id']
+            # Not if others have changed the same objects since.
+            with contextlib.suppress(UndoError):
+                self.commit(lambda transaction: self.storage.undo(
+                    undone, transaction))
+
+    def delete(self):
+        number = self.choice.randrange(1, OBJECTS)
+        serial = self.serial(number)
+        if serial != z64:
+            self.commit(lambda transaction: self.storage.deleteObject(
+                oid(number), serial, transaction))
+
+    def pack(self):
+        self.storage.pack(time.time(), referencesf, gc=False)
+
+    def sync(self):
+        self.storage._sequencer.sync_to(self.storage.getSize())
+
+    # What is compared
+
+    def revisions(self):
+        """Of each object: (tid, data or None), as an iteration finds them."""
+        found = {}
+        for transaction in self.storage.iterator():
+            for record in transaction:
+                found.setdefault(record.oid, []).append(
+                    (record.tid, record.data))
+        return found
+
+    @staticmethod
+    def expected(revisions, tid):
+        """What loadBefore returns, or raises."""
+        end = None
+        for serial, data in reversed(revisions):
+            if serial < tid:
+                return POSKeyError if data is None else (data, serial, end)
+            end = serial
+        return None if revisions else POSKeyError
+
+    def compare(self, revisions):
+        if not self.tids:
+            return
+        tid = self.choice.choice(self.tids)
+        tid = p64(u64(tid) + self.choice.choice([-1, 0, 1]))
+        if self.choice.random() < 0.5:
+            tid = p64(u64(self.tids[-1]) + 1)
+        number = self.choice.randrange(OBJECTS)
+        answer = self.source.load_before(oid(number), tid)
+        if answer is not NOT_KNOWN:
+            self.answered += 1
+            self.assertEqual(answer, self.expected(
+                revisions.get(oid(number), []), tid))
+            self.assertEqual(
+                answer, self.storage.loadBefore(oid(number), tid))
+
+
+class EqualForLong(Equal):
+
+    level = 2
+    histories, answers = 80, 100_000

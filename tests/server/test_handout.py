@@ -1,0 +1,616 @@
+"""Who gets the data file and the object map, and until when (I13, I14)."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import selectors
+import socket
+import stat
+import threading
+import time
+import unittest
+from unittest import mock
+
+from ZODB.serialize import referencesf
+
+from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.objectmap import Reader
+from fsyncstorage.server import door
+from fsyncstorage.server import handout
+from fsyncstorage.server.handout import Handout
+from fsyncstorage.server.server import Server
+from fsyncstorage.storage.objectmap import NoMap
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .serving import Served
+from .serving import open_files
+
+MODE = 0o600
+
+
+class Client:
+    """By hand: connects, and takes what comes."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE)
+        try:
+            self.socket.connect(path)
+        except OSError:
+            self.socket.close()
+            raise
+
+    def receive(self):
+        """The message, and the descriptors that came with it."""
+        message, descriptors, _, _ = socket.recv_fds(self.socket, 100, 10)
+        return message, descriptors
+
+    def is_sent_away(self):
+        return self.socket.recv(1) == b''
+
+    def close(self):
+        self.socket.close()
+
+
+@unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
+class HandoutTestCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.tid = commit(self.storage, {0: b'data', 1: b'data'})
+
+    def hand_out(self, mode=MODE, **options):
+        made = Handout(self.storage, self.path('socket'), mode, **options)
+        closing = contextlib.ExitStack()
+        closing.callback(made.close)
+        self.addCleanup(closing.close)
+        self.end = closing.close
+        return made
+
+    def connect(self):
+        client = Client(self.path('socket'))
+        self.addCleanup(client.close)
+        return client
+
+    def take(self, client):
+        """The descriptors of the data file and of the map."""
+        message, descriptors = client.receive()
+        for each in descriptors:
+            self.addCleanup(os.close, each)
+        self.assertEqual(message, handout.HAND_OVER)
+        self.assertEqual(len(descriptors), 2)
+        return descriptors
+
+
+class HandOver(HandoutTestCase):
+
+    def test_the_file_and_its_map(self):
+        made = self.hand_out()
+        data_file, object_map = self.take(self.connect())
+        self.assertTrue(os.path.samestat(
+            os.fstat(data_file), os.stat(self.path())))
+        reader = Reader(object_map, made.about['secret'])
+        self.assertEqual(reader.get(oid(1)), self.storage._positions[oid(1)])
+
+    def test_nothing_is_built_before_a_client_comes(self):
+        self.hand_out()
+        self.assertIsNone(self.storage._map)
+        self.take(self.connect())
+        self.assertIsNotNone(self.storage._map)
+
+    def test_one_map_for_all(self):
+        made = self.hand_out()
+        self.take(self.connect())
+        current = made._map
+        self.take(self.connect())
+        self.assertIs(made._map, current)
+
+    def test_the_secret_is_not_sent(self):
+        made = self.hand_out()
+        client = self.connect()
+        message, descriptors = client.receive()
+        for each in descriptors:
+            os.close(each)
+        self.assertNotIn(made.secret, message)
+        self.end()
+        self.assertTrue(client.is_sent_away())
+
+    def test_a_pack_sends_all_away_and_closes_the_old_file(self):
+        made = self.hand_out()
+        clients = [self.connect() for _ in range(3)]
+        for client in clients:
+            self.take(client)
+        commit(self.storage, {1: b'changed'}, {1: self.tid})
+        old = os.stat(self.path())
+        self.storage.pack(time.time(), referencesf, gc=False)
+        for client in clients:
+            self.assertEqual(client.socket.recv(1), handout.LET_GO)
+            self.assertTrue(client.is_sent_away())
+        until(lambda: not made.clients, 'sent away')
+        self.assertNotIn((old.st_dev, old.st_ino), [
+            (each.st_dev, each.st_ino) for each in self.open_by_server()])
+        data_file, _ = self.take(self.connect())
+        self.assertTrue(os.path.samestat(
+            os.fstat(data_file), os.stat(self.path())))
+
+    def open_by_server(self):
+        """The open files of this process, but not those of the clients."""
+        taken = {args[0] for function, args, _ in self._cleanups
+                 if function is os.close}
+        for number in map(int, os.listdir('/proc/self/fd')):
+            with contextlib.suppress(OSError):
+                if number not in taken:
+                    yield os.fstat(number)
+
+    def test_those_who_have_the_old_map_are_told_by_the_next_client(self):
+        """The thread has not been woken yet."""
+        with mock.patch.object(Handout, '_wake'):
+            made = self.hand_out()
+            old = self.connect()
+            self.take(old)
+            made._map.retire()
+            new = self.connect()
+            self.take(new)
+            self.assertEqual(old.socket.recv(1), handout.LET_GO)
+            until(lambda: made.clients == 1, 'sent away')
+
+    def test_one_that_goes_when_it_is_sent_away(self):
+        made = self.hand_out()
+        client, other = self.connect(), self.connect()
+        self.take(client)
+        self.take(other)
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold():
+            held.set()
+            go_on.wait(PATIENCE)
+
+        with mock.patch.object(made, '_end_retired_map', hold):
+            made._map.retire()
+            self.assertTrue(held.wait(PATIENCE))
+        # These are all seen in its next round, and in this order.
+        made._wake()
+        client.socket.send(b'x')
+        other.close()
+        go_on.set()
+        until(lambda: not made.clients, 'sent away')
+        self.take(self.connect())
+
+    def test_nothing_where_there_is_no_map(self):
+        self.hand_out()
+        with mock.patch.object(
+                self.storage, 'object_map', side_effect=NoMap('no')) as build:
+            for _ in range(3):
+                with self.subTest():
+                    self.assertTrue(self.connect().is_sent_away())
+        build.assert_called_once()  # the next try comes later
+        self.assertTrue(self.connect().is_sent_away())
+
+    def test_after_a_failed_sync(self):
+        disk = self.controlled_disk()
+        self.hand_out()
+        client = self.connect()
+        self.take(client)
+        disk.fail_sync(OSError('no'))
+        with self.assertRaises(Exception):
+            commit(self.storage, {1: b'changed'}, {1: self.tid})
+        self.assertEqual(client.socket.recv(1), handout.LET_GO)
+        self.assertTrue(self.connect().is_sent_away())
+
+
+class Socket(HandoutTestCase):
+
+    def test_its_mode_is_the_permission(self):
+        for mode in 0o600, 0o660:
+            self.hand_out(mode)
+            status = os.stat(self.path('socket'))
+            self.assertEqual(stat.S_IMODE(status.st_mode), mode)
+            self.end()
+
+    def test_nobody_connects_before_it_has_its_mode(self):
+        def chmod(path, mode):
+            with self.assertRaises(ConnectionRefusedError):
+                Client(path)
+            real(path, mode)
+            tried.append(mode)
+
+        real, tried = os.chmod, []
+        with mock.patch.object(os, 'chmod', chmod):
+            self.hand_out()
+        self.assertEqual(tried, [MODE])
+
+    def test_it_is_removed_at_the_end(self):
+        self.hand_out()
+        client = self.connect()
+        self.take(client)
+        self.end()
+        self.assertFalse(os.path.lexists(self.path('socket')))
+        self.assertTrue(client.is_sent_away())
+
+    def test_that_of_another_is_not_removed(self):
+        self.hand_out()
+        os.remove(self.path('socket'))
+        with open(self.path('socket'), 'w'):
+            pass
+        self.end()
+        self.assertTrue(os.path.exists(self.path('socket')))
+
+    def test_one_that_was_left_is_replaced(self):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(self.path('socket'))
+        self.hand_out()
+        self.take(self.connect())
+
+    def test_another_file_is_not_replaced(self):
+        with open(self.path('socket'), 'w') as file:
+            file.write('mine')
+        with self.assertRaises(OSError):
+            self.hand_out()
+        with open(self.path('socket')) as file:
+            self.assertEqual(file.read(), 'mine')
+
+    def test_a_name_that_is_too_long(self):
+        with self.assertRaisesRegex(OSError, 'the name has 1.. bytes'):
+            Handout(self.storage, self.path('x' * 107), MODE)
+
+
+class Hostile(HandoutTestCase):
+
+    def test_one_that_talks_is_sent_away(self):
+        made = self.hand_out()
+        client = self.connect()
+        self.take(client)
+        client.socket.send(b'hello')
+        until(lambda: not made.clients, 'sent away')
+
+    def test_there_are_not_too_many(self):
+        made = self.hand_out(most_clients=3)
+        clients = [self.connect() for _ in range(3)]
+        for client in clients:
+            self.take(client)
+        self.assertTrue(self.connect().is_sent_away())
+        clients[0].close()
+        until(lambda: made.clients == 2, 'one less')
+        self.take(self.connect())
+
+    def test_they_take_a_part_of_the_descriptors(self):
+        """All storages together do, and a server always has others left."""
+        for limit, storages, most in (
+                (400, 1, 40), (400, 2, 15), (400, 0, 40), (1 << 20, 1, 256),
+                (1 << 20, 100, 256), (resource.RLIM_INFINITY, 1, 256)):
+            with self.subTest(limit, storages=storages), mock.patch.object(
+                    resource, 'getrlimit', lambda what: (limit, limit)):
+                self.assertEqual(handout.share(storages), most)
+                self.assertLessEqual(
+                    storages * (most + handout.OWN_DESCRIPTORS),
+                    door.descriptors() / 2)
+
+    def test_connections_are_taken_at_a_limited_rate(self):
+        with mock.patch.object(time, 'monotonic', lambda: now):
+            now = 7.0
+            bucket = handout.Bucket(3, 10)
+            for _ in range(3):
+                self.assertEqual(bucket.wait(), 0)
+                bucket.take()
+            self.assertAlmostEqual(bucket.wait(), 0.1)
+            now += 0.1
+            self.assertAlmostEqual(bucket.wait(), 0)
+            bucket.take()
+            now += 1000
+            for _ in range(3):
+                self.assertEqual(bucket.wait(), 0)
+                bucket.take()
+            self.assertGreater(bucket.wait(), 0)
+
+    def test_a_flood_of_connections_waits(self):
+        made = self.hand_out()
+        paused, go_on = threading.Event(), threading.Event()
+
+        def pause(seconds):
+            made._taken = handout.Bucket(1, 1)
+            paused.set()
+            go_on.wait(PATIENCE)
+
+        with mock.patch.object(made, '_pause', pause):
+            made._taken = handout.Bucket(1, 1e-9)
+            self.take(self.connect())
+            client = self.connect()
+            self.assertTrue(paused.wait(PATIENCE))
+            self.assertEqual(made.clients, 1)
+            go_on.set()
+            self.take(client)
+
+    def test_no_file_that_others_could_open_again_to_write(self):
+        for mode, others, handed in (
+                (0o644, True, True), (0o664, True, False),
+                (0o666, True, False), (0o642, True, False),
+                (0o666, False, True)):
+            with self.subTest(f'{mode:o}', others=others):
+                os.chmod(self.path(), mode)
+                self.hand_out(0o660 if others else 0o600)
+                client = self.connect()
+                if handed:
+                    self.take(client)
+                else:
+                    self.assertTrue(client.is_sent_away())
+                self.end()
+
+    def test_those_that_come_and_go_leave_nothing(self):
+        with mock.patch.object(handout, 'A_SECOND', 1e9):
+            made = self.hand_out()
+        self.take(self.connect())
+        until(lambda: made.clients == 1, 'there')
+        before = open_files()
+        for _ in range(1000):
+            with contextlib.closing(Client(self.path('socket'))) as client:
+                _, descriptors = client.receive()
+            for each in descriptors:
+                os.close(each)
+        until(lambda: made.clients == 1, 'gone')
+        until(lambda: open_files() <= before, 'closed')
+
+    def test_pauses_with_a_descriptor_of_any_number(self):
+        """`select` takes none behind 1023."""
+        made = self.hand_out()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= limits[1] < 1200:
+            self.skipTest('not so many descriptors here')
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (max(limits[0], 1200), limits[1]))
+        number = fcntl.fcntl(made._woken, fcntl.F_DUPFD_CLOEXEC, 1100)
+        with socket.socket(fileno=number) as woken:
+            with mock.patch.object(made, '_woken', woken):
+                made._pause(0)
+
+    def test_a_thread_that_dies_is_noticed(self):
+        made = self.hand_out()
+        with mock.patch.object(
+                made, '_end_retired_map', side_effect=MemoryError):
+            with self.assertLogs('fsyncstorage.server', 'ERROR') as logs:
+                made._wake()
+                made._thread.join(PATIENCE)
+        self.assertIn('local reads have ended', logs.output[0])
+        self.assertIsNone(made.about)
+        self.assertFalse(os.path.lexists(self.path('socket')))
+
+    def test_no_thread_can_be_started(self):
+        before = open_files()
+        with mock.patch.object(
+                threading.Thread, 'start', side_effect=RuntimeError('no')):
+            with self.assertRaises(RuntimeError):
+                self.hand_out()
+        self.assertEqual(open_files(), before)
+        self.assertFalse(os.path.lexists(self.path('socket')))
+
+    def test_no_descriptor_is_left_for_one(self):
+        made = self.hand_out()
+        accept = made._listener.accept
+
+        class Listener:
+            def accept(self):
+                if failures:
+                    raise failures.pop()
+                return accept()
+
+        failures = [OSError(24, 'too many open files')]
+        # Before the thread has anybody to accept.
+        made._selector.modify(
+            made._listener, selectors.EVENT_READ,
+            lambda listener: made._accept(Listener()))
+        with mock.patch.object(handout, 'NO_DESCRIPTOR', 0):
+            self.take(self.connect())
+        self.assertEqual(failures, [])
+
+
+NOBODY = 65534
+NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000  # user, mount, pid
+
+
+@unittest.skipUnless(os.geteuid() == 0, 'needs root, to be somebody else')
+class Elsewhere(HandoutTestCase):
+    """Clients of other users, and in containers."""
+
+    def in_a_child(self, become, act):
+        """What `act` returns, a small number, after `become`."""
+        child = os.fork()
+        if not child:
+            result = 99
+            try:
+                become()
+                result = act()
+            finally:
+                os._exit(result)
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    @staticmethod
+    def become_nobody():
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+    def read(self):
+        """0: it got the file and reads, and can do nothing else."""
+        try:
+            client = Client(self.path('socket'))
+        except PermissionError:
+            return 1
+        with contextlib.closing(client):
+            return self.read_from(client)
+
+    def read_from(self, client):
+        _, (data_file, object_map) = client.receive()
+        if b'data' not in os.pread(data_file, 1000, 0):
+            return 2
+        if Reader(object_map, self.secret).get(oid(1)) is None:
+            return 3
+        for descriptor in data_file, object_map:
+            with contextlib.suppress(OSError):
+                os.close(os.open(f'/proc/self/fd/{descriptor}', os.O_RDWR))
+                return 4
+        return 0
+
+    def hand_out(self, mode):
+        made = super().hand_out(mode)
+        self.secret = made.secret
+        os.chmod(self.directory, 0o711)
+        os.chown(self.path('socket'), -1, NOBODY)
+
+    def test_another_user_of_the_group(self):
+        self.hand_out(0o660)
+        self.assertEqual(self.in_a_child(self.become_nobody, self.read), 0)
+
+    def test_another_user(self):
+        self.hand_out(0o600)
+        self.assertEqual(self.in_a_child(self.become_nobody, self.read), 1)
+
+    def test_in_other_namespaces(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+
+        def unshare():
+            if libc.unshare(NAMESPACES):
+                os._exit(77)
+
+        self.hand_out(0o600)
+        result = self.in_a_child(unshare, self.read)
+        if result == 77:
+            self.skipTest('no namespaces here')
+        # It is of the server's user, and so opens the data file again for
+        # writing, whatever its namespaces are: docs/security.rst says so.
+        self.assertEqual(result, 4)
+
+    def test_another_user_in_other_namespaces(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+
+        def become():
+            self.become_nobody()
+            if libc.unshare(NAMESPACES):
+                os._exit(77)
+
+        self.hand_out(0o660)
+        result = self.in_a_child(become, self.read)
+        if result == 77:
+            self.skipTest('no namespaces here')
+        self.assertEqual(result, 0)
+
+
+@unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
+class Offered(Served):
+
+    def about(self, storage):
+        server = self.serve(storage)
+        peer = self.connect(server)
+        return peer.call('get_info')['fsyncstorage'].get('local'), server
+
+    def test_where_it_is_asked_for(self):
+        about, _ = self.about(self.open(local_reads=True))
+        self.assertEqual(about['socket'], self.path('Data.fs.local'))
+        self.assertEqual(len(about['secret']), 32)
+        client = Client(about['socket'])
+        self.addCleanup(client.close)
+        message, descriptors = client.receive()
+        for each in descriptors:
+            os.close(each)
+        self.assertEqual(message, handout.HAND_OVER)
+
+    def test_not_by_default(self):
+        about, _ = self.about(self.open())
+        self.assertIsNone(about)
+        self.assertFalse(os.path.exists(self.path('Data.fs.local')))
+
+    def test_not_of_a_read_only_storage(self):
+        self.open().close()
+        self.assertIsNone(handout.offered(
+            self.open(local_reads=True, read_only=True)))
+
+    def test_not_behind_a_wrapper(self):
+        class Wrapper:
+            def __init__(self, base):
+                self.base = base
+
+            def __getattr__(self, name):
+                return getattr(self.base, name)
+
+        self.assertIsNone(handout.offered(
+            Wrapper(self.open(local_reads=True))))
+
+    def test_not_where_the_name_is_too_long(self):
+        os.mkdir(self.path('d' * 100))
+        storage = self.open('d' * 100 + '/Data.fs', local_reads=True)
+        with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+            self.assertIsNone(handout.offered(storage))
+        self.assertIn('no local reads: the name has', logs.output[0])
+
+    def test_not_where_the_name_is_no_text(self):
+        name = os.fsdecode(b'd\xff')
+        os.mkdir(self.path(name))
+        storage = self.open(name + '/Data.fs', local_reads=True)
+        with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+            self.assertIsNone(handout.offered(storage))
+        self.assertIn('no local reads: ', logs.output[0])
+
+    def test_not_where_no_thread_can_be_started(self):
+        storage = self.open(local_reads=True)
+        with mock.patch.object(
+                Handout, '__init__', side_effect=RuntimeError('no thread')):
+            with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+                self.assertIsNone(handout.offered(storage))
+        self.assertIn('no local reads: no thread', logs.output[0])
+
+    def test_not_where_descriptors_are_few(self):
+        storage = self.open(local_reads=True)
+        with self.assertLogs('fsyncstorage.server', 'WARNING') as logs:
+            self.assertIsNone(handout.offered(storage, 0))
+        self.assertIn('too few descriptors', logs.output[0])
+
+    def test_not_any_more_where_oids_lie_too_far_apart(self):
+        storage = self.open(local_reads=True)
+        commit(storage, dict.fromkeys(range(0, 512 * 300, 512), b'data'))
+        server = self.serve(storage)
+        peer = self.connect(server)
+        about = peer.call('get_info')['fsyncstorage']['local']
+        with mock.patch.object(
+                storage, 'object_map', wraps=storage.object_map) as build:
+            for _ in range(2):
+                client = Client(about['socket'])
+                self.addCleanup(client.close)
+                self.assertTrue(client.is_sent_away())
+        build.assert_called_once()
+        self.assertNotIn('local', peer.call('get_info')['fsyncstorage'])
+
+    def test_its_mode(self):
+        self.about(self.open(local_reads=True, local_reads_mode=0o660))
+        status = os.stat(self.path('Data.fs.local'))
+        self.assertEqual(stat.S_IMODE(status.st_mode), 0o660)
+        with self.assertRaisesRegex(ValueError, '0600 or 0660'):
+            self.open('other', local_reads_mode=0o666)
+
+    def test_its_descriptors_are_set_aside(self):
+        _, server = self.about(self.open(local_reads=True))
+        _, without = self.about(self.open('other'))
+        # (In each of them, one client is connected.)
+        self.assertEqual(
+            without.door._left - server.door._left,
+            handout.share(1) + handout.OWN_DESCRIPTORS)
+
+    def test_several_storages_share_them(self):
+        with mock.patch.object(resource, 'getrlimit', lambda what: (800,) * 2):
+            server = Server(('127.0.0.1', 0), {
+                name: self.open(name, local_reads=True) for name in 'abc'})
+        self.addCleanup(server.close)
+        self.assertEqual(
+            [each.handout.descriptors for each in server.services.values()],
+            [33, 33, 33])
+
+    def test_what_the_status_says(self):
+        storage = self.open(local_reads=True)
+        about, server = self.about(storage)
+        self.assertEqual(server.server_status('1')['local-clients'], 0)
