@@ -95,8 +95,10 @@ class TestCase(unittest.TestCase):
 
     def _check_threads(self, before):
         left = [thread for thread in threading.enumerate()
-                if thread not in before and thread.is_alive()]
-        self.assertEqual(left, [])
+                if thread not in before]
+        for thread in left:
+            thread.join(PATIENCE)  # it may be about to end
+        self.assertEqual([each for each in left if each.is_alive()], [])
 
     def path(self, name='Data.fs'):
         return os.path.join(self.directory, name)
