@@ -244,9 +244,11 @@ class Relay:
                 passing += message
                 continue
             most = cut.passing(len(message))
-            await self._send(connection, way, passing + message[:most])
+            try:
+                await self._send(connection, way, passing + message[:most])
+            finally:  # it may just have been lost by itself
+                self._make(cut, connection)
             passing = message[most:]
-            self._make(cut, connection)
         await self._send(connection, way, passing)
 
     async def _send(self, connection, way, data):
