@@ -64,6 +64,7 @@ from .checkpoints import Checkpoints
 from .commits import Commits
 from .crashmark import Mark
 from .ecosystem import Ecosystem
+from .figures import Counts
 from .tids import Tids
 from .transaction import Transaction
 
@@ -162,6 +163,7 @@ class FsyncStorage(
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
         self._turns = Turns()
+        self._counts = Counts()
         self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
@@ -472,16 +474,6 @@ class FsyncStorage(
             raise FileStorageError(
                 f'{self._file_name} is another file than the one that this'
                 ' storage has open; nothing was changed')
-
-    def stats(self) -> dict[str, object]:
-        """Figures for monitoring, as a dictionary."""
-        return {
-            'durability': self.durability.policy.name,
-            'read_only': self._is_read_only,
-            'unsealable': self._unsealable,
-            'scrub': None if self._scrub is None else self._scrub.stats(),
-            **({} if self._is_read_only else self._sequencer.stats()),
-        }
 
     # What its base classes lack
 
