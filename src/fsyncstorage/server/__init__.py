@@ -28,6 +28,7 @@ From the outside in:
 - blobsender    the blobs that it sends; blobstream those for stock clients
 - ballot        one client's transaction, and its states
 - operations    what is stored in it, in memory or in a file
+- figures       what is counted of a storage, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the

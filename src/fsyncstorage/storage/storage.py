@@ -102,6 +102,8 @@ class FsyncStorage(
     #: How far a pack is, its cancel, and what one would free.  (A server asks
     #: the class for it: an attribute of the object, a wrapper passes on.)
     packs: Packs = None               # type: ignore[assignment]  # see above
+    #: What shows its figures; it is closed with the storage.
+    metrics: Any = None
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
 
@@ -296,6 +298,8 @@ class FsyncStorage(
 
     def _release(self) -> None:
         """Free all threads, files and locks, also after a failed opening."""
+        if self.metrics is not None:
+            self.metrics.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
