@@ -73,6 +73,11 @@ class Runner(ZEO.runzeo.ZEOServer):
     #: Keeps the address of the metrics open.
     _metrics = None
 
+    def __init__(self, options):
+        super().__init__(options)
+        # Stock's options, which tests give, have no such thing.
+        self._metrics_address = getattr(options, 'metrics', None)
+
     def handle_sigterm(self):
         self._end('terminated by SIGTERM', 0)
 
@@ -108,8 +113,8 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     def open_storages(self):
         exporters.process_is(probes.STARTING)
-        if self.options.metrics is not None:
-            self._metrics = exporters.Hold(self.options.metrics)
+        if self._metrics_address is not None:
+            self._metrics = exporters.Hold(self._metrics_address)
         try:
             super().open_storages()
         except REFUSALS as error:
@@ -137,7 +142,7 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl,
-            metrics=options.metrics)
+            metrics=self._metrics_address)
         exporters.process_is(probes.SERVING)
         self._warn_of_strangers()
 
