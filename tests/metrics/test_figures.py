@@ -1,6 +1,8 @@
 """Figures are true: a known number of each thing gives exactly these."""
 
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import time
@@ -12,6 +14,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import z64
 
+from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import Watch
 
@@ -30,6 +33,7 @@ from .asking import get
 from .asking import metrics
 
 HERE = '127.0.0.1', 0
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class FiguresTestCase(TestCase):
@@ -111,7 +115,7 @@ class InOneProcess(FiguresTestCase):
         first = vote(storage, {1: b'x', 2: b'x'})
         waiting = [Thread(commit, storage, {number: b'y'})
                    for number in (1, 2)]
-        until(lambda: storage.stats()['waiting_for_objects'] == 2, 'wait')
+        until(lambda: storage.stats()['lock_waiting'] == 2, 'wait')
         self.assertEqual(self.figures()['transactions_waiting', 'vote'], 2)
         self.check(lock_wait_duration_seconds_count=0)
         storage.tpc_abort(first)
@@ -290,6 +294,20 @@ class OverZeo(Served, FiguresTestCase):
              status['commit-latency']['count'],
              status['storage']['committed_bytes']),
             (0, 0, 1, self.figures()['committed_bytes_total',]))
+
+    def test_the_documents_have_each(self):
+        self.served()
+        collector = Collector(
+            self.server._shown[0].exporter.storages,
+            self.server._shown[0].exporter.servers)
+        names = {
+            family.name.removeprefix('fsyncstorage_')
+            + '_total' * (family.type == 'counter')
+            for family in collector._families()}
+        documented = re.findall(
+            r'^``(\w+)``  ', (ROOT / 'docs' / 'metrics.rst').read_text(),
+            re.MULTILINE)
+        self.assertEqual(sorted(documented), sorted(names))
 
     @unittest.skipUnless(shutil.which('promtool'), 'no promtool here')
     def test_prometheus_finds_nothing_to_say(self):

@@ -83,8 +83,8 @@ class Figures:
         waiting = {}
         if self.server:
             waiting['vote'] = self.server['waiting']
-        elif 'waiting_for_objects' in self.storage:
-            waiting['vote'] = self.storage['waiting_for_objects']
+        elif 'lock_waiting' in self.storage:
+            waiting['vote'] = self.storage['lock_waiting']
         if 'waiting' in self.storage:
             waiting['sync'] = self.storage['waiting']
         return waiting

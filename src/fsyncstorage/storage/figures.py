@@ -71,7 +71,7 @@ class Figures:
                 'sync_latency': sequencer.latency.summary(),
                 'commit_latency': counts.commit_time.summary(),
                 'lock_wait': self._turns.waits.summary(),
-                'waiting_for_objects': self._turns.waiting,
+                'lock_waiting': self._turns.waiting,
                 'conflicts': counts.conflicts,
                 'conflicts_resolved': counts.conflicts_resolved,
                 **sequencer.pipeline.stats(),
