@@ -15,6 +15,8 @@ from ..support import Thread
 from ..support import until
 from .asking import get
 
+FOR_EVER = 3600
+
 BODY = b'a figure\n' * 1000
 PAGES = {'/page': Answer(200, 'text/plain', BODY)}
 REQUEST = b'GET /page HTTP/1.1\r\nHost: here\r\n\r\n'
@@ -95,7 +97,9 @@ class Requests(AnsweringTestCase):
         self.check_it_answers()
 
     def test_a_long_request_gets_no_answer(self):
-        self.assertEqual(self.say(b'GET /' + b'x' * answering.LONGEST), b'')
+        with mock.patch.object(answering, 'PATIENCE', FOR_EVER):
+            self.assertEqual(
+                self.say(b'GET /' + b'x' * answering.LONGEST), b'')
         self.check_it_answers()
 
     def test_who_goes_without_a_word(self):
@@ -110,7 +114,8 @@ class Hanging(AnsweringTestCase):
         self.check_it_answers()
 
     def test_who_hangs_makes_room_when_others_wait(self):
-        with mock.patch.object(answering, 'GRACE', 0.05):
+        with mock.patch.object(answering, 'GRACE', 0.05), \
+                mock.patch.object(answering, 'PATIENCE', FOR_EVER):
             hanging = self.connect_and_hang(answering.MOST - 1)
             more = [self.connect() for _ in range(5)]
             self.check_it_answers()

@@ -305,7 +305,7 @@ class OverZeo(Served, FiguresTestCase):
             + '_total' * (family.type == 'counter')
             for family in collector._families()}
         documented = re.findall(
-            r'^``(\w+)``  ', (ROOT / 'docs' / 'metrics.rst').read_text(),
+            r'^``(\w+)`` ', (ROOT / 'docs' / 'metrics.rst').read_text(),
             re.MULTILINE)
         self.assertEqual(sorted(documented), sorted(names))
 
