@@ -48,6 +48,18 @@ class Counting(unittest.TestCase):
         self.add(1000)
         self.assertEqual(self.histogram.percentile(0.5), 1000)
 
+    def test_what_comes_while_others_are_put_into_buckets(self):
+        class Busy(list):
+            def copy(self):
+                copied = list(self)
+                self.append(0.5)  # by another thread
+                return copied
+
+        self.histogram._recent = Busy([0.5])
+        self.histogram._put_into_buckets()
+        self.histogram._recent = list(self.histogram._recent)
+        self.assertEqual(self.histogram.summary()['count'], 2)
+
     def test_threads_lose_nothing(self):
         threads = [threading.Thread(target=self.add, args=(0.5,) * 3333)
                    for _ in range(6)]
