@@ -20,6 +20,7 @@ from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
+from ..histogram import Histogram
 from . import blobfetch
 from .blobs.blobcache import BlobCache
 from .blobs.cachedirectory import MODE
@@ -127,6 +128,20 @@ class FsyncClient(OneTrip):
     def _close_blobs(self) -> None:
         if self._blobs is not None:
             self._blobs.close()
+
+    # Figures
+
+    def figures(self) -> dict[str, Any]:
+        """What this client has counted since it was opened."""
+        _, _, evictions, _, hits = self._cache.getStats()
+        return {'connected': self.is_connected(), 'cache_hits': hits,
+                'cache_evictions': evictions}
+
+    def load_times(self) -> dict[str, Histogram]:
+        """How long loads took that the cache could not answer, by what did:
+        a read channel, or the ZEO connection."""
+        times: dict[str, Histogram] = self._server.load_times
+        return times
 
     # Objects that are read
 

@@ -48,8 +48,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import SyncFailed
+from ..histogram import Histogram
 from .exposure import Exposure
-from .histogram import Histogram
 from .pipeline import PUBLISHED
 from .pipeline import Commit
 from .pipeline import Pipeline

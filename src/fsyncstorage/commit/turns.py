@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterable
 
-from .histogram import Histogram
+from ..histogram import Histogram
 from .locks import Locks
 from .locks import Owner
 from .wakeable import let_go

@@ -21,7 +21,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
-from ..commit.histogram import Histogram
+from ..histogram import Histogram
 from .pulse import Serving
 from .shown import Figures
 from .shown import Shown
@@ -130,6 +130,7 @@ class Collector:
                  servers: Callable[[], Iterable[Serving]]) -> None:
         self._storages = storages
         self._servers = servers
+        self._version = importlib.metadata.version('fsyncstorage')
 
     def collect(self) -> Iterator[Metric]:
         return (family for family in self._families() if family.samples)
@@ -147,7 +148,7 @@ class Collector:
                 PREFIX + name, words, labels=['storage'])
             for figures in storages:
                 if key in figures.histograms:
-                    _add_histogram(
+                    add_histogram(
                         family, [figures.name], figures.histograms[key])
             yield family
         yield from self._of_the_process()
@@ -164,14 +165,14 @@ class Collector:
             PREFIX + 'sent_bytes',
             'Bytes that were sent on these connections.', labels=[])
         if servers:
-            _add_histogram(lag, [], [each.pulse.lag for each in servers])
+            add_histogram(lag, [], [each.pulse.lag for each in servers])
             received.add_metric(
                 [], sum(each.traffic.received for each in servers))
             sent.add_metric([], sum(each.traffic.sent for each in servers))
         build = GaugeMetricFamily(
             PREFIX + 'build_info', 'The version of fsyncstorage.',
             labels=['version'])
-        build.add_metric([importlib.metadata.version('fsyncstorage')], 1)
+        build.add_metric([self._version], 1)
         yield from (lag, received, sent, build)
 
 
@@ -185,8 +186,8 @@ def _add(family: Any, storage: str, value: Any, label: str | None) -> None:
         family.add_metric([storage, each], number)
 
 
-def _add_histogram(family: HistogramMetricFamily, labels: list[str],
-                   histograms: Iterable[Histogram]) -> None:
+def add_histogram(family: HistogramMetricFamily, labels: list[str],
+                  histograms: Iterable[Histogram]) -> None:
     """The sum of several, that are of different commits."""
     read = [histogram.at_most() for histogram in histograms]
     family.add_metric(

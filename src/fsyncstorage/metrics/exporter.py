@@ -69,11 +69,11 @@ class Exporter:
             from prometheus_client import generate_latest
 
             from .collector import Collector
-        except ImportError as error:
+            collector: Any = Collector(self.storages, self.servers)
+        except Exception as error:  # it is absent, or cannot be used
             logger.warning('no metrics at %s, only probes: %s; %s',
                            in_words(address), error, EXTRA)
             return None
-        collector: Any = Collector(self.storages, self.servers)
         return lambda: generate_latest(collector)
 
     # What is shown

@@ -9,7 +9,7 @@ import time
 from typing import Any
 from typing import NamedTuple
 
-from ..commit.histogram import Histogram
+from ..histogram import Histogram
 
 EVERY = 0.5
 

@@ -11,7 +11,7 @@ from typing import Any
 import ZODB.TimeStamp
 from ZODB.utils import z64
 
-from ..commit.histogram import Histogram
+from ..histogram import Histogram
 from ..pack.progress import NOTHING
 from ..pack.progress import PACKED
 

@@ -3,7 +3,7 @@
 All of it belongs to the event loop; others may read it.
 """
 
-from ..commit.histogram import Histogram
+from ..histogram import Histogram
 
 
 class Figures:

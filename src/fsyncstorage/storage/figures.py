@@ -8,10 +8,10 @@ Whoever shows figures (the answer to `ruok`, the metrics) reads them from here.
 import threading
 from typing import Any
 
-from ..commit.histogram import Histogram
 from ..commit.policies import Durability
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
+from ..histogram import Histogram
 
 
 class Counts:

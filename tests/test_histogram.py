@@ -3,7 +3,7 @@
 import threading
 import unittest
 
-from fsyncstorage.commit.histogram import Histogram
+from fsyncstorage.histogram import Histogram
 
 
 class Counting(unittest.TestCase):
