@@ -11,6 +11,7 @@ from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.exporters import Showing
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import in_a_child
@@ -191,6 +192,19 @@ class Trouble(Shown):
         finally:
             os.close(writer)
             os.waitpid(child, 0)
+
+
+    def test_a_thread_that_has_ended_by_an_error(self):
+        storage = self.open()
+        storage.metrics = self.show(storage)
+        answering = storage.metrics.exporter._answering
+        with mock.patch('threading.excepthook'), mock.patch.object(
+                answering._loop, 'sock_accept', side_effect=MemoryError):
+            with contextlib.suppress(OSError):
+                get(answering.address, '/ready')
+            answering._thread.join(PATIENCE)
+        storage.close()
+        self.assertEqual(exporters._exporters._open, {})
 
 
 class Names(Shown):

@@ -108,7 +108,8 @@ class Answering:
 
     def close(self) -> None:
         """End the thread.  Whoever is being asked gets no answer."""
-        self._loop.call_soon_threadsafe(self._end)
+        with contextlib.suppress(RuntimeError):  # it has ended by an error
+            self._loop.call_soon_threadsafe(self._end)
         self._thread.join()
 
     def abandon(self) -> None:
