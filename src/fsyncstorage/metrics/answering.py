@@ -94,8 +94,8 @@ class Answering:
             family=socket.AF_INET6 if ':' in address[0] else socket.AF_INET)
         self._socket.setblocking(False)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        #: From the oldest: the tasks of the connections, and since when.
-        self._open: dict[asyncio.Task[None], float] = {}
+        #: From the oldest: the tasks, since when, and their connections.
+        self._open: dict[asyncio.Task[None], tuple[float, socket.socket]] = {}
         self._accepting: asyncio.Task[None] | None = None
         self._thread = threading.Thread(
             target=self._run, daemon=True,
@@ -147,26 +147,29 @@ class Answering:
             await asyncio.sleep(PAUSE)
             return
         task = self._loop.create_task(self._serve(connection))
-        self._open[task] = self._loop.time()
-        task.add_done_callback(self._open.pop)
+        self._open[task] = self._loop.time(), connection
+        task.add_done_callback(self._forget)
         while len(self._open) >= MOST:
             await self._make_room()
 
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        """It is over, even if it was cancelled before it began."""
+        _, connection = self._open.pop(task)
+        connection.close()
+
     async def _make_room(self) -> None:
         """Wait until one is answered; or end the oldest, if that is late."""
-        oldest, since = next(iter(self._open.items()))
+        oldest, (since, _) = next(iter(self._open.items()))
         left = max(0.0, since + GRACE - self._loop.time())
         answered, _ = await asyncio.wait(
             self._open, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if not answered:
             oldest.cancel()
             await asyncio.wait([oldest])
-        await asyncio.sleep(0)  # the callbacks of those that are done
 
     async def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._exchange(connection), PATIENCE)
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._exchange(connection), PATIENCE)
 
     async def _exchange(self, connection: socket.socket) -> None:
         request = b''
