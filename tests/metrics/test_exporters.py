@@ -176,23 +176,24 @@ class Trouble(Shown):
         storage = self.open()
         showing = self.show(storage, free_address())
         address = showing.exporter.address
-        reader, writer = os.pipe()
+        ours, theirs = socket.socketpair()
         with warnings.catch_warnings():
             # Python 3.12 warns of any fork beside threads.
             warnings.simplefilter('ignore', DeprecationWarning)
             child = os.fork()
         if not child:
-            os.close(writer)
-            os.read(reader, 1)  # until the test is over
+            ours.close()
+            theirs.send(b'here')
+            theirs.recv(1)  # until the test is over
             os._exit(0)
-        os.close(reader)
+        theirs.close()
         try:
+            self.assertEqual(ours.recv(10), b'here')
             showing.close()
             socket.create_server(address).close()
         finally:
-            os.close(writer)
+            ours.close()
             os.waitpid(child, 0)
-
 
     def test_a_thread_that_has_ended_by_an_error(self):
         storage = self.open()
