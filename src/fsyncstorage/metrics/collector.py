@@ -23,7 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from ..histogram import Histogram
 from .pulse import Serving
-from .shown import Figures
+from .shown import Reading
 from .shown import Shown
 
 PREFIX = 'fsyncstorage_'
@@ -34,7 +34,7 @@ _BOUNDS = [floatToGoString(bound)
 
 #: Of each figure: its kind, its name and what it says; how it is read, None
 #: where a storage has none; and the label by which it is divided, if it is.
-_FIGURES: list[tuple[type[Any], str, str, Callable[[Figures], Any],
+_FIGURES: list[tuple[type[Any], str, str, Callable[[Reading], Any],
                      str | None]] = [
     (CounterMetricFamily, 'commits',
      'Transactions that were committed.',

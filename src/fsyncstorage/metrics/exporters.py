@@ -1,8 +1,8 @@
 """Which address shows which storages of this process.
 
 Storages that name the same address share it: it is opened for the first, and
-closed with the last.  `show` and `hold` raise nothing because of an address:
-data are kept without metrics, too.
+closed with the last.  Nothing is raised because of an address: data are kept
+without metrics, too.
 
 The child of a fork shows nothing, as it gives up the storages of its parent.
 """

@@ -30,11 +30,11 @@ class Shown:
         stopped: str | None = stats and stats().get('writing_stopped')
         return stopped
 
-    def now(self) -> 'Figures':
-        return Figures(self.name, self.storage, self.service)
+    def now(self) -> 'Reading':
+        return Reading(self.name, self.storage, self.service)
 
 
-class Figures:
+class Reading:
 
     def __init__(self, name: str, storage: Any, service: Any) -> None:
         self.name = name

@@ -49,7 +49,7 @@ from ..format.view import serial_at
 from ..positions import Positions
 from . import conflicts
 from . import undo
-from .figures import Figures
+from .statistics import Statistics
 from .transaction import Metadata
 from .transaction import Record
 from .transaction import Restored
@@ -70,7 +70,7 @@ NO_BLOBS = (
     ' at a time. Use the blob-dir of the storage itself)')
 
 
-class Records(Figures, ConflictResolvingStorage):
+class Records(Statistics, ConflictResolvingStorage):
 
     # Of the storage, from its opening on; all parts of it know these.
     _begun: dict[int, Transaction]

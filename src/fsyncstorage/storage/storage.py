@@ -64,7 +64,7 @@ from .checkpoints import Checkpoints
 from .commits import Commits
 from .crashmark import Mark
 from .ecosystem import Ecosystem
-from .figures import Counts
+from .statistics import Counts
 from .tids import Tids
 from .transaction import Transaction
 

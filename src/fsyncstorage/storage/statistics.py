@@ -36,7 +36,7 @@ class Counts:
             self.conflicts_resolved += objects
 
 
-class Figures:
+class Statistics:
 
     # Of the storage.
     _counts: Counts
@@ -63,19 +63,21 @@ class Figures:
         sequencer, counts = self._sequencer, self._counts
         with sequencer.mutex:
             commits, syncs = sequencer.commits, sequencer.syncs
-            return {
-                'commits': commits,
-                'committed_bytes': sequencer.committed_bytes,
-                'syncs': syncs,
-                'commits_per_sync': commits / syncs if syncs else 0.0,
-                'sync_latency': sequencer.latency.summary(),
-                'commit_latency': counts.commit_time.summary(),
-                'lock_wait': self._turns.waits.summary(),
-                'lock_waiting': self._turns.waiting,
-                'conflicts': counts.conflicts,
-                'conflicts_resolved': counts.conflicts_resolved,
-                **sequencer.pipeline.stats(),
-            }
+            committed_bytes = sequencer.committed_bytes
+            pipeline = sequencer.pipeline.stats()
+        return {
+            'commits': commits,
+            'committed_bytes': committed_bytes,
+            'syncs': syncs,
+            'commits_per_sync': commits / syncs if syncs else 0.0,
+            'sync_latency': sequencer.latency.summary(),
+            'commit_latency': counts.commit_time.summary(),
+            'lock_wait': self._turns.waits.summary(),
+            'lock_waiting': self._turns.waiting,
+            'conflicts': counts.conflicts,
+            'conflicts_resolved': counts.conflicts_resolved,
+            **pipeline,
+        }
 
     def histograms(self) -> dict[str, Histogram]:
         """All durations behind those of `stats`."""
