@@ -12,6 +12,7 @@ from ZEO.runzeo import ZEOOptions
 from ZODB.blob import Blob
 from ZODB.POSException import Unsupported
 
+from .metrics.asking import probe
 from .support import TestCase
 
 SECTION = """
@@ -68,6 +69,24 @@ class Sections(TestCase):
         self.assertFalse(storage._pack_gc)
         self.assertFalse(storage.pack_keep_old)
 
+    def test_metrics(self):
+        self.assertIsNone(self.from_keys().metrics)
+
+    def test_metrics_at_an_address(self):
+        storage = self.from_keys('<metrics>', 'address 0', '</metrics>')
+        address = storage.metrics.exporter.address
+        self.assertEqual(
+            probe(address, '/ready')[1]['storages'],
+            {self.path(): 'ready'})
+        storage.close()
+        with self.assertRaises(OSError):
+            probe(address, '/ready')
+
+    def test_an_address_that_is_none(self):
+        with self.assertRaisesRegex(
+                ZConfig.DataConversionError, 'PORT, HOST:PORT'):
+            self.from_keys('<metrics>', 'address /run/socket', '</metrics>')
+
     def test_read_only(self):
         self.from_keys().close()
         self.assertTrue(self.from_keys('read-only true').isReadOnly())
@@ -120,18 +139,24 @@ class Sections(TestCase):
     def test_zeo_conf(self):
         """As stock runzeo and zeoctl read it."""
         path = self.write(
-            '%import fsyncstorage\n<zeo>\n  address 0\n</zeo>' + SECTION)
+            '%import fsyncstorage\n<zeo>\n  address 0\n</zeo>'
+            + SECTION.replace('{keys}', '<metrics>\naddress 0\n</metrics>'))
         options = ZEOOptions()
         options.realize(['-C', path])
         storage = options.storages[0].open()
         self.assertEqual(type(storage).__name__, 'FsyncStorage')
+        # The name by which a server serves it.
+        self.assertEqual(
+            [shown.name for shown in storage.metrics.exporter.storages()],
+            ['1'])
         storage.close()
 
-    def test_the_import_brings_one_section_only(self):
+    def test_the_import_brings_two_sections_only(self):
         """So it never gets in the way of what else a zope.conf imports."""
         path = importlib.resources.files('fsyncstorage') / 'component.xml'
         component = xml.etree.ElementTree.fromstring(path.read_text())
         self.assertEqual(
             [(each.tag, each.get('name') or each.get('package'))
              for each in component],
-            [('import', 'ZODB'), ('sectiontype', 'fsyncstorage')])
+            [('import', 'ZODB'), ('sectiontype', 'metrics'),
+             ('sectiontype', 'fsyncstorage')])

@@ -9,6 +9,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     check/      `fsync-check`: what is damaged, and what can be saved;
                 check/info/ is `fsync-info`: what takes the space
     server/     the ZEO server, `fsync-runzeo`
+    metrics/    figures for Prometheus, and probes
     storage/    FsyncStorage: opening, recovery, transactions
     pack/       a pack: what it copies, and how the new file replaces the old
     scrub/      all of the file, read and verified in turn while it is in use
@@ -22,6 +23,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     datafile    every write, sync and rename of the storage's files
     allocation  room behind the end of a file, which the kernel keeps
     positions   where each object is in a file, by oid
+    histogram   how long something took, each time, in fixed memory
     forks       what a forked child must not use
     errors      what a disk that fails makes of a call
 """

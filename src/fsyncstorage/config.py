@@ -13,6 +13,7 @@ from ZODB.config import BaseConfig
 
 from . import storage
 from .commit import policies
+from .metrics import exporters
 
 
 def policy_name(value: str) -> str:
@@ -50,4 +51,8 @@ class FsyncStorage(BaseConfig):
         }
         if config.packer:
             options['packer'] = _packer(config.packer)
-        return storage.FsyncStorage(config.path, **options)
+        opened = storage.FsyncStorage(config.path, **options)
+        if config.metrics is not None:
+            opened.metrics = exporters.Showing(
+                config.metrics.address, self.name or config.path, opened)
+        return opened

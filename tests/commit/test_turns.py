@@ -41,6 +41,7 @@ class Waiting(TestCase):
         self.assertTrue(third.result())
         self.turns.let_go(3)
         self.assertEqual(owners(self.turns), 0)
+        self.assertEqual(self.turns.waits.summary()['count'], 2)
 
     def test_who_was_served_before_it_waits(self):
         self.turns.ask(1, 'a', ())
@@ -56,6 +57,7 @@ class Waiting(TestCase):
         self.assertFalse(second.result())
         self.turns.let_go(1)
         self.assertEqual(owners(self.turns), 0)
+        self.assertEqual(self.turns.waits.summary()['count'], 0)
 
     def test_to_let_go_twice_is_harmless(self):
         self.turns.ask(1, 'a', ())

@@ -158,7 +158,7 @@ class ChannelTestCase(TestCase):
 
     @property
     def figures(self):
-        return self.server.services['1'].channels
+        return self.server.services['1'].figures
 
     def only_channel(self):
         one, = self.in_loop(list, self.server.connections)

@@ -80,10 +80,13 @@ class Loads(ChannelTestCase):
     def test_as_the_storage_has_it(self):
         with mock.patch.object(workers.Line, 'submit'):
             self.check_all()  # without reader threads
+        self.assertEqual(self.figures.loads_from_disk, 0)
 
     def test_what_is_not_cached(self):
         self.nothing_is_cached()
         self.check_all()
+        self.assertEqual(
+            self.figures.loads_from_disk, self.server.stats['1'].loads)
 
     def test_what_can_never_be_cached(self):
         self.patch(self.server.services['1'], 'load_cached', None)

@@ -637,7 +637,9 @@ class InTheLoop(ByHand):
         self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
 
     def test_a_disk_that_makes_writers_wait(self):
-        times = iter([0, 0, 1, 1.5, 1 + module.RETREAT, 9, 9])
+        asked = 0
+        times = iter([asked, 0, 0, 1, 1.5,
+                      asked, 1 + module.RETREAT, 9, 9])
         with mock.patch.object(module, 'time') as time:
             time.monotonic = times.__next__
             first = self.vote('a', {1: b'x'})

@@ -66,7 +66,7 @@ class AtStart(Served):
         # A loopback socket, taken for one that is not.
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(
-                reachable, '_is_loopback', lambda host: False))
+                reachable, 'is_loopback', lambda host: False))
             logged = stack.enter_context(self.assertLogs(LOGGER, 'WARNING'))
             runner = self.start()
         (_, port), = [each.getsockname() for each

@@ -1,12 +1,19 @@
 """`fsync-runzeo` from its options to its first storage, and its pid file."""
 
+import contextlib
+import io
 import os
 import pathlib
+from unittest import mock
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.metrics import exporters
+from fsyncstorage.metrics import probes
 from fsyncstorage.server.runzeo import Options
 from fsyncstorage.server.runzeo import Runner
 
+from ..metrics.asking import metrics
+from ..metrics.asking import probe
 from ..support import TestCase
 
 CONFIG = """
@@ -17,19 +24,28 @@ CONFIG = """
 </zeo>
 <fsyncstorage 1>
   path {0}/Data.fs
+  {1}
 </fsyncstorage>
 """
 
 
-class Storages(TestCase):
+class RunnerTestCase(TestCase):
 
-    def runner(self):
+    def runner(self, *options, section=''):
         config = pathlib.Path(self.path('zeo.conf'))
-        config.write_text(CONFIG.format(config.parent))
+        config.write_text(CONFIG.format(config.parent, section))
         self.pid_file = config.parent / 'zeo.pid'
-        options = Options()
-        options.realize(['-C', str(config)])
-        return Runner(options)
+        self.addCleanup(exporters.process_is, probes.SERVING)
+        return Runner(realized('-C', str(config), *options))
+
+
+def realized(*arguments):
+    options = Options()
+    options.realize(arguments)
+    return options
+
+
+class Storages(RunnerTestCase):
 
     def check_refused(self, runner, words):
         runner.make_pidfile()
@@ -62,3 +78,72 @@ class Storages(TestCase):
         pathlib.Path(self.path()).write_text('something else')
         self.check_refused(runner, 'Data.fs')
         self.assertFalse(self.pid_file.exists())
+
+
+class Metrics(RunnerTestCase):
+
+    def address_of(self, *arguments, **environment):
+        with mock.patch.dict(os.environ, environment):
+            return realized('-a', '0', '-f', self.path(), *arguments).metrics
+
+    def test_the_address(self):
+        self.assertIsNone(self.address_of())
+        self.assertEqual(
+            self.address_of('--metrics', '9180'), ('127.0.0.1', 9180))
+        self.assertEqual(
+            self.address_of(FSYNC_METRICS='0.0.0.0:9180'), ('0.0.0.0', 9180))
+        self.assertEqual(
+            self.address_of('--metrics', '1', FSYNC_METRICS='2'),
+            ('127.0.0.1', 1))
+        self.assertIsNone(self.address_of(FSYNC_METRICS=''))
+
+    def test_an_address_that_is_none(self):
+        for arguments, environment in [
+                (['--metrics', 'here'], {}), ([], {'FSYNC_METRICS': 'here'})]:
+            said = io.StringIO()
+            with self.assertRaises(SystemExit), \
+                    contextlib.redirect_stderr(said):
+                self.address_of(*arguments, **environment)
+            self.assertIn('PORT, HOST:PORT or [HOST]:PORT', said.getvalue())
+
+    def check_from_start_to_end(self, runner, address):
+        """It is started, serves and shows one storage, and ends."""
+        self.assertEqual(probe(address(), '/startup')[0], 503)
+        self.assertEqual(probe(address(), '/ready')[0], 503)
+        runner.create_server()
+        self.assertEqual(probe(address(), '/startup')[0], 200)
+        status, answer = probe(address(), '/ready')
+        self.assertEqual((status, answer['storages']), (200, {'1': 'ready'}))
+        self.assertEqual(metrics(address())['fsyncstorage_clients',], 0)
+        self.assertEqual(len(exporters._exporters._open), 1)
+        runner.close_server()
+        self.assertEqual(exporters._exporters._open, {})
+
+    def test_an_option(self):
+        runner = self.runner('--metrics', '0')
+        runner.open_storages()
+        self.check_from_start_to_end(
+            runner, lambda: runner._metrics.exporter.address)
+
+    def test_a_section(self):
+        runner = self.runner(section='<metrics>\naddress 0\n</metrics>')
+        runner.open_storages()
+        storage = runner.storages['1']
+        self.check_from_start_to_end(
+            runner, lambda: storage.metrics.exporter.address)
+
+    def test_both_of_one_address(self):
+        """A storage is shown once at an address."""
+        runner = self.runner(
+            '--metrics', '0', section='<metrics>\naddress 0\n</metrics>')
+        runner.open_storages()
+        self.check_from_start_to_end(
+            runner, lambda: runner._metrics.exporter.address)
+
+    def test_an_address_is_given_back_when_no_storage_can_be_opened(self):
+        runner = self.runner('--metrics', '0')
+        pathlib.Path(self.path()).write_text('something else')
+        with self.assertRaises(SystemExit), self.assertLogs('fsyncstorage'):
+            runner.open_storages()
+        runner.close_server()
+        self.assertEqual(exporters._exporters._open, {})

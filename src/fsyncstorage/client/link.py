@@ -14,6 +14,7 @@ tests/upstream/test_stock_hooks.py fails when they move.
 import contextlib
 import functools
 import logging
+import time
 
 from transaction.interfaces import TransientError
 from ZEO.asyncio.client import ClientThread
@@ -21,6 +22,7 @@ from ZEO.Exceptions import ClientDisconnected
 
 from .. import wire
 from ..errors import OutcomeUnknown
+from ..histogram import Histogram
 from ..wire import commits
 from . import local
 from .answer import Unanswered
@@ -74,6 +76,8 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
+        #: How long loads took that the cache could not answer, by what did.
+        self.load_times = {'channel': Histogram(), 'connection': Histogram()}
         self._committing = {}  # id of a transaction -> Committing
         self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
@@ -232,13 +236,20 @@ class Link(ClientThread):
         return self._reader
 
     def load_before(self, oid, tid):
+        begun = time.monotonic()
+        source, found = self._load_from(oid, tid)
+        self.load_times[source].add(time.monotonic() - begun)
+        return found
+
+    def _load_from(self, oid, tid):
+        """Where the answer came from, and the answer."""
         reader = self._reader_here()
         if reader is not None:
             try:
-                return reader.load_before(oid, tid)
+                return 'channel', reader.load_before(oid, tid)
             except Lost as error:
                 logger.debug('%s: %s', self._name, error)
-        return super().load_before(oid, tid)
+        return 'connection', super().load_before(oid, tid)
 
     async def _load_beside(self, protocol, oid, tid):
         """A load on a ZEO connection whose invalidations come elsewhere.

@@ -21,6 +21,7 @@ from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
+from ..histogram import Histogram
 from . import blobfetch
 from .blobs.blobcache import BlobCache
 from .blobs.cachedirectory import MODE
@@ -144,11 +145,23 @@ class FsyncClient(OneTrip):
         if self._blobs is not None:
             self._blobs.close()
 
-    def stats(self) -> dict[str, object]:
-        """Figures for monitoring, as a dictionary."""
+    # Figures
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for monitoring, as a dictionary; counted since it was
+        opened."""
+        _, _, evictions, _, hits = self._cache.getStats()
         local = self._server.local
-        return {'reads_locally':
+        return {'connected': self.is_connected(), 'cache_hits': hits,
+                'cache_evictions': evictions,
+                'reads_locally':
                 local is not None and local.source is not None}
+
+    def load_times(self) -> dict[str, Histogram]:
+        """How long loads took that the cache could not answer, by what did:
+        a read channel, or the ZEO connection."""
+        times: dict[str, Histogram] = self._server.load_times
+        return times
 
     # Objects that are read
 

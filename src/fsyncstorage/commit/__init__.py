@@ -13,5 +13,4 @@
 - sequencer appended, durable, published, told: in this order
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does
-- histogram how long syncs took
 """

@@ -48,8 +48,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import SyncFailed
+from ..histogram import Histogram
 from .exposure import Exposure
-from .histogram import Histogram
 from .pipeline import PUBLISHED
 from .pipeline import Commit
 from .pipeline import Pipeline
@@ -82,7 +82,7 @@ class Sequencer:
         self.mutex = threading.Lock()
         self.pipeline = Pipeline(start)
         self.latency = Histogram()
-        self.commits = self.syncs = 0
+        self.commits = self.committed_bytes = self.syncs = 0
 
         self._leader: object = None  # a waiter's lock, or FLUSHER
         self._company = Company(durability.group_commit_delay)
@@ -115,6 +115,7 @@ class Sequencer:
                 self._note_age(commit)
             self.pipeline.append(commit)
             self.commits += 1
+            self.committed_bytes += commit.end - commit.start
             if commit.orphan and commit.promised and self._leader is None:
                 self._elect()
             if self._gathering is not None:
@@ -485,14 +486,3 @@ class Sequencer:
         """A pack replaced the file; nothing is under way."""
         with self._one_sync, self.mutex:
             self.pipeline.rebase(point)
-
-    def stats(self) -> dict[str, object]:
-        with self.mutex:
-            return {
-                'commits': self.commits,
-                'syncs': self.syncs,
-                'commits_per_sync':
-                    self.commits / self.syncs if self.syncs else 0.0,
-                'sync_latency': self.latency.summary(),
-                **self.pipeline.stats(),
-            }

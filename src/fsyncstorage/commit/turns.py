@@ -12,9 +12,11 @@ waiters look again (I10); the caller that was interrupted lets go once more.
 
 import functools
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Iterable
 
+from ..histogram import Histogram
 from .locks import Locks
 from .locks import Owner
 from .wakeable import let_go
@@ -26,9 +28,17 @@ class Turns:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._locks = Locks()
-        # What wakes or notifies those that wait.  May be called twice.
-        self._waiters: dict[Owner, Callable[[], object]] = {}
+        # What wakes or notifies those that wait, and since when they do.  May
+        # be called twice.
+        self._waiters: dict[Owner, tuple[Callable[[], object], float]] = {}
+        #: How long those waited that were served in the end.
+        self.waits = Histogram()
         self._ended = False
+
+    @property
+    def waiting(self) -> int:
+        """How many threads and loops wait for their objects."""
+        return len(self._waiters)
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes]) -> bool:
@@ -71,7 +81,7 @@ class Turns:
             if (self._ended or not self._locks.knows(owner)
                     or self._locks.holds(owner)):
                 return False
-            self._waiters[owner] = function
+            self._waiters[owner] = function, time.monotonic()
             return True
 
     def let_go(self, owner: Owner) -> None:
@@ -103,5 +113,8 @@ class Turns:
 
     def _wake(self, owner: Owner) -> None:
         if owner in self._waiters:
-            self._waiters[owner]()
+            function, since = self._waiters[owner]
+            function()
             del self._waiters[owner]
+            if self._locks.holds(owner):
+                self.waits.add(time.monotonic() - since)

@@ -30,6 +30,7 @@ From the outside in:
 - operations    what is stored in it, in memory or in a file
 - conflicts     those of its vote that the client resolves
 - chosentids    the ids that clients choose for their transactions
+- figures       what is counted of a storage, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the

@@ -107,8 +107,8 @@ class Ballot:
     half_a_blob = None
     #: It has its turn in the storage: its next vote may wait for the rest.
     has_turn = False
-    #: The time of its vote, and a timer from then on.
-    voted_at = _timer = None
+    #: When its vote was asked for, first; when it was voted; a timer since.
+    asked_at = voted_at = _timer = None
     #: What is called with the outcome; None: nobody waits for it.
     _done = None
 

@@ -46,12 +46,6 @@ class Unwelcome(Exception):
     """The channel is not opened.  Its arguments are reason and text."""
 
 
-class Figures:
-    """Counts over all channels of a storage; received and sent are bytes."""
-
-    channels = requests = received = sent = 0
-
-
 def refuse_unless_meant(server, hello, version, protocol):
     """Refuse a hello of another version, or for another server."""
     if hello.version != version:
@@ -72,7 +66,7 @@ def admit(server, message):
         raise Unwelcome(wire.UNKNOWN_STORAGE,
                       f'no storage {short_repr(hello.storage)} is served here')
     open_channels = sum(
-        service.channels.channels for service in server.services.values())
+        service.figures.channels for service in server.services.values())
     if open_channels >= MOST_CHANNELS:
         raise Unwelcome(wire.TOO_MANY,
                       f'{open_channels} channels are open, which is the limit')
@@ -89,7 +83,7 @@ class Channel(asyncio.Protocol):
         self._loop = loop
         self._addr = addr
         self._service = service
-        self._figures = service.channels
+        self._figures = service.figures
         self._forget = forget
         self.account = Account(accounts, self)
         self.readers = service.readers.line(self.account)
@@ -226,6 +220,7 @@ class Channel(asyncio.Protocol):
             except Exception as error:
                 self.fail(number, as_of, error)
                 return
+        self._figures.loads_from_disk += 1
         self._unanswered += 1
         self.readers.submit(
             functools.partial(self._looked_up, number, as_of),

@@ -93,6 +93,8 @@ class Committer:
     def vote(self, ballot):
         with self._lock:
             if not self._closing:
+                if ballot.asked_at is None:  # else its client has resolved
+                    ballot.asked_at = time.monotonic()
                 self._ballots.add(ballot)
                 self._come(ballot)
 

@@ -9,8 +9,9 @@ protected by certificates; the server warns of them when it starts.
 This module permits and forbids nothing: docs/security.rst says what does.
 """
 
-import ipaddress
 import ssl
+
+from ..metrics.address import is_loopback
 
 
 def open_to_others(addresses, context):
@@ -19,10 +20,4 @@ def open_to_others(addresses, context):
     if context is not None and context.verify_mode == ssl.CERT_REQUIRED:
         return []
     return [address for address in addresses
-            if isinstance(address, tuple) and not _is_loopback(address[0])]
-
-
-def _is_loopback(host):
-    address = ipaddress.ip_address(host.partition('%')[0])  # %: the interface
-    mapped = getattr(address, 'ipv4_mapped', None)
-    return (mapped or address).is_loopback
+            if isinstance(address, tuple) and not is_loopback(address[0])]

@@ -14,6 +14,9 @@ clients:
 --pid-file PATH -- relative path to output file containing this process's pid;
                    default $(INSTANCE_HOME)/var/ZEO.pid but only if envar
                    INSTANCE_HOME is defined
+--metrics ADDRESS -- metrics for Prometheus, and probes, at this address of the
+                     form PORT (of this machine) or HOST:PORT; else that of
+                     FSYNC_METRICS in the environment
 
 Unless -C is specified, -a and -f are required.
 """
@@ -28,6 +31,9 @@ import zc.lockfile
 import ZEO.runzeo
 from ZODB.POSException import StorageError
 
+from ..metrics import address
+from ..metrics import exporters
+from ..metrics import probes
 from . import reachable
 from .server import Server
 
@@ -37,12 +43,22 @@ logger = logging.getLogger(__name__)
 REFUSALS = zc.lockfile.LockError, OSError, StorageError
 
 
+def _address(text):
+    """Nothing for an empty variable, which many tools cannot leave out."""
+    return address.checked(text) if text else None
+
+
 class Options(ZEO.runzeo.ZEOOptions):
 
     __doc__ = __doc__
 
     # Stock's schema: a zeo.conf parses under runzeo, zeoctl and here.
     schemadir = os.path.dirname(ZEO.runzeo.__file__)
+
+    def __init__(self):
+        super().__init__()
+        self.add('metrics', None, None, 'metrics=', _address,
+                 env='FSYNC_METRICS')
 
 
 class Runner(ZEO.runzeo.ZEOServer):
@@ -54,6 +70,13 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     _status = 0
     _has_pidfile = False
+    #: Keeps the address of the metrics open.
+    _metrics = None
+
+    def __init__(self, options):
+        super().__init__(options)
+        # Stock's options, which tests give, have no such thing.
+        self._metrics_address = getattr(options, 'metrics', None)
 
     def handle_sigterm(self):
         self._end('terminated by SIGTERM', 0)
@@ -89,6 +112,9 @@ class Runner(ZEO.runzeo.ZEOServer):
         """Not yet: the file may be that of a server that has the storages."""
 
     def open_storages(self):
+        exporters.process_is(probes.STARTING)
+        if self._metrics_address is not None:
+            self._metrics = exporters.Hold(self._metrics_address)
         try:
             super().open_storages()
         except REFUSALS as error:
@@ -115,8 +141,16 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_queue_size=options.invalidation_queue_size,
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
-            ssl=options.ssl)
+            ssl=options.ssl,
+            metrics=self._metrics_address)
+        exporters.process_is(probes.SERVING)
         self._warn_of_strangers()
+
+    def close_server(self):
+        exporters.process_is(probes.STOPPING)
+        super().close_server()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _warn_of_strangers(self):
         listening = [each.getsockname()

@@ -13,6 +13,7 @@ from ZEO.StorageServer import Closed
 from ZEO.StorageServer import StorageServer
 
 from .. import wire
+from ..metrics import exporters
 from ..storage import conflicts
 from . import handout
 from .accounts import Accounts
@@ -44,7 +45,10 @@ class Server(StorageServer):
                  invalidation_queue_size: int = 100,
                  invalidation_age: float | None = None,
                  transaction_timeout: float | None = None,
+                 metrics: exporters.Address | None = None,
                  **options: Any) -> None:
+        """The arguments of StorageServer; `metrics` is where all of the
+        storages are shown, beside those addresses that they name."""
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
         self.connections: set[Connection | Channel] = set()
@@ -79,6 +83,20 @@ class Server(StorageServer):
             service.start(most_local_clients)
             if service.handout is not None:
                 self.door.set_aside(service.handout.descriptors)
+        #: Storages that are shown because of the server.
+        self._shown: list[exporters.Showing] = []
+        self._show(metrics)
+
+    def _show(self, address: exporters.Address | None) -> None:
+        for name, service in self.services.items():
+            own = getattr(service.storage, 'metrics', None)
+            if own is not None:
+                own.served_by(service, self.traffic)
+            if address is not None and (
+                    own is None or own.address != address):
+                shown = exporters.Showing(address, name, service.storage)
+                shown.served_by(service, self.traffic)
+                self._shown.append(shown)
 
     # Connections
 
@@ -168,6 +186,8 @@ class Server(StorageServer):
             service.close()
         for storage in self.storages.values():
             storage.close()
+        for shown in self._shown:
+            shown.close()
         if loop_is_elsewhere:
             loop.call_soon_threadsafe(self._say_farewell, loop)
         else:

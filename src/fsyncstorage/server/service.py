@@ -31,8 +31,8 @@ from . import handout
 from . import quiet
 from .calls import is_oid
 from .calls import is_tid
-from .channel import Figures
 from .committer import Committer
+from .figures import Figures
 from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
@@ -120,7 +120,7 @@ class Service:
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         self.packs = Packs(self)
-        self.channels = Figures()
+        self.figures = Figures()
         # Only of the storage itself: a wrapper's records differ from those in
         # the cache of the storage that it wraps.
         self.load_cached = (
@@ -264,15 +264,22 @@ class Service:
                     connection.invalidation(news.tid, news.oids)
                     for news in batch]
                 joined[encoding] = b''.join(frames[encoding])
+            self.figures.invalidations += len(batch)
             if session not in committers:
                 connection.outbox.announce(joined[encoding], at_once=False)
                 continue
             for news, invalidation in zip(batch, frames[encoding]):
                 if news.is_awaited_by(session):
-                    news.ballot.tell(news.tid, news.error)
+                    self._answer(news)
                 else:
                     connection.outbox.announce(invalidation, at_once=False)
         self._flush()
+
+    def _answer(self, news):
+        """Its committer is told that it is committed."""
+        self.figures.invalidations -= 1
+        self.figures.commit_time.add(time.monotonic() - news.ballot.asked_at)
+        news.ballot.tell(news.tid, news.error)
 
     def _flush(self):
         """Send the invalidations: at once, or when `_quiet` has run out.
@@ -359,12 +366,19 @@ class Service:
             status['storage'] = {
                 name: value.hex() if isinstance(value, bytes) else value
                 for name, value in stats().items()}
+        status['commit-latency'] = self.figures.commit_time.summary()
+        status['invalidations'] = self.figures.invalidations
+        status['loads-from-disk'] = self.figures.loads_from_disk
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
         if self.handout is not None:
             status['local-clients'] = self.handout.clients
-        status['channels'] = self.channels.channels
-        status['channel-requests'] = self.channels.requests
-        status['channel-bytes-received'] = self.channels.received
-        status['channel-bytes-sent'] = self.channels.sent
+        status['channels'] = self.figures.channels
+        status['channel-requests'] = self.figures.requests
+        status['channel-bytes-received'] = self.figures.received
+        status['channel-bytes-sent'] = self.figures.sent
         return status
+
+    def histograms(self):
+        """All durations behind those of `status`."""
+        return {'commit_latency': self.figures.commit_time}

@@ -172,6 +172,7 @@ class Session(ZEOStorage):
                 return self.service.load_cached(oid, tid)
             except BlockingIOError:
                 pass  # the record is not cached
+        self.service.figures.loads_from_disk += 1
         return answers.Load(lambda load: self._readers.submit(
             load.done, self.storage.loadBefore, oid, tid))
 

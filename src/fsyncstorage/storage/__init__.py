@@ -8,6 +8,7 @@ commits       begin, vote, finish, abort; from the append to the answer
 told          what a caller gives to a finish, to be told of the outcome
 appending     the end of the file: written, cut off, appended
 records       what a transaction stores, deletes, restores and undoes
+statistics    what is counted, for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
 tids          the next transaction id, by the clock

@@ -62,6 +62,7 @@ pipeline's states (commit.pipeline), syncing and making visible
 
 import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Callable
 from collections.abc import Generator
@@ -96,8 +97,6 @@ class Commits(Appending):
     _contention: Contention
 
     _closed_because = 'is closed'
-    #: How many transactions had no room for a seal.
-    _unsealable = 0
 
     # Begin
 
@@ -167,7 +166,7 @@ class Commits(Appending):
                 ' only be aborted')
         self._refuse_when_stopped()
         if not under_way.asked:
-            under_way.asked = True
+            under_way.asked, under_way.asked_at = True, time.monotonic()
             under_way.alone = (under_way.alone or under_way.is_large()
                                or not self._reserve.is_real)
         try:
@@ -369,6 +368,8 @@ class Commits(Appending):
             except BaseException:
                 self._end(under_way)
                 raise
+            if under_way.resolved:
+                self._counts.resolved(len(set(under_way.resolved)))
             self._end(under_way)
             if not commit.promised and commit.state is not PUBLISHED:
                 self._sequencer.offer()
@@ -378,8 +379,11 @@ class Commits(Appending):
             if under_way.commit is not None:
                 self._sequencer.abandon(under_way.commit)
             raise
-        if commit.error is not None and commit.on_done is None:
-            raise commit.error
+        if commit.on_done is None:
+            if commit.error is not None:
+                raise commit.error
+            self._counts.commit_time.add(
+                time.monotonic() - under_way.asked_at)
         return commit.tid
 
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:

@@ -36,7 +36,6 @@ from ZODB.utils import mktemp
 
 from .. import datafile
 from ..commit.reserve import Reserve
-from ..commit.sequencer import Sequencer
 from ..datafile import DataFile
 from ..errors import Occupied
 from ..errors import Unpublished
@@ -50,6 +49,7 @@ from ..format.view import serial_at
 from ..positions import Positions
 from . import undo
 from .conflicts import Conflicts
+from .statistics import Statistics
 from .transaction import Metadata
 from .transaction import Record
 from .transaction import Restored
@@ -70,7 +70,7 @@ NO_BLOBS = (
     ' at a time. Use the blob-dir of the storage itself)')
 
 
-class Records(Conflicts):
+class Records(Statistics, Conflicts):
 
     # Of the storage, from its opening on; all parts of it know these.
     _begun: dict[int, Transaction]
@@ -80,7 +80,6 @@ class Records(Conflicts):
     _positions: Positions
     _quota: int | None
     _reserve: Reserve
-    _sequencer: Sequencer
     _view: View
 
     #: Is a pack under way?  Then nothing is undone.
@@ -178,6 +177,7 @@ class Records(Conflicts):
             data = self.tryToResolveConflict(oid, committed, oldserial, data)
         except ConflictError:
             self._give_way(under_way, committed)
+            self._counts.conflict()
             raise
         under_way.resolved.append(oid)
         return data
@@ -236,6 +236,7 @@ class Records(Conflicts):
         committed = read_header(view.file, previous, oid)[1]
         if committed != oldserial:
             self._give_way(under_way, committed)
+            self._counts.conflict()
             raise ConflictError(oid=oid, serials=(committed, oldserial))
 
     def restore(self, oid: bytes, serial: bytes, data: bytes | None,
@@ -297,6 +298,7 @@ class Records(Conflicts):
             raise
         if committed != serial:
             self._give_way(under_way, committed)
+            self._counts.conflict()
             raise ReadConflictError(oid=oid, serials=(committed, serial))
 
     # Again, at the vote

@@ -60,6 +60,7 @@ from .commits import Commits
 from .crashmark import Mark
 from .ecosystem import Ecosystem
 from .readers import Readers
+from .statistics import Counts
 from .tids import Tids
 from .transaction import Transaction
 
@@ -98,6 +99,8 @@ class FsyncStorage(
     #: How far a pack is, its cancel, and what one would free.  (A server asks
     #: the class for it: an attribute of the object, a wrapper passes on.)
     packs: Packs = None               # type: ignore[assignment]  # see above
+    #: What shows its figures; it is closed with the storage.
+    metrics: Any = None
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
 
@@ -165,6 +168,7 @@ class FsyncStorage(
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
         self._turns = Turns()
+        self._counts = Counts()
         self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
@@ -297,6 +301,8 @@ class FsyncStorage(
 
     def _release(self) -> None:
         """Free all threads, files and locks, also after a failed opening."""
+        if self.metrics is not None:
+            self.metrics.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
@@ -423,16 +429,6 @@ class FsyncStorage(
                    on_retire: Callable[[], object]) -> objectmap.ObjectMap:
         """The map with which other processes read the file themselves."""
         return objectmap.build(self, secret, on_retire)
-
-    def stats(self) -> dict[str, object]:
-        """Figures for monitoring, as a dictionary."""
-        return {
-            'durability': self.durability.policy.name,
-            'read_only': self._is_read_only,
-            'unsealable': self._unsealable,
-            'scrub': None if self._scrub is None else self._scrub.stats(),
-            **({} if self._is_read_only else self._sequencer.stats()),
-        }
 
     # What its base classes lack
 

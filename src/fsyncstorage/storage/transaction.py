@@ -144,9 +144,9 @@ class Transaction:
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
                  'blobs', 'file', 'known_to', 'records', 'last', 'read',
                  'resolved', 'waits_for_publishing', 'resolves_conflicts',
-                 'asked', 'voted', 'failed', 'keeps_file', 'sealed', 'length',
-                 'tid', 'start', 'commit', 'blob_keys', '_texts',
-                 '_extension', '_lengths', '_header_length', '_kept',
+                 'asked', 'asked_at', 'voted', 'failed', 'keeps_file',
+                 'sealed', 'length', 'tid', 'start', 'commit', 'blob_keys',
+                 '_texts', '_extension', '_lengths', '_header_length', '_kept',
                  '_directory', '_spool', '_spool_end', '_is_at_spool_end')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
@@ -185,6 +185,8 @@ class Transaction:
         #: Else a conflict that might be resolved raises Occupied.
         self.resolves_conflicts = True
         self.asked = self.voted = self.failed = False
+        #: When its vote was asked for, first.
+        self.asked_at = 0.0
         #: A generator that holds the append lock for it, from its vote on.
         self.keeps_file: Generator[None, None, None] | None = None
         #: Its tid, and its position in the file.

@@ -1,0 +1,84 @@
+"""Counting what takes time, in fixed memory."""
+
+import bisect
+import itertools
+import threading
+
+# Of each power of ten: numbers that grow by about a quarter.
+_GROWING = 1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0
+_ROUND = 1.0, 2.0, 5.0
+
+# Durations that are kept before they are put into their buckets: many at once
+# take less time, and appending one to a list needs no lock.
+_AT_ONCE = 100
+
+
+class Histogram:
+    """Durations in buckets that grow by a quarter: percentiles within 12 %.
+
+    From a microsecond to 100 seconds; longer ones are counted in the last
+    bucket.  Any thread may add, and read.
+    """
+
+    #: A bucket has what is longer than the bound before, up to its own.
+    BOUNDS = [float(f'{number}e{power}')
+              for power in range(-6, 2) for number in _GROWING] + [100.0]
+    #: Some of them, for those that want few: from 10 us on.
+    ROUND_BOUNDS = [float(f'{number}e{power}')
+                    for power in range(-5, 2) for number in _ROUND] + [100.0]
+
+    def __init__(self) -> None:
+        self._recent: list[float] = []
+        self._mutex = threading.Lock()  # of the rest; a leaf
+        self._buckets = [0] * (len(self.BOUNDS) + 1)
+        self._total = self._max = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._recent.append(seconds)
+        if len(self._recent) > _AT_ONCE:
+            self._put_into_buckets()
+
+    def _put_into_buckets(self) -> None:
+        with self._mutex:
+            recent = self._recent.copy()
+            del self._recent[:len(recent)]
+            for seconds in recent:
+                self._buckets[bisect.bisect_left(self.BOUNDS, seconds)] += 1
+            self._total += sum(recent)
+            self._max = max(self._max, *recent, 0.0)
+
+    def at_most(self) -> tuple[list[int], float]:
+        """How many took no longer than each of ROUND_BOUNDS, and, last, how
+        many there are in all; and the seconds that all took together."""
+        seen, total = self._seen()
+        return [seen[self.BOUNDS.index(bound)]
+                for bound in self.ROUND_BOUNDS] + seen[-1:], total
+
+    def _seen(self) -> tuple[list[int], float]:
+        """How many took no longer than each bound, and all together."""
+        self._put_into_buckets()
+        with self._mutex:
+            return list(itertools.accumulate(self._buckets)), self._total
+
+    def percentile(self, share: float) -> float:
+        """The duration that this share (0 to 1) of all does not exceed."""
+        seen, _ = self._seen()
+        if not seen[-1]:
+            return 0.0
+        bucket = bisect.bisect_left(seen, max(share * seen[-1], 1))
+        if bucket == len(self.BOUNDS):
+            return self._max
+        bound = self.BOUNDS[bucket]
+        middle: float = bound / 1.25 ** 0.5
+        return min(middle, self._max)
+
+    def summary(self) -> dict[str, float]:
+        seen, total = self._seen()
+        return {
+            'count': seen[-1],
+            'mean': total / seen[-1] if seen[-1] else 0.0,
+            'p50': self.percentile(0.50),
+            'p95': self.percentile(0.95),
+            'p99': self.percentile(0.99),
+            'max': self._max,
+        }

@@ -1,0 +1,183 @@
+"""HTTP, within bounds: whoever asks costs no more than that.
+
+One thread answers all, in an event loop of its own.  A connection has one
+request, of `LONGEST` bytes at most, and is closed behind the answer.  There
+are no more than `MOST` of them; those that come then wait with the system.
+Each may take `PATIENCE` seconds in all, however slowly its bytes come or are
+taken; while others wait, the oldest one has only `GRACE`.  So whoever hangs
+holds neither a thread nor the place of others.
+
+HTTP itself is http.server's: a request is read here, and parsed and answered
+there, in memory.
+"""
+
+import asyncio
+import contextlib
+import http.server
+import io
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+MOST = 32
+LONGEST = 1 << 13
+PATIENCE = 10.0
+GRACE = 1.0
+# Connections that may wait with the system.
+BACKLOG = 128
+# Seconds until the next try, when no connection can be accepted.
+PAUSE = 1.0
+
+_PIECE = 1 << 12
+
+
+class Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+class _Request(http.server.BaseHTTPRequestHandler):
+    """One request in memory, and its answer."""
+
+    def __init__(self, request: bytes,
+                 answer: Callable[[str], Answer | None]) -> None:
+        self.rfile, self.wfile = io.BytesIO(request), io.BytesIO()
+        self._answer = answer
+        self.handle_one_request()
+        self.response = self.wfile.getvalue()
+
+    def do_GET(self) -> None:
+        answer = self._answer(self.path.partition('?')[0])
+        if answer is None:
+            self.send_error(404)
+            return
+        self.send_response(answer.status)
+        self.send_header('Content-Type', answer.content_type)
+        self.send_header('Content-Length', str(len(answer.body)))
+        self.end_headers()
+        if self.command == 'GET':
+            self.wfile.write(answer.body)
+
+    do_HEAD = do_GET
+
+    def version_string(self) -> str:
+        return 'fsyncstorage'
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """A request is no news."""
+
+
+class Answering:
+
+    def __init__(self, address: tuple[str, int],
+                 answer: Callable[[str], Answer | None]) -> None:
+        """`answer(path)` is called in the thread; None: there is no such page.
+
+        Raises OSError if the address cannot be had.
+        """
+        self._answer = answer
+        self._loop = asyncio.SelectorEventLoop()
+        try:
+            self._listen(address)
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def _listen(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_server(
+            address, backlog=BACKLOG,
+            family=socket.AF_INET6 if ':' in address[0] else socket.AF_INET)
+        self._socket.setblocking(False)
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        #: From the oldest: the tasks, since when, and their connections.
+        self._open: dict[asyncio.Task[None], tuple[float, socket.socket]] = {}
+        self._accepting: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(
+            target=self._run, daemon=True,
+            name=f'metrics at {self.address[0]} port {self.address[1]}')
+        try:
+            self._thread.start()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """End the thread.  Whoever is being asked gets no answer."""
+        with contextlib.suppress(RuntimeError):  # it has ended by an error
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Called in the child of a fork, where there is no such thread."""
+        # Nothing else: the loop's selector belongs to the parent, too.
+        self._socket.close()
+
+    # In the thread
+
+    def _run(self) -> None:
+        with contextlib.closing(self._loop), self._socket:
+            self._accepting = self._loop.create_task(self._accept_all())
+            with contextlib.suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._accepting)
+
+    def _end(self) -> None:
+        assert self._accepting is not None
+        self._accepting.cancel()
+
+    async def _accept_all(self) -> None:
+        try:
+            while True:
+                await self._accept()
+        finally:
+            for task in self._open:
+                task.cancel()
+            if self._open:
+                await asyncio.wait(self._open)
+
+    async def _accept(self) -> None:
+        try:
+            connection, _ = await self._loop.sock_accept(self._socket)
+        except OSError as error:  # no descriptor is left, for example
+            logger.debug('no connection can be accepted: %s', error)
+            await asyncio.sleep(PAUSE)
+            return
+        task = self._loop.create_task(self._serve(connection))
+        self._open[task] = self._loop.time(), connection
+        task.add_done_callback(self._forget)
+        while len(self._open) >= MOST:
+            await self._make_room()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        """It is over, even if it was cancelled before it began."""
+        _, connection = self._open.pop(task)
+        connection.close()
+
+    async def _make_room(self) -> None:
+        """Wait until one is answered; or end the oldest, if that is late."""
+        oldest, (since, _) = next(iter(self._open.items()))
+        left = max(0.0, since + GRACE - self._loop.time())
+        answered, _ = await asyncio.wait(
+            self._open, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not answered:
+            oldest.cancel()
+            await asyncio.wait([oldest])
+
+    async def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._exchange(connection), PATIENCE)
+
+    async def _exchange(self, connection: socket.socket) -> None:
+        request = b''
+        while b'\r\n\r\n' not in request and len(request) <= LONGEST:
+            piece = await self._loop.sock_recv(connection, _PIECE)
+            if not piece:
+                return
+            request += piece
+        if len(request) <= LONGEST:
+            await self._loop.sock_sendall(
+                connection, _Request(request, self._answer).response)

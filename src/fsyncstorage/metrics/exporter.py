@@ -1,0 +1,150 @@
+"""One address, at which some storages of this process are shown.
+
+A thread of its own answers there (answering); another thread may show a
+storage, or stop to, at any time.  `_mutex` guards the tables; it is a leaf.
+
+Without prometheus_client there are only the probes.  If the address cannot be
+had, nobody is answered, and whoever shows a storage does not notice.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import probes
+from .address import is_loopback
+from .address import shown as in_words
+from .answering import Answer
+from .answering import Answering
+from .pulse import Pulse
+from .pulse import Serving
+from .shown import Shown
+
+logger = logging.getLogger(__name__)
+
+TEXT = 'text/plain; charset=utf-8'
+METRICS = 'text/plain; version=0.0.4; charset=utf-8'
+
+EXTRA = "pip install 'fsyncstorage[metrics]'"
+
+
+class Exporter:
+
+    def __init__(self, address: tuple[str, int],
+                 phase: Callable[[], str]) -> None:
+        """`phase()` says what the process does (probes)."""
+        self._phase = phase
+        self._mutex = threading.Lock()
+        self._storages: list[Shown] = []
+        self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
+        self._has_failed = False
+        self._generate = self._metrics_or_none(address)
+        self._answering: Answering | None = None
+        try:
+            self._answering = Answering(address, self._answer)
+        except (OSError, RuntimeError, ValueError) as error:
+            # (No thread could be started; a name that is none.)
+            logger.warning('no metrics at %s, and no probes: %s',
+                           in_words(address), error)
+        else:
+            self._say_where(self._answering.address)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it answers, with the port that the system has chosen."""
+        return None if self._answering is None else self._answering.address
+
+    def _say_where(self, address: tuple[str, int]) -> None:
+        logger.info('metrics and probes at http://%s', in_words(address))
+        if not is_loopback(address[0]):
+            logger.warning(
+                'metrics at %s: whoever can reach this address can read the'
+                ' figures of the storages', in_words(address))
+
+    def _metrics_or_none(self, address: tuple[str, int]
+                         ) -> Callable[[], bytes] | None:
+        try:
+            from prometheus_client import generate_latest
+
+            from .collector import Collector
+            collector: Any = Collector(self.storages, self.servers)
+        except Exception as error:  # it is absent, or cannot be used
+            logger.warning('no metrics at %s, only probes: %s; %s',
+                           in_words(address), error, EXTRA)
+            return None
+        return lambda: generate_latest(collector)
+
+    # What is shown
+
+    def storages(self) -> list[Shown]:
+        with self._mutex:
+            return list(self._storages)
+
+    def servers(self) -> list[Serving]:
+        with self._mutex:
+            return list(self._servers.values())
+
+    def show(self, name: str, storage: Any) -> Shown:
+        with self._mutex:
+            taken = {each.name for each in self._storages}
+            number, free = 1, name
+            while free in taken:  # two time series must not look the same
+                number += 1
+                free = f'{name} ({number})'
+            shown = Shown(free, storage)
+            self._storages.append(shown)
+            return shown
+
+    def hide(self, shown: Shown) -> None:
+        with self._mutex:
+            self._storages.remove(shown)
+
+    def watch(self, loop: asyncio.AbstractEventLoop, traffic: Any) -> None:
+        """A server runs in this loop; may be called again."""
+        with self._mutex:
+            if loop not in self._servers:
+                self._servers[loop] = Serving(Pulse(loop), traffic)
+
+    def close(self) -> None:
+        for serving in self.servers():
+            serving.pulse.end()
+        if self._answering is not None:
+            self._answering.close()
+
+    def abandon(self) -> None:
+        """Called in the child of a fork: all belongs to the parent."""
+        if self._answering is not None:
+            self._answering.abandon()
+
+    # Answering, in the thread
+
+    def _answer(self, path: str) -> Answer | None:
+        page = self._PAGES.get(path)
+        if page is None:
+            return None
+        try:
+            return page(self)
+        except Exception:
+            if not self._has_failed:  # it is asked for every few seconds
+                self._has_failed = True
+                logger.exception('%s of the metrics could not be made', path)
+            return Answer(500, TEXT, b'an error: see the log\n')
+
+    def _metrics(self) -> Answer:
+        if self._generate is None:
+            return Answer(501, TEXT, f'no metrics: {EXTRA}\n'.encode())
+        return Answer(200, METRICS, self._generate())
+
+    def _startup(self) -> Answer:
+        return probes.startup(self._phase())
+
+    def _live(self) -> Answer:
+        return probes.live(each.pulse for each in self.servers())
+
+    def _ready(self) -> Answer:
+        return probes.ready(self._phase(), self.storages())
+
+    _PAGES = {'/metrics': _metrics, '/startup': _startup, '/live': _live,
+              '/ready': _ready}

@@ -1,0 +1,96 @@
+"""Which address shows which storages of this process.
+
+Storages that name the same address share it: it is opened for the first, and
+closed with the last.  Nothing is raised because of an address: data are kept
+without metrics, too.
+
+The child of a fork shows nothing, as it gives up the storages of its parent.
+"""
+
+import threading
+from typing import Any
+
+from .. import forks
+from . import probes
+from .exporter import Exporter
+
+Address = tuple[str, int]
+
+
+class Hold:
+    """Keeps an address open until it is closed."""
+
+    def __init__(self, address: Address) -> None:
+        #: As it was named: the port may be 0.
+        self.address = address
+        self._is_closed = False
+        self.exporter = _exporters.take(address)
+
+    def close(self) -> None:
+        """May be repeated."""
+        if not self._is_closed:
+            self._is_closed = True
+            _exporters.give_back(self.address, self.exporter)
+
+
+class Showing(Hold):
+    """A storage that is shown until this is closed."""
+
+    def __init__(self, address: Address, name: str, storage: Any) -> None:
+        super().__init__(address)
+        self._shown = self.exporter.show(name, storage)
+
+    def served_by(self, service: Any, traffic: Any) -> None:
+        """A server (server.service) serves it, and counts its traffic."""
+        self._shown.service = service
+        self.exporter.watch(service.loop, traffic)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self.exporter.hide(self._shown)
+        super().close()
+
+
+class _Exporters:
+
+    def __init__(self) -> None:
+        self.phase = probes.SERVING
+        self._mutex = threading.Lock()
+        self._open: dict[Address, tuple[Exporter, int]] = {}
+
+    def take(self, address: Address) -> Exporter:
+        with self._mutex:
+            if address not in self._open:
+                if not self._open:
+                    forks.give_up_in_a_fork(self)
+                self._open[address] = Exporter(
+                    address, lambda: self.phase), 0
+            exporter, holds = self._open[address]
+            self._open[address] = exporter, holds + 1
+            return exporter
+
+    def give_back(self, address: Address, exporter: Exporter) -> None:
+        with self._mutex:
+            known, holds = self._open.get(address, (None, 0))
+            if known is not exporter:
+                return  # that of the parent, in the child of a fork
+            if holds > 1:
+                self._open[address] = exporter, holds - 1
+                return
+            del self._open[address]
+            exporter.close()
+
+    def give_up(self) -> None:
+        """Called in the child of a fork."""
+        self._mutex = threading.Lock()
+        for exporter, _ in self._open.values():
+            exporter.abandon()
+        self._open = {}
+
+
+_exporters = _Exporters()
+
+
+def process_is(phase: str) -> None:
+    """A server says what it does; any other process only serves."""
+    _exporters.phase = phase

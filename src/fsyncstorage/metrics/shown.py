@@ -1,0 +1,125 @@
+"""The figures of one storage at one moment.
+
+They are those of `stats()` and of the server's answer to `ruok`, which any
+thread may ask for, and the histograms behind them.  A storage that is not ours
+has fewer of them.
+"""
+
+import time
+from typing import Any
+
+import ZODB.TimeStamp
+from ZODB.utils import z64
+
+from ..histogram import Histogram
+from ..pack.progress import NOTHING
+from ..pack.progress import PACKED
+
+
+class Shown:
+
+    def __init__(self, name: str, storage: Any) -> None:
+        self.name = name
+        self.storage = storage
+        #: The server's part of it (server.service); None without a server.
+        self.service: Any = None
+
+    def trouble(self) -> str | None:
+        """Why it cannot be written, though it should be; or None."""
+        stats = getattr(self.storage, 'stats', None)
+        stopped: str | None = stats and stats().get('writing_stopped')
+        return stopped
+
+    def now(self) -> 'Reading':
+        return Reading(self.name, self.storage, self.service)
+
+
+class Reading:
+
+    def __init__(self, name: str, storage: Any, service: Any) -> None:
+        self.name = name
+        #: What a server says of it; empty without a server.
+        self.server: dict[str, Any] = service.status() if service else {}
+        stats = getattr(storage, 'stats', dict)
+        self.storage: dict[str, Any] = stats()
+        packs = getattr(storage, 'packs', None)
+        self.packs: dict[str, Any] = packs.status() if packs else {}
+        self.size: dict[str, int] = (
+            service.size_info() if service else
+            {'length': len(storage), 'size': storage.getSize()})
+        of_storage: dict[str, Histogram] = getattr(
+            storage, 'histograms', dict)()
+        of_server: dict[str, Histogram] = (
+            service.histograms() if service else {})
+        #: Of the same name: the storage's own, and those of its clients.
+        self.histograms: dict[str, list[Histogram]] = {
+            each: [source[each] for source in (of_storage, of_server)
+                   if each in source]
+            for each in of_storage | of_server}
+
+    def any_of(self, *names: str) -> Any:
+        """The figure of this name, from where it is counted; or None.
+
+        What the storage counts has precedence: a server counts what its
+        clients do, others in the process may commit, too.
+        """
+        for source in self.storage, self.server:
+            for name in names:
+                if source.get(name) is not None:
+                    return source[name]
+        return None
+
+    @property
+    def loads(self) -> dict[str, int] | None:
+        """Of a server's clients: by where they were answered from."""
+        if not self.server:
+            return None
+        disk = self.server['loads-from-disk']
+        return {'memory': self.server['loads'] - disk, 'disk': disk}
+
+    @property
+    def waiting(self) -> dict[str, int] | None:
+        """Transactions, by what they wait for."""
+        waiting = {}
+        if self.server:
+            waiting['vote'] = self.server['waiting']
+        elif 'lock_waiting' in self.storage:
+            waiting['vote'] = self.storage['lock_waiting']
+        if 'waiting' in self.storage:
+            waiting['sync'] = self.storage['waiting']
+        return waiting
+
+    @property
+    def last_durable(self) -> float | None:
+        """The time of the last commit that is durable, by its tid."""
+        tid = self.storage.get('last_durable', z64)
+        if tid == z64:
+            return None
+        seconds: float = ZODB.TimeStamp.TimeStamp(tid).timeTime()
+        return seconds
+
+    @property
+    def pack(self) -> dict[str, float] | None:
+        """Of the pack that is under way: its phase, and how far that is."""
+        pack = self.packs.get('pack')
+        if not pack or not pack['phase']:  # none, or one that just begins
+            return None
+        return {pack['phase']: pack['done'] / max(pack['total'], 1)}
+
+    @property
+    def scrub(self) -> dict[str, Any]:
+        return self.storage.get('scrub') or {}
+
+    @property
+    def scrubbed(self) -> float | None:
+        """How far this pass of the scrub is."""
+        end = self.scrub.get('end')
+        return end and self.scrub['position'] / end
+
+    @property
+    def last_pack(self) -> tuple[float, float, bool] | None:
+        """When the last pack ended, how long it took, and whether it did what
+        it should.  Of those since the storage was opened."""
+        last = self.packs.get('last')
+        return last and (time.time() - last['ago'], last['seconds'],
+                         last['outcome'] in (PACKED, NOTHING))

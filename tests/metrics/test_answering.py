@@ -1,0 +1,185 @@
+"""Whoever asks for metrics costs a bounded number of things, and no thread."""
+
+import contextlib
+import socket
+import threading
+from unittest import mock
+
+from fsyncstorage.metrics import answering
+from fsyncstorage.metrics.answering import Answer
+from fsyncstorage.metrics.answering import Answering
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import until
+from .asking import get
+
+FOR_EVER = 3600
+
+BODY = b'a figure\n' * 1000
+PAGES = {'/page': Answer(200, 'text/plain', BODY)}
+REQUEST = b'GET /page HTTP/1.1\r\nHost: here\r\n\r\n'
+
+
+class AnsweringTestCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.answering = Answering(('127.0.0.1', 0), PAGES.get)
+        self.addCleanup(self.answering.close)
+
+    def connect(self):
+        connection = socket.create_connection(
+            self.answering.address, PATIENCE)
+        self.addCleanup(connection.close)
+        return connection
+
+    def say(self, words):
+        """All that is answered, until the connection is closed."""
+        connection = self.connect()
+        connection.sendall(words)
+        return all_of(connection)
+
+    def check_it_answers(self):
+        self.assertEqual(
+            get(self.answering.address, '/page'), (200, BODY.decode()))
+
+    def connect_and_hang(self, number):
+        hanging = [self.connect() for _ in range(number)]
+        until(lambda: len(self.answering._open) == number, 'all are accepted')
+        return hanging
+
+
+def all_of(connection):
+    answer = b''
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(1 << 16):
+            answer += piece
+    return answer
+
+
+class Requests(AnsweringTestCase):
+
+    def test_a_page(self):
+        head, _, body = self.say(REQUEST).partition(b'\r\n\r\n')
+        self.assertEqual(body, BODY)
+        self.assertRegex(head, rb'^HTTP/1.0 200 OK\r\n')
+        self.assertIn(b'Content-Type: text/plain\r\n', head)
+        self.assertIn(b'Content-Length: %d' % len(BODY), head)
+
+    def test_what_comes_behind_a_question_mark_is_ignored(self):
+        self.assertIn(BODY, self.say(b'GET /page?a=b HTTP/1.0\r\n\r\n'))
+
+    def test_the_head_alone(self):
+        answer = self.say(b'HEAD /page HTTP/1.0\r\n\r\n')
+        self.assertRegex(answer, rb'^HTTP/1.0 200 OK\r\n')
+        self.assertTrue(answer.endswith(b'\r\n\r\n'))
+
+    def test_no_such_page(self):
+        self.assertEqual(get(self.answering.address, '/other')[0], 404)
+
+    def test_a_request_in_pieces(self):
+        connection = self.connect()
+        for byte in REQUEST:
+            connection.sendall(bytes([byte]))
+        self.assertIn(BODY, all_of(connection))
+
+    def test_what_is_no_request(self):
+        for words, status in (
+                (b'POST /page HTTP/1.0\r\n\r\n', b' 501 '),
+                (b'\x16\x03\x01\0\r\n\r\n', b'400'),
+                (b'GET /page HTTP/1.0\r\n' + b'a:b\r\n' * 200 + b'\r\n',
+                 b' 431 ')):
+            with self.subTest(words[:20]):
+                self.assertIn(status, self.say(words).partition(b'\r\n')[0])
+        self.check_it_answers()
+
+    def test_a_long_request_gets_no_answer(self):
+        with mock.patch.object(answering, 'PATIENCE', FOR_EVER):
+            self.assertEqual(
+                self.say(b'GET /' + b'x' * answering.LONGEST), b'')
+        self.check_it_answers()
+
+    def test_who_goes_without_a_word(self):
+        self.connect().close()
+        self.check_it_answers()
+
+
+class Hanging(AnsweringTestCase):
+
+    def test_who_hangs_keeps_nobody_from_asking(self):
+        self.connect_and_hang(answering.MOST - 1)
+        self.check_it_answers()
+
+    def test_who_hangs_makes_room_when_others_wait(self):
+        with mock.patch.object(answering, 'GRACE', 0.05), \
+                mock.patch.object(answering, 'PATIENCE', FOR_EVER):
+            hanging = self.connect_and_hang(answering.MOST - 1)
+            more = [self.connect() for _ in range(5)]
+            self.check_it_answers()
+            # The oldest had to go.
+            self.assertEqual(all_of(hanging[0]), b'')
+        del more
+
+    def test_who_hangs_is_closed_in_the_end(self):
+        with mock.patch.object(answering, 'PATIENCE', 0.05):
+            hanging = self.connect()
+            hanging.sendall(REQUEST[:-1])
+            self.assertEqual(all_of(hanging), b'')
+
+    def test_who_does_not_take_the_answer_is_closed_in_the_end(self):
+        asked = threading.Event()
+
+        def large(path):
+            asked.set()
+            return Answer(200, 'text/plain', b'x' * (1 << 24))
+
+        self.answering._answer = large
+        with mock.patch.object(answering, 'PATIENCE', 1):
+            self.connect().sendall(REQUEST)
+            self.assertTrue(asked.wait(PATIENCE))
+            until(lambda: not self.answering._open, 'it is over')
+        self.answering._answer = PAGES.get
+        self.check_it_answers()
+
+    def test_a_hundred_at_once_are_answered_by_one_thread(self):
+        before = threading.active_count()
+        most = []
+        answer = PAGES.get
+
+        def watched(path):
+            most.append((len(self.answering._open), threading.active_count()))
+            return answer(path)
+
+        self.answering._answer = watched
+        connections = [self.connect() for _ in range(100)]
+        for connection in connections:
+            connection.sendall(REQUEST)
+        for connection in connections:
+            self.assertIn(BODY, all_of(connection))
+        self.assertEqual(len(most), 100)
+        self.assertLessEqual(
+            max(open_ones for open_ones, _ in most), answering.MOST)
+        self.assertEqual({threads for _, threads in most}, {before})
+
+    def test_it_ends_while_others_hang(self):
+        answering = Answering(('127.0.0.1', 0), PAGES.get)
+        with socket.create_connection(answering.address, PATIENCE) as hanging:
+            until(lambda: answering._open, 'it is accepted')
+            Thread(answering.close).result()
+            self.assertEqual(all_of(hanging), b'')
+
+
+class NoAddress(TestCase):
+
+    def test_one_that_is_taken(self):
+        with socket.create_server(('127.0.0.1', 0)) as other:
+            with self.assertRaises(OSError):
+                Answering(other.getsockname(), PAGES.get)
+
+    def test_no_thread(self):
+        with mock.patch.object(
+                threading.Thread, 'start', side_effect=RuntimeError('none')):
+            with self.assertRaises(RuntimeError):
+                Answering(('127.0.0.1', 0), PAGES.get)

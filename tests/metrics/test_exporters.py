@@ -1,0 +1,221 @@
+"""What goes wrong with metrics is a line of the log, and nothing else."""
+
+import contextlib
+import os
+import socket
+import sys
+import warnings
+from unittest import mock
+
+from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import exporters
+from fsyncstorage.metrics.exporters import Showing
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import commit
+from ..support import in_a_child
+from .asking import get
+from .asking import metrics
+from .asking import probe
+
+HERE = '127.0.0.1', 0
+
+
+def free_address():
+    with socket.create_server(HERE) as taken:
+        return taken.getsockname()
+
+
+class Shown(TestCase):
+
+    def show(self, storage, address=HERE, name='1'):
+        showing = Showing(address, name, storage)
+        self.addCleanup(showing.close)
+        return showing
+
+    @contextlib.contextmanager
+    def one_line(self, regex):
+        """One line, of a warning."""
+        with self.assertLogs('fsyncstorage.metrics') as logged:
+            yield
+        warnings = [record.getMessage() for record in logged.records
+                    if record.levelname != 'INFO']
+        self.assertEqual(len(warnings), 1, warnings)
+        self.assertRegex(warnings[0], regex)
+        self.assertNotIn('\n', warnings[0])
+
+
+class Addresses(Shown):
+
+    def test_storages_share_an_address(self):
+        address = free_address()
+        first = self.show(self.open(), address, 'one')
+        second = self.show(self.open('other.fs'), address, 'two')
+        self.assertIs(first.exporter, second.exporter)
+        self.assertEqual(
+            probe(address, '/ready')[1]['storages'],
+            {'one': 'ready', 'two': 'ready'})
+        first.close()
+        first.close()  # once more counts for nothing
+        self.assertEqual(
+            probe(address, '/ready')[1]['storages'], {'two': 'ready'})
+        second.close()
+        with self.assertRaises(OSError):
+            get(address, '/ready')
+        self.show(self.open('third.fs'), address)
+        self.assertEqual(get(address, '/ready')[0], 200)
+
+    def test_it_ends_with_its_storage(self):
+        storage = self.open()
+        storage.metrics = self.show(storage)
+        address = storage.metrics.exporter.address
+        self.assertEqual(get(address, '/metrics')[0], 200)
+        storage.close()
+        with self.assertRaises(OSError):
+            get(address, '/metrics')
+
+    def test_no_two_time_series_look_the_same(self):
+        address = free_address()
+        for name in 'a.fs', 'b.fs', 'c.fs':
+            self.show(self.open(name), address)
+        self.assertEqual(
+            list(probe(address, '/ready')[1]['storages']),
+            ['1', '1 (2)', '1 (3)'])
+
+    def test_loopback_needs_no_warning(self):
+        with self.assertLogs('fsyncstorage.metrics') as logged:
+            showing = self.show(self.open())
+        self.assertEqual(
+            [(record.levelname, record.getMessage())
+             for record in logged.records],
+            [('INFO', 'metrics and probes at http://127.0.0.1:%d'
+              % showing.exporter.address[1])])
+
+    def test_another_address_is_a_warning(self):
+        with self.one_line(r'0\.0\.0\.0:\d+: whoever can reach'):
+            self.show(self.open(), ('0.0.0.0', 0))
+
+    def test_ipv6(self):
+        try:
+            socket.create_server(('::1', 0), family=socket.AF_INET6).close()
+        except OSError:
+            self.skipTest('no IPv6 here')
+        showing = self.show(self.open(), ('::1', 0))
+        self.assertEqual(get(showing.exporter.address, '/ready')[0], 200)
+
+
+class Trouble(Shown):
+
+    def check_it_commits(self, storage):
+        commit(storage, {1: b'x'})
+        self.assertEqual(len(storage), 1)
+
+    def test_an_address_in_use(self):
+        with socket.create_server(HERE) as taken:
+            storage = self.open()
+            with self.one_line('no metrics at 127.0.0.1:.* in use'):
+                # Two that share it are one line, too.
+                showing = self.show(storage, taken.getsockname())
+                self.show(self.open('other.fs'), taken.getsockname())
+        self.assertIsNone(showing.exporter.address)
+        self.check_it_commits(storage)
+
+    def test_a_name_that_is_none(self):
+        for host in 'no.such.host.invalid', 'a' * 300, 'a..b':
+            with self.subTest(host):
+                with self.one_line('no metrics at ' + host[:20]):
+                    self.show(None, (host, 0))
+
+    def test_no_thread(self):
+        storage = self.open()
+        with mock.patch('threading.Thread.start',
+                        side_effect=RuntimeError("can't start new thread")):
+            with self.one_line("no metrics .* can't start new thread"):
+                self.show(storage)
+        self.check_it_commits(storage)
+
+    def test_without_the_library_there_are_probes(self):
+        storage = self.open()
+        with mock.patch.dict(sys.modules, {'prometheus_client': None}):
+            with self.one_line(r"only probes: .*fsyncstorage\[metrics\]"):
+                showing = self.show(storage)
+        address = showing.exporter.address
+        status, text = get(address, '/metrics')
+        self.assertEqual(status, 501)
+        self.assertIn(exporter.EXTRA, text)
+        self.assertEqual(get(address, '/ready')[0], 200)
+        self.check_it_commits(storage)
+
+    def test_a_page_that_fails_is_logged_once(self):
+        storage = self.open()
+        address = self.show(storage).exporter.address
+        with mock.patch.object(
+                storage, 'stats', side_effect=ZeroDivisionError), \
+                self.assertLogs('fsyncstorage.metrics', 'ERROR') as logged:
+            self.assertEqual(get(address, '/metrics')[0], 500)
+            self.assertEqual(get(address, '/metrics')[0], 500)
+            self.assertEqual(get(address, '/ready')[0], 500)
+        self.assertEqual(len(logged.records), 1)
+        self.assertEqual(get(address, '/metrics')[0], 200)
+
+    def test_a_fork_leaves_them_to_its_parent(self):
+        storage = self.open()
+        address = self.show(storage, free_address()).exporter.address
+
+        def in_child():
+            with mock.patch.object(exporter.logger, 'warning') as warning:
+                Showing(address, '1', storage).close()
+            return len(warning.mock_calls)
+
+        # The parent has the address; it goes on.
+        self.assertEqual(in_a_child(in_child), 1)
+        self.assertEqual(metrics(address)['fsyncstorage_objects',], 0)
+
+    def test_a_fork_keeps_no_address(self):
+        storage = self.open()
+        showing = self.show(storage, free_address())
+        address = showing.exporter.address
+        ours, theirs = socket.socketpair()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of any fork beside threads.
+            warnings.simplefilter('ignore', DeprecationWarning)
+            child = os.fork()
+        if not child:
+            ours.close()
+            theirs.send(b'here')
+            theirs.recv(1)  # until the test is over
+            os._exit(0)
+        theirs.close()
+        try:
+            self.assertEqual(ours.recv(10), b'here')
+            showing.close()
+            socket.create_server(address).close()
+        finally:
+            ours.close()
+            os.waitpid(child, 0)
+
+    def test_a_thread_that_has_ended_by_an_error(self):
+        storage = self.open()
+        storage.metrics = self.show(storage)
+        answering = storage.metrics.exporter._answering
+        with mock.patch('threading.excepthook'), mock.patch.object(
+                answering._loop, 'sock_accept', side_effect=MemoryError):
+            with contextlib.suppress(OSError):
+                get(answering.address, '/ready')
+            answering._thread.join(PATIENCE)
+        storage.close()
+        self.assertEqual(exporters._exporters._open, {})
+
+
+class Names(Shown):
+
+    def test_a_name_is_escaped(self):
+        """It may come from a configuration file."""
+        showing = self.show(self.open(), name='a"b\n\\')
+        _, text = get(showing.exporter.address, '/metrics')
+        self.assertIn(r'fsyncstorage_objects{storage="a\"b\n\\"} 0.0', text)
+
+    def test_nothing_is_left_of_what_was_shown(self):
+        self.show(self.open()).close()
+        self.assertEqual(exporters._exporters._open, {})

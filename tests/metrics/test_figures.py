@@ -1,0 +1,324 @@
+"""Figures are true: a known number of each thing gives exactly these."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+import unittest
+from unittest import mock
+
+from ZODB.MappingStorage import MappingStorage
+from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
+from ZODB.utils import z64
+
+from fsyncstorage.metrics.collector import Collector
+from fsyncstorage.metrics.exporters import Showing
+from fsyncstorage.pack.progress import Watch
+
+from ..server.serving import ErrorReply
+from ..server.serving import Served
+from ..server.serving import counter
+from ..server.serving import record
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from ..support import vote
+from .asking import get
+from .asking import metrics
+
+HERE = '127.0.0.1', 0
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def the_page():
+    return (ROOT / 'docs' / 'metrics.rst').read_text()
+
+
+class FiguresTestCase(TestCase):
+
+    def figures(self):
+        self.now = {
+            (name.removeprefix('fsyncstorage_'), *labels): value
+            for (name, *labels), value in metrics(self.address).items()}
+        return self.now
+
+    def check(self, **expected):
+        figures = self.figures()
+        self.assertEqual(
+            {name: figures.get((name,)) for name in expected}, expected)
+
+
+class InOneProcess(FiguresTestCase):
+
+    def show(self, **options):
+        storage = self.open(**options)
+        showing = Showing(HERE, 'main', storage)
+        self.addCleanup(showing.close)
+        self.address = showing.exporter.address
+        return storage
+
+    def test_commits_syncs_and_bytes(self):
+        disk = self.controlled_disk()
+        storage = self.show(durability='per-commit')
+        before, syncs = storage.getSize(), disk.syncs
+        tid = z64
+        for number in range(5):
+            tid = commit(storage, {number: b'x' * (number + 1), 9: b'y'},
+                         {9: tid})
+        self.check(
+            commits_total=5, sync_duration_seconds_count=5,
+            commit_duration_seconds_count=5, objects=6,
+            committed_bytes_total=storage.getSize() - before,
+            data_bytes=os.path.getsize(self.path()),
+            conflicts_total=0, writing_stopped=0)
+        self.assertEqual(disk.syncs - syncs, 5)
+        stats = storage.stats()
+        self.assertEqual(
+            (stats['commits'], stats['syncs'], stats['committed_bytes'],
+             stats['commit_latency']['count']),
+            (5, 5, storage.getSize() - before, 5))
+
+    def test_what_is_aborted_is_not_counted(self):
+        storage = self.show()
+        storage.tpc_abort(vote(storage, {1: b'x'}))
+        self.check(commits_total=0, committed_bytes_total=0,
+                   commit_duration_seconds_count=0)
+
+    def test_conflicts(self):
+        storage = self.show()
+        first = commit(storage, {1: b'x', 2: b'x'})
+        commit(storage, {1: b'y'}, {1: first})
+        transaction = begin(storage)
+        with self.assertRaises(ConflictError):
+            storage.store(oid(1), first, b'z', '', transaction)
+        with self.assertRaises(ConflictError):
+            storage.deleteObject(oid(1), first, transaction)
+        with self.assertRaises(ReadConflictError):
+            storage.checkCurrentSerialInTransaction(
+                oid(1), first, transaction)
+        storage.tpc_abort(transaction)
+        self.check(conflicts_total=3, conflicts_resolved_total=0)
+
+    def test_resolved_conflicts(self):
+        storage = self.show()
+        first = commit(storage, {1: counter(0), 2: counter(0)})
+        commit(storage, {1: counter(1), 2: counter(1)}, {1: first, 2: first})
+        # What is aborted is not counted.
+        storage.tpc_abort(vote(storage, {1: counter(2)}, {1: first}))
+        commit(storage, {1: counter(2), 2: counter(2)}, {1: first, 2: first})
+        self.check(conflicts_total=0, conflicts_resolved_total=2)
+
+    def test_waits_for_objects(self):
+        storage = self.show()
+        first = vote(storage, {1: b'x', 2: b'x'})
+        waiting = [Thread(commit, storage, {number: b'y'})
+                   for number in (1, 2)]
+        until(lambda: storage.stats()['lock_waiting'] == 2, 'wait')
+        self.assertEqual(self.figures()['transactions_waiting', 'vote'], 2)
+        self.check(lock_wait_duration_seconds_count=0)
+        storage.tpc_abort(first)
+        for thread in waiting:
+            thread.result()
+        self.assertEqual(self.figures()['transactions_waiting', 'vote'], 0)
+        self.check(lock_wait_duration_seconds_count=2)
+
+    def test_waits_for_a_sync(self):
+        disk = self.controlled_disk()
+        storage = self.show()
+        disk.hold_syncs()
+        thread = Thread(commit, storage, {1: b'x'})
+        disk.wait_for_sync()
+        figures = self.figures()
+        self.assertEqual(figures['transactions_waiting', 'sync'], 1)
+        self.assertNotIn(
+            ('last_durable_commit_timestamp_seconds',), figures)
+        disk.release_syncs()
+        thread.result()
+        figures = self.figures()
+        self.assertEqual(figures['transactions_waiting', 'sync'], 0)
+        self.assertAlmostEqual(
+            figures['last_durable_commit_timestamp_seconds',],
+            os.path.getmtime(self.path()), delta=3600)
+
+    def test_writing_that_has_stopped(self):
+        disk = self.controlled_disk()
+        storage = self.show()
+        disk.fail_sync(OSError('I/O error'))
+        with self.assertRaises(Exception), self.assertLogs('fsyncstorage'):
+            commit(storage, {1: b'x'})
+        self.check(writing_stopped=1)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+
+    def test_a_pack(self):
+        storage = self.show(pack_process=False)
+        self.assertNotIn(('last_pack_succeeded',), self.figures())
+        seen = []
+        tell = Watch.tell
+
+        def look(watch, phase, done, total):
+            tell(watch, phase, done, total)
+            seen.append((phase, self.figures()['pack_phase_progress_ratio',
+                                               phase], done / max(total, 1)))
+
+        tid = commit(storage, {0: record(1), 1: b'x'})
+        commit(storage, {0: record(2)}, {0: tid})
+        with mock.patch.object(Watch, 'tell', look):
+            storage.pack(time.time(), lambda data: [])
+        self.assertIn('copy', {phase for phase, _, _ in seen})
+        for phase, shown, true in seen:
+            self.assertAlmostEqual(shown, true)
+        self.check(last_pack_succeeded=1)
+        self.assertGreater(self.now['last_pack_timestamp_seconds',], 0)
+        self.assertFalse(
+            [name for name in self.now if name[0].startswith('pack_')])
+
+    def test_one_that_only_reads(self):
+        writing = self.open()
+        commit(writing, {1: b'x'})
+        writing.close()
+        self.show(read_only=True)
+        self.check(objects=1, data_bytes=os.path.getsize(self.path()),
+                   commits_total=None, writing_stopped=None)
+
+    def test_what_a_process_without_a_server_has_not(self):
+        self.show()
+        names = {name for name, *_ in self.figures()}
+        self.assertFalse(
+            names & {'clients', 'loads_total', 'loop_lag_seconds_count',
+                     'sent_bytes_total'})
+
+
+class OverZeo(Served, FiguresTestCase):
+
+    def served(self, storage=None, **options):
+        self.server = self.serve(storage, metrics=HERE, **options)
+        self.service = self.server.services['1']
+        self.address = self.server._shown[0].exporter.address
+        return self.connect(self.server)
+
+    def test_commits_and_what_is_told_of_them(self):
+        peer = self.served()
+        others = [self.connect(self.server) for _ in range(2)]
+        size = self.server.storages['1'].getSize()
+        for number in range(4):
+            peer.commit({number: b'x'})
+        for other in others:
+            other.wait_for_invalidations(4)
+        self.check(
+            commits_total=4, commit_duration_seconds_count=4, clients=3,
+            committed_bytes_total=self.server.storages['1'].getSize() - size,
+            invalidations_total=8, objects=4, conflicts_total=0)
+
+    def test_loads(self):
+        peer = self.served()
+        peer.commit({1: b'x', 2: b'x'})
+        for _ in range(3):
+            peer.load(1)
+        with mock.patch.object(
+                self.service, 'load_cached', side_effect=BlockingIOError):
+            peer.load(1)
+            peer.load(2)
+        figures = self.figures()
+        self.assertEqual(figures['loads_total', 'memory'], 3)
+        self.assertEqual(figures['loads_total', 'disk'], 2)
+
+    def test_conflicts(self):
+        peer = self.served()
+        tid = peer.commit({1: record(1), 2: counter(0)})
+        peer.commit({2: counter(1)}, tid)
+        peer.commit({2: counter(2)}, tid)
+        for _ in range(2):
+            with self.assertRaises(ErrorReply):
+                peer.vote({1: record(2)})
+        self.check(conflicts_total=2, conflicts_resolved_total=1,
+                   commits_total=3)
+
+    def test_a_conflict_with_what_is_not_published_is_one(self):
+        disk = self.controlled_disk()
+        peer = self.served()
+        other = self.connect(self.server)
+        disk.hold_syncs()
+        peer.vote({1: record(1)})
+        finish = peer.ask_finish()
+        disk.wait_for_sync()
+        vote_of_other = other.ask_vote({1: record(2)})
+        until(lambda: self.service.committer._aside, 'it is put aside')
+        self.check(conflicts_total=0)
+        disk.release_syncs()
+        peer.answer(finish)
+        with self.assertRaises(ErrorReply):
+            other.answer(vote_of_other)
+        self.check(conflicts_total=1)
+
+    def test_waiting(self):
+        peer = self.served()
+        other = self.connect(self.server)
+        peer.vote({1: b'x'})
+        vote_of_other = other.ask_vote({1: b'y'})
+        until(lambda: self.figures()['transactions_waiting', 'vote'] == 1,
+              'it waits')
+        peer.abort()
+        other.answer(vote_of_other)
+        self.check(lock_wait_duration_seconds_count=1,
+                   commit_duration_seconds_count=0)
+        self.assertEqual(self.now['transactions_waiting', 'vote'], 0)
+
+    def test_bytes(self):
+        peer = self.served()
+        peer.commit({1: b'x' * 10000})
+        self.assertEqual(
+            (self.figures()['received_bytes_total',],
+             self.now['sent_bytes_total',]),
+            (self.server.traffic.received, self.server.traffic.sent))
+        self.assertGreater(self.now['received_bytes_total',], 10000)
+        self.assertGreater(self.now['sent_bytes_total',], 0)
+
+    def test_a_storage_that_is_not_ours(self):
+        peer = self.served(MappingStorage())
+        peer.commit({1: b'x'})
+        peer.load(1)
+        self.check(commits_total=1, commit_duration_seconds_count=1,
+                   objects=1, clients=1)
+        self.assertEqual(self.now['loads_total', 'disk'], 1)
+
+    def test_they_are_those_of_ruok(self):
+        peer = self.served()
+        peer.commit({1: b'x'})
+        peer.load(1)
+        status = peer.call('server_status')
+        self.assertEqual(
+            (status['loads-from-disk'], status['invalidations'],
+             status['commit-latency']['count'],
+             status['storage']['committed_bytes']),
+            (0, 0, 1, self.figures()['committed_bytes_total',]))
+
+    def test_the_documents_have_each(self):
+        self.served()
+        collector = Collector(
+            self.server._shown[0].exporter.storages,
+            self.server._shown[0].exporter.servers)
+        names = {
+            family.name.removeprefix('fsyncstorage_')
+            + '_total' * (family.type == 'counter')
+            for family in collector._families()}
+        documented = re.findall(
+            r'^``(\w+)`` ', the_page().partition('Of a client')[0],
+            re.MULTILINE)
+        self.assertEqual(sorted(documented), sorted(names))
+
+    @unittest.skipUnless(shutil.which('promtool'), 'no promtool here')
+    def test_prometheus_finds_nothing_to_say(self):
+        peer = self.served(self.open(scrub_rate='2MB'))
+        peer.commit({1: b'x'})
+        _, text = get(self.address, '/metrics')
+        done = subprocess.run(
+            ['promtool', 'check', 'metrics'], input=text, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual((done.returncode, done.stdout), (0, ''))

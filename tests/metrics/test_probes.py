@@ -1,0 +1,104 @@
+"""Probes say what is so, and say well again when it is over."""
+
+import threading
+from unittest import mock
+
+from fsyncstorage.metrics import exporters
+from fsyncstorage.metrics import probes
+from fsyncstorage.metrics.exporters import Showing
+
+from ..server.serving import Served
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import commit
+from ..support import until
+from .asking import probe
+
+HERE = '127.0.0.1', 0
+
+
+class Loops(Served):
+
+    def served(self):
+        self.server = self.serve(metrics=HERE)
+        return self.server._shown[0].exporter.address
+
+    def test_a_loop_that_answers(self):
+        address = self.served()
+        status, answer = probe(address, '/live')
+        self.assertEqual((status, answer['ok']), (200, True))
+        self.assertLess(answer['loop_answered_seconds_ago'], PATIENCE)
+
+    def test_a_loop_that_is_blocked(self):
+        address = self.served()
+        blocked, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def block():
+            blocked.set()
+            go_on.wait(PATIENCE)
+
+        self.assertLessEqual(probes.STUCK_AFTER, 5)
+        self.server.mailbox.post(block)
+        self.assertTrue(blocked.wait(PATIENCE))
+        with mock.patch.object(probes, 'STUCK_AFTER', 0.7):
+            until(lambda: probe(address, '/live')[0] == 503, 'stuck')
+            self.assertIs(probe(address, '/live')[1]['ok'], False)
+            go_on.set()
+            until(lambda: probe(address, '/live')[0] == 200, 'it goes on')
+        lag = self.server._shown[0].exporter.servers()[0].pulse.lag
+        until(lambda: lag.summary()['max'] > 0.1, 'its lag is known')
+
+    def test_a_server_that_has_ended_is_watched_no_more(self):
+        self.served()
+        exporter = self.server._shown[0].exporter
+        pulse = exporter.servers()[0].pulse
+        self.server.close()
+        self.assertTrue(pulse._is_over)
+        self.assertEqual(exporters._exporters._open, {})
+
+
+class Storages(TestCase):
+
+    def show(self, storage):
+        storage.metrics = Showing(HERE, '1', storage)
+        return storage.metrics.exporter.address
+
+    def test_writing_that_has_stopped(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        address = self.show(storage)
+        self.assertEqual(
+            probe(address, '/ready'),
+            (200, {'ok': True, 'process': 'serving',
+                   'storages': {'1': 'ready'}}))
+        disk.fail_sync(OSError('I/O error'))
+        with self.assertRaises(Exception), self.assertLogs('fsyncstorage'):
+            commit(storage, {1: b'x'})
+        status, answer = probe(address, '/ready')
+        self.assertEqual((status, answer['ok']), (503, False))
+        self.assertIn('writing stopped', answer['storages']['1'])
+        self.assertEqual(probe(address, '/live')[0], 200)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        self.assertEqual(probe(self.show(self.open()), '/ready')[0], 200)
+
+    def test_one_that_only_reads(self):
+        self.open().close()
+        address = self.show(self.open(read_only=True))
+        self.assertEqual(probe(address, '/ready')[0], 200)
+
+    def test_phases_of_a_process(self):
+        address = self.show(self.open())
+        self.addCleanup(exporters.process_is, probes.SERVING)
+        for phase, startup, ready in [
+                (probes.STARTING, 503, 503), (probes.SERVING, 200, 200),
+                (probes.STOPPING, 200, 503)]:
+            with self.subTest(phase):
+                exporters.process_is(phase)
+                self.assertEqual(
+                    [probe(address, path)[0]
+                     for path in ('/startup', '/ready', '/live')],
+                    [startup, ready, 200])
+                self.assertEqual(
+                    probe(address, '/startup')[1]['process'], phase)
