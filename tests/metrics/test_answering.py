@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from unittest import mock
 
 from fsyncstorage.metrics import answering
@@ -88,12 +89,24 @@ class Requests(AnsweringTestCase):
     def test_what_is_no_request(self):
         for words, status in (
                 (b'POST /page HTTP/1.0\r\n\r\n', b' 501 '),
-                (b'\x16\x03\x01\0\r\n\r\n', b'400'),
-                (b'GET /page HTTP/1.0\r\n' + b'a:b\r\n' * 200 + b'\r\n',
-                 b' 431 ')):
+                (b'\x16\x03\x01\0\r\n\r\n', b' 400 '),
+                (b'GET /page HTTP/2.0\r\n\r\n', b' 400 '),
+                (b'GET /page\r\n\r\n', b' 400 '),
+                (b'\r\n\r\n', b' 400 ')):
             with self.subTest(words[:20]):
                 self.assertIn(status, self.say(words).partition(b'\r\n')[0])
         self.check_it_answers()
+
+    def test_headers_say_nothing(self):
+        with self.assertNoLogs('asyncio'):
+            for header in (b'a:b\r\n' * 200, b'\xff', b' : ;\r\n x',
+                           b'Content-Type: multipart/x; boundary*=x;'
+                           b' boundary*0=y',
+                           b'Connection: keep-alive\r\nExpect: \0'):
+                with self.subTest(header[:20]):
+                    self.assertIn(BODY, self.say(
+                        b'GET /page HTTP/1.1\r\n' + header
+                        + b'\r\n\r\n'))
 
     def test_a_long_request_gets_no_answer(self):
         with mock.patch.object(answering, 'PATIENCE', FOR_EVER):
@@ -169,6 +182,47 @@ class Hanging(AnsweringTestCase):
             until(lambda: answering._open, 'it is accepted')
             Thread(answering.close).result()
             self.assertEqual(all_of(hanging), b'')
+
+
+class Processor(AnsweringTestCase):
+
+    def test_it_rests_as_long_as_it_has_to(self):
+        rests = []
+        with mock.patch.object(time, 'thread_time') as clock:
+            with contextlib.closing(
+                    answering._Resting(rests.append)) as selector:
+                for now in (0.5, 0.5, 1.5):
+                    clock.return_value = now
+                    selector.select(0)
+        self.assertEqual(rests, [19 * 0.5, 0, 19])
+
+    def test_whatever_it_does_is_followed_by_a_rest(self):
+        rests = []
+
+        def long(path):
+            end = time.thread_time() + 0.05
+            while time.thread_time() < end:
+                pass
+            return PAGES[path]
+
+        self.answering._answer = long
+        with mock.patch.object(
+                self.answering._loop._selector, '_rest', rests.append):
+            self.assertIn(BODY, self.say(REQUEST))
+            until(lambda: sum(rests) >= 19 * 0.05, 'it rests')
+
+    def test_its_end_waits_for_no_rest(self):
+        answering = Answering(('127.0.0.1', 0), PAGES.get)
+        resting = threading.Event()
+
+        def rest(seconds):
+            resting.set()
+            answering._ending.wait(FOR_EVER)
+
+        answering._loop._selector._rest = rest
+        with socket.create_connection(answering.address, PATIENCE):
+            self.assertTrue(resting.wait(PATIENCE))
+            Thread(answering.close).result()
 
 
 class NoAddress(TestCase):

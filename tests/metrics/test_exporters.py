@@ -147,6 +147,17 @@ class Trouble(Shown):
         self.assertEqual(get(address, '/ready')[0], 200)
         self.check_it_commits(storage)
 
+    def test_figures_are_read_once_a_second_at_most(self):
+        storage = self.open()
+        address = self.show(storage).exporter.address
+        with mock.patch.object(exporter, 'time') as clock:
+            for now, commits in (0, 0), (0.99, 0), (1.01, 1):
+                clock.monotonic.return_value = now
+                self.assertEqual(
+                    metrics(address)['fsyncstorage_commits_total',], commits)
+                if not now:
+                    commit(storage, {1: b'x'})
+
     def test_a_page_that_fails_is_logged_once(self):
         storage = self.open()
         address = self.show(storage).exporter.address

@@ -14,6 +14,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import z64
 
+from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import Watch
@@ -41,6 +42,12 @@ def the_page():
 
 
 class FiguresTestCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        kept = mock.patch.object(exporter, 'KEPT', 0)
+        kept.start()
+        self.addCleanup(kept.stop)
 
     def figures(self):
         self.now = {

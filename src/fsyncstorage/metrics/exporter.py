@@ -5,11 +5,15 @@ storage, or stop to, at any time.  `_mutex` guards the tables; it is a leaf.
 
 Without prometheus_client there are only the probes.  If the address cannot be
 had, nobody is answered, and whoever shows a storage does not notice.
+
+The figures are read at most once in `KEPT` seconds, however often they are
+asked for: to read them takes the mutexes of those that commit.
 """
 
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +21,7 @@ from . import probes
 from .address import is_loopback
 from .address import shown as in_words
 from .answering import Answer
+from .answering import TEXT
 from .answering import Answering
 from .pulse import Pulse
 from .pulse import Serving
@@ -24,8 +29,9 @@ from .shown import Shown
 
 logger = logging.getLogger(__name__)
 
-TEXT = 'text/plain; charset=utf-8'
 METRICS = 'text/plain; version=0.0.4; charset=utf-8'
+# Seconds for which the metrics are not made anew.
+KEPT = 1.0
 
 EXTRA = "pip install 'fsyncstorage[metrics]'"
 
@@ -40,6 +46,8 @@ class Exporter:
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
         self._has_failed = False
+        #: The last metrics, and when they were made.  Of the thread.
+        self._made: tuple[float, Answer] | None = None
         self._generate = self._metrics_or_none(address)
         self._answering: Answering | None = None
         try:
@@ -135,7 +143,10 @@ class Exporter:
     def _metrics(self) -> Answer:
         if self._generate is None:
             return Answer(501, TEXT, f'no metrics: {EXTRA}\n'.encode())
-        return Answer(200, METRICS, self._generate())
+        now = time.monotonic()
+        if self._made is None or now - self._made[0] >= KEPT:
+            self._made = now, Answer(200, METRICS, self._generate())
+        return self._made[1]
 
     def _startup(self) -> Answer:
         return probes.startup(self._phase())
