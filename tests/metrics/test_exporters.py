@@ -4,15 +4,18 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 import warnings
 from unittest import mock
 
+from fsyncstorage.metrics import answering
 from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.exporters import Showing
 
 from ..support import PATIENCE
 from ..support import TestCase
+from ..support import Thread
 from ..support import commit
 from ..support import in_a_child
 from .asking import get
@@ -74,6 +77,48 @@ class Addresses(Shown):
         storage.close()
         with self.assertRaises(OSError):
             get(address, '/metrics')
+
+    def test_its_storage_is_hidden_first_and_its_thread_awaited_last(self):
+        storage = self.open()
+        storage.metrics = self.show(storage)
+        showing = storage.metrics
+        release, seen = storage._release, []
+
+        def releasing():
+            seen.append((showing.exporter.storages(),
+                         get(showing.exporter.address, '/ready')[0]))
+            release()
+            raise OSError('a close that fails')
+
+        with mock.patch.object(storage, '_release', releasing):
+            with self.assertRaisesRegex(OSError, 'a close that fails'):
+                storage.close()
+        self.assertEqual(seen, [([], 503)])
+        self.assertEqual(exporters._exporters._open, {})
+
+    def test_a_thread_that_hangs_keeps_nobody_for_ever(self):
+        asked, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hang():
+            asked.set()
+            go_on.wait(PATIENCE)
+            return {}
+
+        storage = self.open()
+        storage.metrics = self.show(storage)
+        with mock.patch.object(storage, 'stats', hang), \
+                mock.patch.object(answering, 'FAREWELL', 0.05), \
+                socket.create_connection(
+                    storage.metrics.exporter.address, PATIENCE) as connection:
+            connection.sendall(b'GET /ready HTTP/1.0\r\n\r\n')
+            self.assertTrue(asked.wait(PATIENCE))
+            with self.one_line('have not ended'):
+                Thread(storage.close).result()
+            thread = storage.metrics.exporter._answering._thread
+            self.assertTrue(thread.is_alive())
+            go_on.set()
+            thread.join(PATIENCE)
 
     def test_no_two_time_series_look_the_same(self):
         address = free_address()
@@ -209,12 +254,12 @@ class Trouble(Shown):
     def test_a_thread_that_has_ended_by_an_error(self):
         storage = self.open()
         storage.metrics = self.show(storage)
-        answering = storage.metrics.exporter._answering
+        ended = storage.metrics.exporter._answering
         with mock.patch('threading.excepthook'), mock.patch.object(
-                answering._loop, 'sock_accept', side_effect=MemoryError):
+                ended._loop, 'sock_accept', side_effect=MemoryError):
             with contextlib.suppress(OSError):
-                get(answering.address, '/ready')
-            answering._thread.join(PATIENCE)
+                get(ended.address, '/ready')
+            ended._thread.join(PATIENCE)
         storage.close()
         self.assertEqual(exporters._exporters._open, {})
 

@@ -1,5 +1,6 @@
 """Figures are true: a known number of each thing gives exactly these."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -32,6 +33,7 @@ from ..support import until
 from ..support import vote
 from .asking import get
 from .asking import metrics
+from .asking import probe
 
 HERE = '127.0.0.1', 0
 ROOT = pathlib.Path(__file__).parents[2]
@@ -39,6 +41,19 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def the_page():
     return (ROOT / 'docs' / 'metrics.rst').read_text()
+
+
+class Wrapper:
+    """As others make them: what it has not is that of the storage."""
+
+    def __init__(self, storage):
+        self.__storage = storage
+
+    def __getattr__(self, name):
+        return getattr(self.__storage, name)
+
+    def __len__(self):
+        return len(self.__storage)
 
 
 class FiguresTestCase(TestCase):
@@ -294,6 +309,23 @@ class OverZeo(Served, FiguresTestCase):
         self.check(commits_total=1, commit_duration_seconds_count=1,
                    objects=1, clients=1)
         self.assertEqual(self.now['loads_total', 'disk'], 1)
+
+    def test_no_code_of_another_storage_is_run_to_show_it(self):
+        storage = MappingStorage()
+        self.served(storage).commit({1: b'x'})
+        with contextlib.ExitStack() as stack:
+            called = [stack.enter_context(mock.patch.object(
+                MappingStorage, name, create=True))
+                for name in ('__len__', 'getSize', 'stats', 'packs',
+                             'histograms')]
+            self.check(objects=1, commits_total=1)
+            self.assertEqual(probe(self.address, '/ready')[0], 200)
+        self.assertFalse(any(each.mock_calls for each in called))
+
+    def test_one_in_a_wrapper(self):
+        peer = self.served(Wrapper(self.open()))
+        peer.commit({1: b'x'})
+        self.check(commits_total=1, sync_duration_seconds_count=1, objects=1)
 
     def test_they_are_those_of_ruok(self):
         peer = self.served()

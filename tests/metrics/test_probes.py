@@ -6,6 +6,7 @@ from unittest import mock
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
+from fsyncstorage.metrics.pulse import Pulse
 
 from ..server.serving import Served
 from ..support import PATIENCE
@@ -48,6 +49,38 @@ class Loops(Served):
             until(lambda: probe(address, '/live')[0] == 200, 'it goes on')
         lag = self.server._shown[0].exporter.servers()[0].pulse.lag
         until(lambda: lag.summary()['max'] > 0.1, 'its lag is known')
+
+    def test_a_server_that_ends_lives(self):
+        """Its loop may stand still meanwhile."""
+        address = self.served()
+        storage, answers = self.server.storages['1'], []
+        close = storage.close
+
+        def closing():
+            answers.append(probe(address, '/live')[0])
+            answers.append(probe(address, '/ready')[0])
+            close()
+
+        with mock.patch.object(storage, 'close', closing), \
+                mock.patch.object(Pulse, 'age', 3600):
+            self.assertEqual(probe(address, '/live')[0], 503)
+            self.server.close()
+        self.assertEqual(answers, [200, 503])
+
+    def test_a_server_that_has_ended_leaves_nothing_at_an_address(self):
+        """Others may hold it."""
+        storage = self.open()
+        storage.metrics = Showing(HERE, '1', storage)
+        hold = exporters.Hold(HERE)
+        self.addCleanup(hold.close)
+        server = self.serve(storage)
+        shown, pulse = storage.metrics._shown, hold.exporter.servers()[0].pulse
+        self.assertIsNotNone(shown.service)
+        server.close()
+        self.assertEqual(hold.exporter.servers(), [])
+        self.assertEqual(hold.exporter.storages(), [])
+        self.assertIsNone(shown.service)
+        self.assertTrue(pulse._is_over)
 
     def test_a_server_that_has_ended_is_watched_no_more(self):
         self.served()

@@ -35,6 +35,8 @@ GRACE = 1.0
 BACKLOG = 128
 # Seconds until the next try, when no connection can be accepted.
 PAUSE = 1.0
+# Seconds for which the end waits for the thread.
+FAREWELL = 2.0
 # Seconds of rest for each second of the processor.
 REST = 19
 
@@ -120,11 +122,15 @@ class Answering:
             raise
 
     def close(self) -> None:
-        """End the thread.  Whoever is being asked gets no answer."""
+        """End the thread.  Whoever is asking gets no answer."""
         self._ending.set()
         with contextlib.suppress(RuntimeError):  # it has ended by an error
             self._loop.call_soon_threadsafe(self._end)
-        self._thread.join()
+        self._thread.join(FAREWELL)
+        if self._thread.is_alive():
+            logger.warning(
+                'metrics at %s port %s have not ended: a figure takes long',
+                *self.address)
 
     def abandon(self) -> None:
         """Called in the child of a fork, where there is no such thread."""

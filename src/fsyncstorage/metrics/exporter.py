@@ -106,8 +106,10 @@ class Exporter:
             return shown
 
     def hide(self, shown: Shown) -> None:
+        """May be repeated."""
         with self._mutex:
-            self._storages.remove(shown)
+            self._storages = [
+                each for each in self._storages if each is not shown]
 
     def watch(self, loop: asyncio.AbstractEventLoop, traffic: Any) -> None:
         """A server runs in this loop; may be called again."""
@@ -115,9 +117,14 @@ class Exporter:
             if loop not in self._servers:
                 self._servers[loop] = Serving(Pulse(loop), traffic)
 
-    def close(self) -> None:
-        for serving in self.servers():
+    def watch_no_more(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Its server is about to end; may be called again."""
+        with self._mutex:
+            serving = self._servers.pop(loop, None)
+        if serving is not None:
             serving.pulse.end()
+
+    def close(self) -> None:
         if self._answering is not None:
             self._answering.close()
 

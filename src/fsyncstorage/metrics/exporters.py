@@ -45,9 +45,19 @@ class Showing(Hold):
         self._shown.service = service
         self.exporter.watch(service.loop, traffic)
 
+    def served_no_more(self) -> None:
+        """Called when the server begins to end; may be repeated."""
+        service, self._shown.service = self._shown.service, None
+        if service is not None:
+            self.exporter.watch_no_more(service.loop)
+
+    def hide(self) -> None:
+        """Called when the storage begins to close; may be repeated."""
+        self.served_no_more()
+        self.exporter.hide(self._shown)
+
     def close(self) -> None:
-        if not self._is_closed:
-            self.exporter.hide(self._shown)
+        self.hide()
         super().close()
 
 
@@ -78,7 +88,7 @@ class _Exporters:
                 self._open[address] = exporter, holds - 1
                 return
             del self._open[address]
-            exporter.close()
+        exporter.close()  # (Nobody else waits for its thread.)
 
     def give_up(self) -> None:
         """Called in the child of a fork."""

@@ -1,7 +1,8 @@
 """Does it live, is it ready, has it started?  For whoever restarts and routes.
 
 `/startup`  the process has opened its storages, and serves
-`/live`     its event loop answers; else only a restart helps
+`/live`     its event loop answers; else only a restart helps.  A server that
+            ends has no loop to watch, and is given the time that this takes
 `/ready`    its storages are open, and writing has not stopped; else clients
             should be sent elsewhere, and a restart may not help
 
@@ -36,7 +37,8 @@ def live(pulses: Iterable[Pulse]) -> Answer:
 def ready(phase: str, storages: Iterable[Shown]) -> Answer:
     states = {shown.name: shown.trouble() for shown in storages}
     return _answer(
-        phase == SERVING and not any(states.values()), process=phase,
+        phase == SERVING and bool(states) and not any(states.values()),
+        process=phase,
         storages={name: trouble or 'ready'
                   for name, trouble in states.items()})
 

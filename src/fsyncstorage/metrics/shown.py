@@ -1,8 +1,8 @@
 """The figures of one storage at one moment.
 
 They are those of `stats()` and of the server's answer to `ruok`, which any
-thread may ask for, and the histograms behind them.  A storage that is not ours
-has fewer of them.
+thread may ask for, and the histograms behind them.  Of a storage that is not
+ours, there is what a server counts: no code of it is run to show it.
 """
 
 import time
@@ -20,14 +20,17 @@ class Shown:
 
     def __init__(self, name: str, storage: Any) -> None:
         self.name = name
-        self.storage = storage
+        #: The storage of ours, which others may wrap; None if it is not ours.
+        self.storage: Any = getattr(
+            getattr(storage, 'histograms', None), '__self__', None)
         #: The server's part of it (server.service); None without a server.
         self.service: Any = None
 
     def trouble(self) -> str | None:
         """Why it cannot be written, though it should be; or None."""
-        stats = getattr(self.storage, 'stats', None)
-        stopped: str | None = stats and stats().get('writing_stopped')
+        if self.storage is None:
+            return None
+        stopped: str | None = self.storage.stats().get('writing_stopped')
         return stopped
 
     def now(self) -> 'Reading':
@@ -39,16 +42,16 @@ class Reading:
     def __init__(self, name: str, storage: Any, service: Any) -> None:
         self.name = name
         #: What a server says of it; empty without a server.
-        self.server: dict[str, Any] = service.status() if service else {}
-        stats = getattr(storage, 'stats', dict)
-        self.storage: dict[str, Any] = stats()
-        packs = getattr(storage, 'packs', None)
-        self.packs: dict[str, Any] = packs.status() if packs else {}
-        self.size: dict[str, int] = (
-            service.size_info() if service else
-            {'length': len(storage), 'size': storage.getSize()})
-        of_storage: dict[str, Histogram] = getattr(
-            storage, 'histograms', dict)()
+        self.server: dict[str, Any] = service.own_status() if service else {}
+        self.storage: dict[str, Any] = {}
+        self.packs: dict[str, Any] = {}
+        self.size: dict[str, int] = service.announced_size if service else {}
+        of_storage: dict[str, Histogram] = {}
+        if storage is not None:
+            self.storage = storage.stats()
+            self.packs = storage.packs.status()
+            self.size = {'length': len(storage), 'size': storage.getSize()}
+            of_storage = storage.histograms()
         of_server: dict[str, Histogram] = (
             service.histograms() if service else {})
         #: Of the same name: the storage's own, and those of its clients.

@@ -98,6 +98,14 @@ class Server(StorageServer):
                 shown.served_by(service, self.traffic)
                 self._shown.append(shown)
 
+    def _hide(self) -> None:
+        for service in self.services.values():
+            own = getattr(service.storage, 'metrics', None)
+            if own is not None:
+                own.served_no_more()
+        for shown in self._shown:
+            shown.hide()
+
     # Connections
 
     def new_connection(self, listener: Listener, newcomer: Any) -> Connection:
@@ -175,6 +183,14 @@ class Server(StorageServer):
         if self._closing:
             return
         self._closing = True
+        self._hide()
+        try:
+            self._close()
+        finally:
+            for shown in self._shown:
+                shown.close()
+
+    def _close(self) -> None:
         loop, acceptor = self.acceptor.event_loop, self.acceptor
         loop_is_elsewhere = loop.is_running()
         if loop_is_elsewhere:
@@ -186,8 +202,6 @@ class Server(StorageServer):
             service.close()
         for storage in self.storages.values():
             storage.close()
-        for shown in self._shown:
-            shown.close()
         if loop_is_elsewhere:
             loop.call_soon_threadsafe(self._say_farewell, loop)
         else:

@@ -112,8 +112,9 @@ class Service:
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
         self.reset_invalidations()
-        #: The size of the storage when something was announced.
-        self.announced_size = None
+        #: The size of the storage at the start, or when something was
+        #: announced last.
+        self.announced_size = self.size_info()
         self.readers = Workers(
             f'reader of {name}',
             getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
@@ -300,7 +301,7 @@ class Service:
             self._flush()
 
     def broadcast_info(self):
-        info = self.size_info()
+        info = self.announced_size = self.size_info()
         for session in self.sessions:
             session.connection.async_('info', info)
 
@@ -354,6 +355,17 @@ class Service:
     # Statistics
 
     def status(self):
+        """What is counted here, and the storage's own figures."""
+        status = self.own_status()
+        stats = getattr(self.storage, 'stats', None)
+        if stats is not None:
+            status['storage'] = {
+                name: value.hex() if isinstance(value, bytes) else value
+                for name, value in stats().items()}
+        return status
+
+    def own_status(self):
+        """What is counted here.  It calls nothing of the storage."""
         status = vars(self.stats).copy()
         status['connections'] = len(self.sessions)
         status['waiting'] = self.committer.waiting
@@ -361,11 +373,6 @@ class Service:
         status['timeout-thread-is-alive'] = (
             self.committer.is_alive() if self.timeout else 'stub')
         status['last-transaction'] = self.last_tid.hex()
-        stats = getattr(self.storage, 'stats', None)
-        if stats is not None:
-            status['storage'] = {
-                name: value.hex() if isinstance(value, bytes) else value
-                for name, value in stats().items()}
         status['commit-latency'] = self.figures.commit_time.summary()
         status['invalidations'] = self.figures.invalidations
         status['loads-from-disk'] = self.figures.loads_from_disk

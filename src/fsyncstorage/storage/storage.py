@@ -273,6 +273,15 @@ class FsyncStorage(
             if self._closed:
                 return
             self._closed = True
+        if self.metrics is not None:
+            self.metrics.hide()
+        try:
+            self._close()
+        finally:
+            if self.metrics is not None:
+                self.metrics.close()  # last: its thread may take a while
+
+    def _close(self) -> None:
         self.packs.wake()
         self._turns.end()
         with self._writing:
@@ -301,8 +310,6 @@ class FsyncStorage(
 
     def _release(self) -> None:
         """Free all threads, files and locks, also after a failed opening."""
-        if self.metrics is not None:
-            self.metrics.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
