@@ -251,6 +251,30 @@ class OverZeo(Served, FiguresTestCase):
         self.assertEqual(figures['loads_total', 'memory'], 3)
         self.assertEqual(figures['loads_total', 'disk'], 2)
 
+    def test_loads_from_memory_do_not_go_down(self):
+        """Nor when others come from the disk while figures are read."""
+        peer = self.served()
+        figures = self.service.figures
+        summary = figures.commit_time.summary
+
+        def meanwhile():
+            self.service.stats.loads += 1
+            figures.loads_from_disk += 1
+            return summary()
+
+        peer.commit({1: b'x'})
+        peer.load(1)
+        with mock.patch.object(figures.commit_time, 'summary', meanwhile):
+            self.assertEqual(self.figures()['loads_total', 'memory'], 1)
+
+    def test_a_load_of_nothing_is_no_load(self):
+        peer = self.served()
+        with self.assertRaises(ErrorReply):
+            peer.load(7)
+        figures = self.figures()
+        self.assertEqual(figures['loads_total', 'memory'], 0)
+        self.assertEqual(figures['loads_total', 'disk'], 0)
+
     def test_conflicts(self):
         peer = self.served()
         tid = peer.commit({1: record(1), 2: counter(0)})
@@ -333,10 +357,11 @@ class OverZeo(Served, FiguresTestCase):
         peer.load(1)
         status = peer.call('server_status')
         self.assertEqual(
-            (status['loads-from-disk'], status['invalidations'],
+            (status['loads-from-memory'], status['loads-from-disk'],
+             status['invalidations'],
              status['commit-latency']['count'],
              status['storage']['committed_bytes']),
-            (0, 0, 1, self.figures()['committed_bytes_total',]))
+            (1, 0, 0, 1, self.figures()['committed_bytes_total',]))
 
     def test_the_documents_have_each(self):
         self.served()

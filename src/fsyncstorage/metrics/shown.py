@@ -77,8 +77,8 @@ class Reading:
         """Of a server's clients: by where they were answered from."""
         if not self.server:
             return None
-        disk = self.server['loads-from-disk']
-        return {'memory': self.server['loads'] - disk, 'disk': disk}
+        return {source: self.server[f'loads-from-{source}']
+                for source in ('memory', 'disk')}
 
     @property
     def waiting(self) -> dict[str, int] | None:

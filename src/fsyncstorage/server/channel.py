@@ -213,7 +213,9 @@ class Channel(asyncio.Protocol):
         as_of = service.last_tid  # before the lookup
         if service.load_cached:
             try:
-                self._found(number, as_of, service.load_cached(oid, tid))
+                found = service.load_cached(oid, tid)
+                self._figures.loads_from_memory += 1
+                self._found(number, as_of, found)
                 return
             except BlockingIOError:
                 pass  # it is on the disk

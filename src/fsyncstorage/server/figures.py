@@ -11,8 +11,8 @@ class Figures:
     def __init__(self):
         #: Read channels that are open; their requests, and the bytes on them.
         self.channels = self.requests = self.received = self.sent = 0
-        #: Loads that were not answered from memory.
-        self.loads_from_disk = 0
+        #: Loads that were answered at once, and those that a thread was given.
+        self.loads_from_memory = self.loads_from_disk = 0
         #: Messages that told a client of the transaction of another.
         self.invalidations = 0
         #: From the request to vote to the answer that it is committed.

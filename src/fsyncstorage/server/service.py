@@ -375,6 +375,7 @@ class Service:
         status['last-transaction'] = self.last_tid.hex()
         status['commit-latency'] = self.figures.commit_time.summary()
         status['invalidations'] = self.figures.invalidations
+        status['loads-from-memory'] = self.figures.loads_from_memory
         status['loads-from-disk'] = self.figures.loads_from_disk
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting

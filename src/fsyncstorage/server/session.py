@@ -169,7 +169,9 @@ class Session(ZEOStorage):
         self.stats.loads += 1
         if self.service.load_cached:
             try:
-                return self.service.load_cached(oid, tid)
+                found = self.service.load_cached(oid, tid)
+                self.service.figures.loads_from_memory += 1
+                return found
             except BlockingIOError:
                 pass  # the record is not cached
         self.service.figures.loads_from_disk += 1
