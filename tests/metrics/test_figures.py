@@ -19,6 +19,7 @@ from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import Watch
+from fsyncstorage.server import conflicts
 
 from ..server.serving import ErrorReply
 from ..server.serving import Served
@@ -285,6 +286,36 @@ class OverZeo(Served, FiguresTestCase):
                 peer.vote({1: record(2)})
         self.check(conflicts_total=2, conflicts_resolved_total=1,
                    commits_total=3)
+
+    def test_conflicts_that_the_client_resolves(self):
+        peer = self.served(client_conflict_resolution=True)
+        first = peer.commit({1: counter(0), 2: counter(0)})
+        second = peer.commit({1: counter(1), 2: counter(1)}, first)
+        peer.begin()
+        for number in 1, 2:
+            peer.store(number, counter(2), first)
+        self.assertEqual(len(peer.call('vote', peer.id)), 2)
+        for number in 1, 2:
+            peer.store(number, counter(3), second)
+        peer.call('vote', peer.id)
+        peer.finish()
+        self.check(conflicts_total=0, commits_total=3)
+        with mock.patch.object(conflicts, 'MOST', 0):
+            with self.assertRaises(ErrorReply):
+                peer.vote({1: counter(4)}, first)
+        self.check(conflicts_total=1)
+
+    def test_conflicts_of_threads_and_of_clients(self):
+        storage = self.open()
+        peer = self.served(storage)
+        peer.commit({1: record(1)})
+        with self.assertRaises(ErrorReply):
+            peer.vote({1: record(2)})
+        transaction = begin(storage)
+        with self.assertRaises(ConflictError):
+            storage.store(oid(1), z64, record(3), '', transaction)
+        storage.tpc_abort(transaction)
+        self.check(conflicts_total=2)
 
     def test_a_conflict_with_what_is_not_published_is_one(self):
         disk = self.controlled_disk()

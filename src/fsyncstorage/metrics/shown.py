@@ -73,6 +73,13 @@ class Reading:
         return None
 
     @property
+    def conflicts(self) -> int | None:
+        """Of threads of the process, and of the clients of a server."""
+        counted = [source['conflicts'] for source in (self.storage, self.server)
+                   if 'conflicts' in source]
+        return sum(counted) if counted else None
+
+    @property
     def loads(self) -> dict[str, int] | None:
         """Of a server's clients: by where they were answered from."""
         if not self.server:

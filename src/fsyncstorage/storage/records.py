@@ -177,10 +177,16 @@ class Records(Statistics, Conflicts):
             data = self.tryToResolveConflict(oid, committed, oldserial, data)
         except ConflictError:
             self._give_way(under_way, committed)
-            self._counts.conflict()
+            self._count_conflict(under_way)
             raise
         under_way.resolved.append(oid)
         return data
+
+    def _count_conflict(self, under_way: Transaction) -> None:
+        # The server counts those of its clients, when their vote has failed:
+        # it may be repeated, and a client may resolve its conflicts itself.
+        if under_way.waits_for_publishing:
+            self._counts.conflict()
 
     def _refuse_blob(self) -> None:
         """It comes from a BlobStorage that wraps this storage.
@@ -236,7 +242,7 @@ class Records(Statistics, Conflicts):
         committed = read_header(view.file, previous, oid)[1]
         if committed != oldserial:
             self._give_way(under_way, committed)
-            self._counts.conflict()
+            self._count_conflict(under_way)
             raise ConflictError(oid=oid, serials=(committed, oldserial))
 
     def restore(self, oid: bytes, serial: bytes, data: bytes | None,
@@ -298,7 +304,7 @@ class Records(Statistics, Conflicts):
             raise
         if committed != serial:
             self._give_way(under_way, committed)
-            self._counts.conflict()
+            self._count_conflict(under_way)
             raise ReadConflictError(oid=oid, serials=(committed, serial))
 
     # Again, at the vote

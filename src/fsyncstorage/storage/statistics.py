@@ -19,7 +19,8 @@ class Counts:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()  # a leaf
-        #: Commits that met a change of another, and failed.
+        #: Commits of threads that met a change of another, and failed.  (A
+        #: server counts those of its clients.)
         self.conflicts = 0
         #: Objects whose conflicts were resolved, in what was committed.
         self.conflicts_resolved = 0
