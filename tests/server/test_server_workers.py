@@ -1,6 +1,8 @@
 """Worker threads, and the mailbox by which they reach the loop."""
 
 import asyncio
+import itertools
+import sys
 import threading
 import unittest
 from unittest import mock
@@ -37,6 +39,29 @@ class Loop:
     def run(self):
         while self.scheduled:
             self.scheduled.pop(0)()
+
+
+def before_line(number, function, between, mailbox):
+    """Call the function, and `between` before so many of the mailbox's lines
+    were run; are there so many?"""
+    lines = itertools.count(1)
+    reached = []
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename != Mailbox.post.__code__.co_filename:
+            return None
+        if event == 'line' and next(lines) == number:
+            reached.append(frame.f_lineno)
+            between(mailbox)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function(mailbox)
+    finally:
+        sys.settrace(before)
+    return bool(reached)
 
 
 class Letters(unittest.TestCase):
@@ -76,6 +101,42 @@ class Letters(unittest.TestCase):
             self.assertEqual(woken.call_count, 2)
         self.loop.run()
         self.assertEqual(self.log, [1, 2, 3])
+
+    def check_at_each_line(self, function, between, *posted):
+        """Another thread does something before a line of the function; for
+        each of its lines.  Nothing is lost, now or later."""
+        for line in itertools.count(1):
+            self.setUp()
+            self.mailbox.post(self.log.append, 'before')
+            self.loop.run()
+            for each in posted:
+                self.mailbox.post(self.log.append, each)
+            if not before_line(line, function, between, self.mailbox):
+                break
+            self.loop.run()
+            self.mailbox.post(self.log.append, 'behind')
+            self.loop.run()
+            self.assertEqual(
+                sorted(self.log), sorted(
+                    ['before', *posted, *self.posted, 'behind']))
+        self.assertGreater(line, 3)
+
+    def post(self, mailbox):
+        mailbox.post(self.log.append, 'posted')
+
+    def test_a_post_at_each_line_of_a_post(self):
+        self.posted = 'posted', 'posted'
+        self.check_at_each_line(self.post, self.post)
+
+    def test_a_delivery_at_each_line_of_a_post(self):
+        """One that is still under way takes the letter, before the post has
+        ordered its delivery."""
+        self.posted = 'posted',
+        self.check_at_each_line(self.post, Mailbox.deliver)
+
+    def test_a_post_at_each_line_of_a_delivery(self):
+        self.posted = 'posted',
+        self.check_at_each_line(Mailbox.deliver, self.post, 'first')
 
     def test_what_a_letter_posts(self):
         """It comes in the same callback, behind what was there."""

@@ -35,13 +35,16 @@ class Mailbox:
     def deliver(self):
         """Called by the loop; and for what is left, after the loop's end."""
         self._thread = threading.get_ident()
-        while self._letters:
+        while True:
             while self._letters:
                 function, arguments = self._letters.popleft()
                 attempt(function, *arguments)
-            # From here on, a post schedules the next delivery; what was
-            # posted before is seen by the loop above.
+            # From here on, a post schedules the next delivery.  Also where
+            # there was no letter: the delivery before may have taken it,
+            # while the post was about to schedule this one.
             self._scheduled = False
+            if not self._letters:  # posted before, and nothing is scheduled
+                return
 
 
 def attempt(function, *arguments):
