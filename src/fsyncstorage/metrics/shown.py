@@ -75,8 +75,9 @@ class Reading:
     @property
     def conflicts(self) -> int | None:
         """Of threads of the process, and of the clients of a server."""
-        counted = [source['conflicts'] for source in (self.storage, self.server)
-                   if 'conflicts' in source]
+        counted = [figures['conflicts']
+                   for figures in (self.storage, self.server)
+                   if 'conflicts' in figures]
         return sum(counted) if counted else None
 
     @property
