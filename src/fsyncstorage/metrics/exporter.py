@@ -20,8 +20,8 @@ from typing import Any
 from . import probes
 from .address import is_loopback
 from .address import shown as in_words
-from .answering import Answer
 from .answering import TEXT
+from .answering import Answer
 from .answering import Answering
 from .pulse import Pulse
 from .pulse import Serving
