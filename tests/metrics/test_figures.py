@@ -317,6 +317,20 @@ class OverZeo(Served, FiguresTestCase):
         storage.tpc_abort(transaction)
         self.check(conflicts_total=2)
 
+    def test_a_commit_that_fails_at_its_end_has_no_duration(self):
+        storage = MappingStorage()
+        finish = storage.tpc_finish
+
+        def fail(transaction, f):
+            finish(transaction, f)
+            raise OSError('behind all others')
+
+        storage.tpc_finish = fail
+        peer = self.served(storage)
+        with self.assertRaises(ErrorReply), self.assertLogs('fsyncstorage'):
+            peer.commit({1: b'x'})
+        self.check(commit_duration_seconds_count=0)
+
     def test_a_conflict_with_what_is_not_published_is_one(self):
         disk = self.controlled_disk()
         peer = self.served()
@@ -376,6 +390,12 @@ class OverZeo(Served, FiguresTestCase):
             self.check(objects=1, commits_total=1)
             self.assertEqual(probe(self.address, '/ready')[0], 200)
         self.assertFalse(any(each.mock_calls for each in called))
+
+    def test_another_storage_may_have_metrics_of_its_own(self):
+        storage = MappingStorage()
+        storage.metrics = {'something': 'else'}
+        self.served(storage).commit({1: b'x'})
+        self.check(commits_total=1)
 
     def test_one_in_a_wrapper(self):
         peer = self.served(Wrapper(self.open()))

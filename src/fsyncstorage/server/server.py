@@ -89,7 +89,7 @@ class Server(StorageServer):
 
     def _show(self, address: exporters.Address | None) -> None:
         for name, service in self.services.items():
-            own = getattr(service.storage, 'metrics', None)
+            own = _own_showing(service.storage)
             if own is not None:
                 own.served_by(service, self.traffic)
             if address is not None and (
@@ -100,7 +100,7 @@ class Server(StorageServer):
 
     def _hide(self) -> None:
         for service in self.services.values():
-            own = getattr(service.storage, 'metrics', None)
+            own = _own_showing(service.storage)
             if own is not None:
                 own.served_no_more()
         for shown in self._shown:
@@ -223,3 +223,9 @@ class Server(StorageServer):
         for connection in list(self.connections):
             connection.close()
         self._stop_behind_the_last()
+
+
+def _own_showing(storage: Any) -> exporters.Showing | None:
+    """What shows a storage of ours, also in a wrapper."""
+    own = getattr(storage, 'metrics', None)  # another's may be anything
+    return own if isinstance(own, exporters.Showing) else None

@@ -279,7 +279,9 @@ class Service:
     def _answer(self, news):
         """Its committer is told that it is committed."""
         self.figures.invalidations -= 1
-        self.figures.commit_time.add(time.monotonic() - news.ballot.asked_at)
+        if news.error is None:
+            self.figures.commit_time.add(
+                time.monotonic() - news.ballot.asked_at)
         news.ballot.tell(news.tid, news.error)
 
     def _flush(self):
