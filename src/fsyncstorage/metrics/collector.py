@@ -136,7 +136,8 @@ class Collector:
         return (family for family in self._families() if family.samples)
 
     def _families(self) -> Iterator[Metric]:
-        storages = [shown.now() for shown in self._storages()]
+        storages = [reading for shown in self._storages()
+                    if (reading := shown.now()) is not None]
         for kind, name, words, read, label in _FIGURES:
             family = kind(PREFIX + name, words, labels=[
                 'storage', *([label] if label else [])])

@@ -5,6 +5,7 @@ thread may ask for, and the histograms behind them.  Of a storage that is not
 ours, there is what a server counts: no code of it is run to show it.
 """
 
+import logging
 import time
 from typing import Any
 
@@ -14,6 +15,8 @@ from ZODB.utils import z64
 from ..histogram import Histogram
 from ..pack.progress import NOTHING
 from ..pack.progress import PACKED
+
+logger = logging.getLogger(__name__)
 
 
 class Shown:
@@ -25,6 +28,7 @@ class Shown:
             getattr(storage, 'histograms', None), '__self__', None)
         #: The server's part of it (server.service); None without a server.
         self.service: Any = None
+        self._has_failed = False
 
     def trouble(self) -> str | None:
         """Why it cannot be written, though it should be; or None."""
@@ -33,8 +37,16 @@ class Shown:
         stopped: str | None = self.storage.stats().get('writing_stopped')
         return stopped
 
-    def now(self) -> 'Reading':
-        return Reading(self.name, self.storage, self.service)
+    def now(self) -> 'Reading | None':
+        """None if they cannot be read: others are shown all the same."""
+        try:
+            return Reading(self.name, self.storage, self.service)
+        except Exception:
+            if not self._has_failed:  # they are asked for every few seconds
+                self._has_failed = True
+                logger.exception(
+                    'the figures of %r could not be read', self.name)
+            return None
 
 
 class Reading:
