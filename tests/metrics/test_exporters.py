@@ -18,6 +18,7 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import in_a_child
+from ..support import until
 from .asking import get
 from .asking import metrics
 from .asking import probe
@@ -242,6 +243,22 @@ class Trouble(Shown):
         # The parent has the address; it goes on.
         self.assertEqual(in_a_child(in_child), 1)
         self.assertEqual(metrics(address)['fsyncstorage_objects',], 0)
+
+    def test_a_fork_waits_for_no_lock_and_keeps_no_connection(self):
+        storage = self.open()
+        showing = self.show(storage)
+        answering = showing.exporter._answering
+        with socket.create_connection(answering.address, PATIENCE):
+            until(lambda: answering._open, 'it is accepted')
+            (_, connection), = answering._open.values()
+
+            def in_child():
+                free = showing.exporter._mutex.acquire(blocking=False)
+                return free, connection.fileno()
+
+            with showing.exporter._mutex:
+                self.assertEqual(in_a_child(in_child), [True, -1])
+            self.assertNotEqual(connection.fileno(), -1)
 
     def test_a_fork_keeps_no_address(self):
         storage = self.open()

@@ -136,6 +136,8 @@ class Answering:
         """Called in the child of a fork, where there is no such thread."""
         # Nothing else: the loop's selector belongs to the parent, too.
         self._socket.close()
+        for _, connection in list(self._open.values()):
+            connection.close()
 
     # In the thread
 

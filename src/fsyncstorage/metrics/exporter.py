@@ -130,6 +130,7 @@ class Exporter:
 
     def abandon(self) -> None:
         """Called in the child of a fork: all belongs to the parent."""
+        self._mutex = threading.Lock()  # another thread may have held it
         if self._answering is not None:
             self._answering.abandon()
 
