@@ -182,9 +182,50 @@ class Bytes(ProcessTestCase):
             self.assertEqual(
                 storage.load(oid(number))[0], bytes(packing.SMALL_REST))
 
+    def test_a_rest_that_becomes_smaller(self):
+        """It is copied without the append lock, while it halves."""
+        storage = self.packable()
+        sizes = [500_000, 200_000, 90_000, 80_000, 100]
+        copy_meanwhile = packing._Packing._copy_while_others_commit
+        copy_rest = packing._Packing._copy_rest
+        rests = []
+
+        def copy_and_commit(packing_it, copier):
+            copy_meanwhile(packing_it, copier)
+            commit(storage, {1000 + len(sizes): bytes(sizes.pop(0))})
+
+        def copy(packing_it, copier):
+            if storage._commit_lock.locked():
+                rests.append(storage.getSize() - copier.copied_to)
+            copy_rest(packing_it, copier)
+
+        with mock.patch.multiple(
+                packing._Packing, _copy_rest=copy,
+                _copy_while_others_commit=copy_and_commit):
+            self.pack(storage)
+        self.assertEqual(sizes, [100])
+        self.assertAlmostEqual(rests.pop(), 80_000, delta=200)
+        self.assertEqual(rests, [])
+
+    def test_a_rest_that_is_tiny(self):
+        storage = self.packable()
+        copy = packing._Packing._copy_while_others_commit
+        copied = []
+
+        def copy_and_commit(packing_it, copier):
+            copy(packing_it, copier)
+            copied.append(copier)
+            commit(storage, {1000: bytes(packing.TINY_REST // 2)})
+
+        with mock.patch.object(
+                packing._Packing, '_copy_while_others_commit',
+                copy_and_commit):
+            self.pack(storage)
+        self.assertEqual(len(copied), 1)
+
     def test_a_process_that_is_slower_than_committers(self):
         """It leaves the rest to its parent, which does not give way."""
-        mb = 1 << 20
+        mb = packing.REST_OF_PROCESS // 4
         packing_it = mock.Mock()
         next_end = packing._Packing._next_end(packing_it)
         ends = []

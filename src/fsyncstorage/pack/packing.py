@@ -59,10 +59,13 @@ from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
-# Bytes that may be left to copy and sync under the append lock.
-SMALL_REST = 1 << 20
-# Bytes that the other process may leave to this one.
-REST_OF_PROCESS = 1 << 22
+# Bytes that may be left to copy and sync under the append lock; and so few that
+# it is not worth while to make them fewer.  (A megabyte of small transactions
+# takes 50 ms.)
+SMALL_REST, TINY_REST = 1 << 20, 1 << 14
+# Bytes that the other process may leave to this one, whose interpreter clients
+# use.
+REST_OF_PROCESS = 1 << 18
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
 # Rounds of copying.  After these, or when one has not made the rest smaller,
@@ -385,16 +388,18 @@ class _Packing:
         return next_end
 
     def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
-        """Copy and sync while others commit, until only a small rest is left;
-        then take the append lock.
+        """Copy and sync while others commit, until only a small rest is left
+        that does not get much smaller; then take the append lock.
 
         A large transaction may have had it until then: what that one has
         written is copied without it.
         """
-        rest = max(self._rest(copier), REST_OF_PROCESS)
+        rest: float = math.inf
         for _ in range(MOST_ROUNDS):
             self._copy_while_others_commit(copier)
             before, rest = rest, self._rest(copier)
+            if TINY_REST <= rest < before / 2:
+                continue
             if rest < SMALL_REST:
                 self._hold_still()
                 rest = self._rest(copier)
