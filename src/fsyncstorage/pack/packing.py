@@ -59,9 +59,9 @@ from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
-# Bytes that may be left to copy and sync under the append lock; and so few that
-# it is not worth while to make them fewer.  (A megabyte of small transactions
-# takes 50 ms.)
+# Bytes that may be left to copy and sync under the append lock; and so few
+# that it is not worth while to make them fewer.  (A megabyte of small
+# transactions takes 50 ms.)
 SMALL_REST, TINY_REST = 1 << 20, 1 << 14
 # Bytes that the other process may leave to this one, whose interpreter clients
 # use.
