@@ -208,9 +208,9 @@ class Survey:
                 self.unread.append(number)
                 continue
             if oids:
-                self.graph.add(number, array('I', (
+                self.graph.add(number, [
                     target for target in map(numbers, oids)
-                    if target is not None)))
+                    if target is not None])
 
     def _current(self, position):
         """The number of an object, and its current record."""
