@@ -25,6 +25,7 @@ from ZODB.tests.MinPO import MinPO
 from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.check import blobfiles
 from fsyncstorage.check import commandline
 from fsyncstorage.check import findings
 from fsyncstorage.check import verify
@@ -38,7 +39,6 @@ from ..format.sealing import changed
 from ..format.sealing import number
 from ..format.sealing import positions
 from ..format.sealing import read
-from ..format.sealing import record_header
 from ..format.sealing import sealed
 from ..format.sealing import small_file
 from ..format.sealing import stock_file
@@ -264,23 +264,6 @@ class StructureTests(CheckCase):
             data = changed(data, found.records[0].position + 16, bytes(8))
         write(self.path(), data)
         self.assertEqual(self.report()['problems'], [])
-
-    def test_previous_pointers_into_the_data(self):
-        """What stands there may look like a record: its own predecessor, or
-        one behind the end."""
-        inside = scan.FIRST + scan.HEADER + scan.RECORD_HEADER
-        for previous in inside, 1 << 40:
-            looks_like_one = record_header.pack(
-                oid(1), z64, previous, scan.FIRST, 0, 8) + b'12345678'
-            data = stock_file(self.path(f'stock-{previous}'), [
-                ({0: looks_like_one}, {}), ({1: NOTHING}, {}),
-                ({1: NOTHING}, {})])
-            *_, last = scan.transactions(window_of(data))
-            verification = verify.verify(window_of(changed(
-                data, last.records[0].position + 16, number.pack(inside))))
-            files = {FIRST_OF_ALL: 'path'}
-            verification.leave_those_with_records(oid(1), files)
-            self.assertEqual(list(files), [FIRST_OF_ALL])
 
     def test_tids_of_records(self):
         # Stock's copy writes them when the tids of a file do not rise.
@@ -576,6 +559,10 @@ class PickleTests(CheckCase):
             self.assertEqual(report['pickles_walked'], 2 - expected)
 
 
+def changed_meanwhile(verification):
+    raise scan.Damage(4, None, scan.DAMAGED, 'other bytes')
+
+
 class BlobTests(CheckCase):
 
     def setUp(self):
@@ -630,6 +617,54 @@ class BlobTests(CheckCase):
             sorted(each['reason'].split()[-1] for each in report['problems']),
             sorted([stray, other]))
         self.assertEqual(report['problem_counts'], {findings.ORPHAN: 2})
+        self.assertEqual(report['blobs'], {'records': 3, 'files': 5})
+        self.assertIsNone(report['no_orphans'])
+
+    def orphan(self):
+        path = FilesystemHelper(self.blobs).getBlobFilename(
+            oid(1000), self.db.lastTransaction())
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write(path, b'')
+        return path
+
+    def assert_no_search(self, why):
+        report = self.report('--blobs', self.blobs)
+        self.assertNotIn(findings.ORPHAN, report['problem_counts'])
+        self.assertIn(why, report['no_orphans'])
+        self.assertIn('no search for files without a record: '
+                      + report['no_orphans'],
+                      self.run_check('--blobs', self.blobs)[1])
+
+    def test_no_orphans_while_a_pack_removes_files(self):
+        self.orphan()
+        write(os.path.join(self.blobs, '.removed'), b'')
+        self.assert_no_search('a pack is under way')
+
+    def test_no_orphans_in_the_directory_of_another_database(self):
+        self.orphan()
+        self.db.close()
+        for suffix in '', '.index':
+            os.remove(self.path() + suffix)
+        with contextlib.closing(FsyncStorage(self.path())) as storage:
+            commit(storage, {1: b'N.N.'})
+        self.assert_no_search('another database')
+
+    def test_orphans_that_are_not_listed(self):
+        self.orphan()
+        with mock.patch.object(blobfiles, 'MOST_LISTED', 0):
+            report = self.report('--blobs', self.blobs)
+        self.assertEqual(report['problems'], [])
+        self.assertEqual(report['problem_counts'], {findings.ORPHAN: 1})
+
+    def test_links_are_not_followed(self):
+        orphan = self.orphan()
+        away = self.path('away')
+        os.rename(os.path.dirname(orphan), away)
+        os.symlink(away, os.path.dirname(orphan))
+        problem, = self.report('--blobs', self.blobs)['problems']
+        self.assertEqual((problem['kind'], problem['damage']),
+                         (findings.UNREAD, False))
+        self.assertIn('symbolic link', problem['reason'])
 
     def test_no_orphans_when_records_are_lost(self):
         self.db.close()
@@ -660,7 +695,17 @@ class BlobTests(CheckCase):
         report = self.report('--blobs', self.blobs)
         self.assertEqual(report['problems'], [])
         self.assertEqual(report['blobs'], {'files': 3})
-        write(self.path(), data)
+        # A file of an object that has records, and none at this time.
+        stray = FilesystemHelper(self.blobs).getBlobFilename(
+            oid(1), source.lastTransaction())
+        os.makedirs(os.path.dirname(stray))
+        write(stray, b'')
+        problem, = self.report('--blobs', self.blobs)['problems']
+        self.assertIn(stray, problem['reason'])
+        with mock.patch.object(
+                verify.Verification, 'transactions_again', changed_meanwhile):
+            self.assert_cannot_run(
+                'was changed while it was read', '--blobs', self.blobs)
 
     def test_directories_that_are_none(self):
         self.assert_cannot_run('is no directory', '--blobs', self.path())
@@ -1021,6 +1066,8 @@ class ProgressTests(CheckCase):
         with (contextlib.redirect_stderr(terminal),
               contextlib.redirect_stdout(io.StringIO()),
               mock.patch.dict(os.environ, TERM='xterm')):
-            commandline.main([self.path(), '--salvage', self.path('out')])
+            os.mkdir(self.path('blobs'))
+            commandline.main([self.path(), '--salvage', self.path('out'),
+                              '--blobs', self.path('blobs')])
         for words in commandline.STAGES.values():
             self.assertIn(words, terminal.getvalue())

@@ -42,7 +42,10 @@ from ZODB.fsIndex import fsIndex
 from ..format import scan
 from ..format.blobrecord import FRONT
 from ..format.blobrecord import is_of_blob
+from ..format.classname import class_name
+from ..format.classname import plain_beginning
 from ..format.references import references
+from ..format.window import Window
 from ..format.wrapped import MOST_VALUES
 from ..format.wrapped import Budget
 from ..format.wrapped import TooMuch
@@ -50,6 +53,7 @@ from ..format.wrapped import unwrap
 from . import findings
 from .fileorder import in_file_order
 from .magic import wrong_magic
+from .orphans import Orphans
 from .tails import Tails
 
 # Characters of an error in a pickle, which may quote all of the pickle.
@@ -89,6 +93,11 @@ def verify(window, blob_files=None, stored=None, tell=lambda *_: None):
     return verification
 
 
+def has_class(front):
+    """Can the class of this record be read, in its first bytes?"""
+    return bool(plain_beginning(front) or class_name(front))
+
+
 class Verification:
 
     def __init__(self, window, blob_files, stored, tell):
@@ -104,6 +113,7 @@ class Verification:
         self.blob_files = blob_files
         self.blobs = set()              # oid and tid of blob records
         self.blob_data = set()          # positions of those with data
+        self.has_unsure_blobs = False   # records whose class cannot be read
         if blob_files is not None:
             self.report.blobs = Counter()
         self.stored = stored
@@ -321,56 +331,34 @@ class Verification:
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
             return False
-        front = self.window.read(
-            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
+        front = self.front(record)
         if is_of_blob(front):
             self.blob_data.add(record.position)
             return True
+        if not has_class(front):
+            self.has_unsure_blobs = True
         return False
 
+    def front(self, record):
+        return self.window.read(
+            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
+
     def find_orphans(self):
-        """Blob files without a record.
-
-        With damage, it is not known which these are.
-        """
-        if self.blob_files is None or self.damaged:
+        """Blob files without a record."""
+        if self.blob_files is None:
             return
-        for oid, directory in self.blob_files.listOIDs():
-            paths = {}
-            for name in os.listdir(directory):
-                path = os.path.join(directory, name)
-                tid = self.tid_of_blob_file(path)
-                if tid is not None:
-                    self.report.blobs['files'] += 1
-                    if not self.may_have_record(oid, tid):
-                        paths[tid] = path
-            if paths and self.report.opaque:
-                self.leave_those_with_records(oid, paths)
-            for tid, path in paths.items():
-                self.report.add(
-                    findings.ORPHAN, f'a blob file without a record: {path}',
-                    tid=tid, oid=oid)
+        if self.damaged:
+            self.report.no_orphans = 'the data is damaged'
+        else:
+            Orphans(self).search()
 
-    def tid_of_blob_file(self, path):
-        try:
-            return self.blob_files.splitBlobFilename(path)[1]
-        except ValueError:
-            return None
+    def transactions_again(self):
+        """Yield all that were read; scan.Damage, if they have changed."""
+        return scan.transactions(Window(self.window.pread, self.report.end))
 
-    def may_have_record(self, oid, tid):
-        if oid + tid in self.blobs:
-            return True
-        # Or of a transaction that is not finished?
-        return self.report.last_tid is None or tid > self.report.last_tid
-
-    def leave_those_with_records(self, oid, paths):
-        """Yield the others; a record that cannot be read may have a blob."""
-        position = self.index.get(oid, 0)
-        record = position and scan.record_at(self.window, position)
-        while record:
-            paths.pop(record.tid, None)
-            record = record.previous and scan.earlier_record(
-                self.window, record, record.previous)
+    def may_have_blob(self, record):
+        """May it, although it is not known to have one?"""
+        return not (record.length and has_class(self.front(record)))
 
     # The index
 
