@@ -424,7 +424,7 @@ class TerminalTests(CheckCase):
         db.close()
         helper = FilesystemHelper(self.path('blobs'))
         directory = helper.getPathForOID(bytes(8), create=True)
-        name = f'{"0x%016x" % 1}.blob'
+        name = '0x01.blob'
         target = self.path('bl\x1b[2Job\ns')
         os.rename(self.path('blobs'), target)
         write(os.path.join(
