@@ -676,8 +676,11 @@ class BlobTests(CheckCase):
         self.assertIn('no search for files',
                       self.run_check('--blobs', self.blobs)[1])
 
-    def test_encrypted(self):
-        # Nobody knows which records are those of blobs.
+    def encrypt(self):
+        """Nobody knows then which records are those of blobs.
+
+        Return a file of an object that has records, and none at this time.
+        """
         self.db.close()
         data = read(self.path())
         copy = FileStorage(self.path('encrypted'))
@@ -692,12 +695,14 @@ class BlobTests(CheckCase):
         copy.close()
         source.close()
         write(self.path(), read(self.path('encrypted')))
+        return FilesystemHelper(self.blobs).getBlobFilename(
+            oid(1), source.lastTransaction())
+
+    def test_encrypted(self):
+        stray = self.encrypt()
         report = self.report('--blobs', self.blobs)
         self.assertEqual(report['problems'], [])
         self.assertEqual(report['blobs'], {'files': 3})
-        # A file of an object that has records, and none at this time.
-        stray = FilesystemHelper(self.blobs).getBlobFilename(
-            oid(1), source.lastTransaction())
         os.makedirs(os.path.dirname(stray))
         write(stray, b'')
         problem, = self.report('--blobs', self.blobs)['problems']
@@ -706,6 +711,18 @@ class BlobTests(CheckCase):
                 verify.Verification, 'transactions_again', changed_meanwhile):
             self.assert_cannot_run(
                 'was changed while it was read', '--blobs', self.blobs)
+
+    def test_encrypted_and_damaged(self):
+        """The damage is told, and the files of its records are no orphans."""
+        self.encrypt()
+        data = read(self.path())
+        second = positions(data)[1]
+        write(self.path(), changed(data, second + 16, b'x'))
+        problem, = self.report(
+            '--blobs', self.blobs, status=DAMAGE)['problems']
+        self.assertEqual((problem['kind'], problem['position']),
+                         (findings.TRANSACTION, second))
+        self.assertIn('status', problem['reason'])
 
     def test_directories_that_are_none(self):
         self.assert_cannot_run('is no directory', '--blobs', self.path())

@@ -353,8 +353,15 @@ class Verification:
             Orphans(self).search()
 
     def transactions_again(self):
-        """Yield all that were read; scan.Damage, if they have changed."""
-        return scan.transactions(Window(self.window.pread, self.report.end))
+        """Yield all whose records were noted; scan.Damage, if they have
+        changed."""
+        again = Window(self.window.pread, self.report.end)
+        for found in scan.walk(again):
+            if isinstance(found, scan.Damage):
+                if found.sound_records is None:
+                    raise found
+                found = found.sound_records
+            yield found
 
     def may_have_blob(self, record):
         """May it, although it is not known to have one?"""
