@@ -182,17 +182,17 @@ class Bytes(ProcessTestCase):
             self.assertEqual(
                 storage.load(oid(number))[0], bytes(packing.SMALL_REST))
 
-    def test_a_rest_that_becomes_smaller(self):
-        """It is copied without the append lock, while it halves."""
-        storage = self.packable()
-        sizes = [500_000, 200_000, 90_000, 80_000, 100]
+    def rests_under_the_lock(self, storage, sizes):
+        """Pack, with a commit of the next size in each round; return how much
+        was left to copy when the append lock was taken, each time."""
         copy_meanwhile = packing._Packing._copy_while_others_commit
         copy_rest = packing._Packing._copy_rest
         rests = []
 
         def copy_and_commit(packing_it, copier):
             copy_meanwhile(packing_it, copier)
-            commit(storage, {1000 + len(sizes): bytes(sizes.pop(0))})
+            if sizes:
+                commit(storage, {1000 + len(sizes): bytes(sizes.pop(0))})
 
         def copy(packing_it, copier):
             if storage._commit_lock.locked():
@@ -203,9 +203,21 @@ class Bytes(ProcessTestCase):
                 packing._Packing, _copy_rest=copy,
                 _copy_while_others_commit=copy_and_commit):
             self.pack(storage)
+        return rests
+
+    def test_a_rest_that_becomes_smaller(self):
+        """It is copied without the append lock, while it halves."""
+        sizes = [500_000, 200_000, 90_000, 80_000, 100]
+        rest, = self.rests_under_the_lock(self.packable(), sizes)
         self.assertEqual(sizes, [100])
-        self.assertAlmostEqual(rests.pop(), 80_000, delta=200)
-        self.assertEqual(rests, [])
+        self.assertAlmostEqual(rest, 80_000, delta=200)
+
+    def test_a_large_transaction_in_a_later_round(self):
+        """The append lock is not taken for all of it (I2)."""
+        self.assertEqual(
+            self.rests_under_the_lock(
+                self.packable(), [2 * packing.TINY_REST, 8 << 20]),
+            [0])
 
     def test_a_rest_that_is_tiny(self):
         storage = self.packable()
@@ -255,7 +267,7 @@ class Bytes(ProcessTestCase):
                     packing._Packing, '_copy_while_others_commit',
                     copy_and_commit):
             self.pack(storage)
-        self.assertEqual(committed, [1000, 1001])
+        self.assertEqual(len(committed), 1 + packing.MOST_IN_VAIN)
         for number in committed:
             self.assertGreaterEqual(
                 len(storage.load(oid(number))[0]), packing.SMALL_REST)

@@ -68,9 +68,10 @@ SMALL_REST, TINY_REST = 1 << 20, 1 << 14
 REST_OF_PROCESS = 1 << 18
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
-# Rounds of copying.  After these, or when one has not made the rest smaller,
-# committers have to wait: they are faster.
-MOST_ROUNDS = 20
+# Rounds of copying; and of them, those that did not make the rest smaller: one
+# large transaction, or a large index that is written anew, makes it larger for
+# once.  After these, committers have to wait: they are faster.
+MOST_ROUNDS, MOST_IN_VAIN = 20, 3
 
 References = Callable[..., Any]
 
@@ -409,6 +410,7 @@ class _Packing:
         written is copied without it.
         """
         rest: float = math.inf
+        in_vain = 0
         for _ in range(MOST_ROUNDS):
             self._copy_while_others_commit(copier)
             before, rest = rest, self._rest(copier)
@@ -422,7 +424,9 @@ class _Packing:
                 self._storage._commit_lock.release()
                 self._storage.is_swapping = False
             elif rest >= before:
-                break
+                in_vain += 1
+                if in_vain == MOST_IN_VAIN:
+                    break
         self._hold_still()
 
     def _hold_still(self) -> None:
