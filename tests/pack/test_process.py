@@ -236,7 +236,8 @@ class Bytes(ProcessTestCase):
         self.assertEqual(len(copied), 1)
 
     def test_a_process_that_is_slower_than_committers(self):
-        """It leaves the rest to its parent, which does not give way."""
+        """It leaves the rest to its parent, which does not give way.  But when
+        its index is written, it copies what came meanwhile."""
         mb = packing.REST_OF_PROCESS // 4
         packing_it = mock.Mock()
         next_end = packing._Packing._next_end(packing_it)
@@ -248,7 +249,20 @@ class Bytes(ProcessTestCase):
             ends.append(next_end(copied_to * mb))
         self.assertEqual(
             ends,
-            [50 * mb, 80 * mb, None, None, 160 * mb, None, 200 * mb])
+            [50 * mb, 80 * mb, None, 150 * mb, 160 * mb, None, 200 * mb])
+
+    def test_no_process_copies_without_end(self):
+        packing_it = mock.Mock()
+        next_end = packing._Packing._next_end(packing_it)
+        size = packing_it._storage.getSize
+        for _ in range(2):
+            ends = []
+            for rest in range(2 * packing.MOST_ROUNDS, 0, -1):
+                size.return_value = rest * packing.REST_OF_PROCESS
+                ends.append(next_end(0))
+                if ends[-1] is None:
+                    break
+            self.assertEqual(len(ends), 1 + packing.MOST_ROUNDS)
 
     def test_a_rest_that_does_not_become_smaller(self):
         """To go on would make it larger and larger."""

@@ -384,21 +384,24 @@ class _Packing:
                 storage._file_name, f'{self._gone_blobs:,}')
 
     def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next; None: the rest is small, or this
-        process has to do it, because the other one is too slow."""
-        rounds = iter(range(MOST_ROUNDS))
-        rest: float = math.inf
+        """How far the process copies next.
+
+        None: the rest is small, or this process has to do it, because the
+        other one is too slow.  The process asks anew when its index is
+        written.
+        """
+        rounds, rest = 0, math.inf
 
         def next_end(copied_to: int) -> int | None:
-            nonlocal rest
+            nonlocal rounds, rest
             end: int = self._storage.getSize()
             before, rest = rest, end - copied_to
-            if rest < REST_OF_PROCESS:
-                rest = math.inf  # it asks anew when its index is written
-                return None
-            if rest >= before or next(rounds, None) is None:
-                return None
-            return end
+            if REST_OF_PROCESS <= rest < before and rounds < MOST_ROUNDS:
+                rounds += 1
+                return end
+            # When it has written its index, much may have been committed.
+            rounds, rest = 0, math.inf
+            return None
 
         return next_end
 
