@@ -19,7 +19,10 @@ from .output import Output
 class GoneBlobs:
 
     def __init__(self, out: Output | None) -> None:
-        """Without `out`, they are counted alone."""
+        """Without `out`, they are counted alone: those whose record has its
+        own data.  Of others, back pointers would have to be followed; and a
+        wrong one, in a record that goes, does not matter then.
+        """
         self.count = 0
         self._out = out
         # Those of which it is not known yet: the ranks of their objects, tids.
@@ -39,6 +42,8 @@ class GoneBlobs:
         """
         done = set(kept)
         for record in found.records:
+            if self._out is None and not record.length:
+                continue
             if record.oid not in done and _is_of_blob(record, window, chains):
                 done.add(record.oid)
                 if current is not None and record.oid in current:
