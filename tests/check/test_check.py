@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import shutil
 import time
 import zlib
 from unittest import mock
@@ -569,13 +570,16 @@ class BlobTests(CheckCase):
         super().setUp()
         self.blobs = self.path('blobs')
         self.db = self.database(blob_dir=self.blobs)
+        self.fill(self.db)
+
+    def fill(self, db):
         for content in b'one', b'two':
-            with self.db.transaction() as connection:
+            with db.transaction() as connection:
                 connection.root()['a'] = MinPO()
                 connection.root().setdefault('blob', Blob())
                 with connection.root()['blob'].open('w') as file:
                     file.write(content)
-        self.db.undo(self.db.undoLog(0, 1)[0]['id'])
+        db.undo(db.undoLog(0, 1)[0]['id'])
         transaction.commit()
 
     def files(self):
@@ -665,6 +669,35 @@ class BlobTests(CheckCase):
         self.assertEqual((problem['kind'], problem['damage']),
                          (findings.UNREAD, False))
         self.assertIn('symbolic link', problem['reason'])
+
+    def test_a_record_that_looks_like_another(self):
+        """Behind a wrapper that encrypts, random bytes can look so."""
+        path = FilesystemHelper(self.blobs).getBlobFilename(
+            z64, self.db.lastTransaction())
+        os.makedirs(os.path.dirname(path))
+        write(path, b'')
+        report = self.report('--blobs', self.blobs)
+        self.assertEqual(report['problems'], [])
+        self.assertEqual(report['blobs'], {'records': 3, 'files': 4})
+
+    def test_a_wrong_back_pointer(self):
+        """Whether it led to a blob is not known."""
+        self.db.close()
+        os.remove(self.path())
+        os.remove(self.path('Data.fs.index'))
+        shutil.rmtree(self.blobs)
+        db = ZODB.DB(FileStorage(self.path(), blob_dir=self.blobs))
+        self.fill(db)
+        db.close()
+        data = read(self.path())
+        *_, last = scan.transactions(window_of(data))
+        for record in last.records:
+            data = changed(data, record.position + scan.RECORD_HEADER,
+                           number.pack(scan.FIRST))
+        write(self.path(), data)
+        report = self.report('--blobs', self.blobs, status=DAMAGE)
+        self.assertEqual(report['blobs'], {'records': 2, 'files': 3})
+        self.assertNotIn(findings.ORPHAN, report['problem_counts'])
 
     def test_no_orphans_when_records_are_lost(self):
         self.db.close()

@@ -3,9 +3,10 @@
 A file without a record is an orphan: a crash can leave one.  It is none
 
 - if its transaction is later than all that were read: that is being written;
-- if a record has its oid and its tid, and a class that cannot be read: behind
-  a wrapper that encrypts, every record is such a one.  Where there are any,
-  and files without a record, the transactions are read once more for them;
+- if any record has its oid and its tid, although it is not known to be of a
+  blob: behind a wrapper that encrypts, no class can be read, and random bytes
+  can look like one.  Where an object has records, and none of them is known to
+  have the file, the transactions are read once more for it;
 - if a pack is about to remove it.  The packed file has its name before the
   blobs go, and these are listed in the directory until then.
 
@@ -55,15 +56,12 @@ class BlobFiles:
     # What is known of the records
 
     def has_record(self, oid, tid):
-        """Has a record this file?  None: one may have it."""
+        """Is a record known to have this file?  None: the object has records,
+        and one of them may have it."""
         raise NotImplementedError
 
     def transactions_again(self):
         """Yield all that were read."""
-        raise NotImplementedError
-
-    def may_have_blob(self, record):
-        """May it, although it is not known to have one?"""
         raise NotImplementedError
 
     # What becomes of a file
@@ -142,7 +140,7 @@ class BlobFiles:
         return oid, tid
 
     def _ask_the_records(self):
-        """Which files belong to a record whose class cannot be read?"""
+        """Which files belong to a record that is not known to have one?"""
         unclear = self._unclear
         newest = dict.fromkeys(key[:8] for key in unclear)
         found = set()
@@ -151,7 +149,7 @@ class BlobFiles:
                 if record.oid in newest:
                     newest[record.oid] = transaction.tid
                     key = record.oid + transaction.tid
-                    if key in unclear and self.may_have_blob(record):
+                    if key in unclear:
                         found.add(key)
         for key, size in unclear.items():
             oid, tid = key[:8], key[8:]

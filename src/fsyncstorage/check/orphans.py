@@ -17,7 +17,6 @@ class Orphans(BlobFiles):
         report = verification.report
         super().__init__(verification.blob_files, report.last_tid or z64)
         self.transactions_again = verification.transactions_again
-        self.may_have_blob = verification.may_have_blob
         self._verification = verification
         self._report = report
 
@@ -25,7 +24,7 @@ class Orphans(BlobFiles):
         known = self._verification
         if oid + tid in known.blobs:
             return True
-        return None if known.has_unsure_blobs and oid in known.index else False
+        return None if oid in known.index else False
 
     def note_of_record(self, *file):
         super().note_of_record(*file)

@@ -42,8 +42,6 @@ from ZODB.fsIndex import fsIndex
 from ..format import scan
 from ..format.blobrecord import FRONT
 from ..format.blobrecord import is_of_blob
-from ..format.classname import class_name
-from ..format.classname import plain_beginning
 from ..format.references import references
 from ..format.window import Window
 from ..format.wrapped import MOST_VALUES
@@ -93,11 +91,6 @@ def verify(window, blob_files=None, stored=None, tell=lambda *_: None):
     return verification
 
 
-def has_class(front):
-    """Can the class of this record be read, in its first bytes?"""
-    return bool(plain_beginning(front) or class_name(front))
-
-
 class Verification:
 
     def __init__(self, window, blob_files, stored, tell):
@@ -113,7 +106,6 @@ class Verification:
         self.blob_files = blob_files
         self.blobs = set()              # oid and tid of blob records
         self.blob_data = set()          # positions of those with data
-        self.has_unsure_blobs = False   # records whose class cannot be read
         if blob_files is not None:
             self.report.blobs = Counter()
         self.stored = stored
@@ -331,17 +323,12 @@ class Verification:
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
             return False
-        front = self.front(record)
-        if is_of_blob(front):
+        if is_of_blob(self.window.read(
+                record.position + scan.RECORD_HEADER,
+                min(record.length, FRONT))):
             self.blob_data.add(record.position)
             return True
-        if not has_class(front):
-            self.has_unsure_blobs = True
         return False
-
-    def front(self, record):
-        return self.window.read(
-            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
 
     def find_orphans(self):
         """Blob files without a record."""
@@ -362,10 +349,6 @@ class Verification:
                     raise found
                 found = found.sound_records
             yield found
-
-    def may_have_blob(self, record):
-        """May it, although it is not known to have one?"""
-        return not (record.length and has_class(self.front(record)))
 
     # The index
 

@@ -28,7 +28,6 @@ class BlobFiles(blobfiles.BlobFiles):
         #: Records that certainly have a blob, and have a file.
         self.with_file = 0
         self.transactions_again = survey.transactions_again
-        self.may_have_blob = survey.may_have_blob
         self._survey = survey
         self._class_of_referrer = class_of_referrer
 
@@ -37,7 +36,7 @@ class BlobFiles(blobfiles.BlobFiles):
         number = survey.objects.number(oid)
         if self._is_among(survey.blobs.get(number, ()), tid):
             return True
-        return None if number is not None and survey.unsure_blobs else False
+        return False if number is None else None
 
     @staticmethod
     def _is_among(tids, tid):
