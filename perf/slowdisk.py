@@ -36,25 +36,32 @@ _stock = importlib.import_module('ZODB.FileStorage.FileStorage')
 
 #: Of the environment of the process that packs: the settings of its disk.
 _SETTINGS = 'PERF_SLOW_DISK'
-#: In the directory of the server: it is locked while something is synced; and
-#: the most memory that the process has had, in bytes.
+#: In the directory of the server: it is locked while something is synced, and
+#: says how much of each file is; and the most memory that the process that
+#: packs has had, in bytes.
 TURN, PEAK_OF_CHILD = 'disk.turn', 'child.peak'
 
 _STATUS = pathlib.Path('/proc/self/status')
 
 
 class SlowDisk:
-    """`speed` is in bytes a second, or None; `latency` in seconds.
+    """Of all processes that use this directory: what one has synced, another
+    does not sync again.
 
-    What the directory has now is synced already.
+    `speed` is in bytes a second, or None; `latency` in seconds.
     """
 
     def __init__(self, directory, speed, latency, sleep=time.sleep):
+        self._directory = directory
         self._turn = os.path.join(directory, TURN)
         self._speed, self._latency, self._sleep = speed, latency, sleep
-        self._synced = {
-            (each.stat().st_dev, each.inode()): each.stat().st_size
-            for each in os.scandir(directory)}
+
+    def begin(self):
+        """What the directory has now is synced already."""
+        synced = {_key(each.stat()): each.stat().st_size
+                  for each in os.scandir(self._directory)}
+        with open(self._turn, 'w') as turn:
+            json.dump(synced, turn)
 
     def slowed(self, sync):
         if not (self._speed or self._latency):
@@ -62,19 +69,26 @@ class SlowDisk:
 
         @functools.wraps(sync)
         def slow_sync(descriptor):
-            with open(self._turn, 'wb') as turn:
+            with open(self._turn, 'r+') as turn:
                 fcntl.flock(turn, fcntl.LOCK_EX)
                 sync(descriptor)
-                self._sleep(self._takes(descriptor))
+                self._sleep(self._takes(descriptor, turn))
 
         return slow_sync
 
-    def _takes(self, descriptor):
+    def _takes(self, descriptor, turn):
         found = os.fstat(descriptor)
-        file = found.st_dev, found.st_ino
-        new = max(0, found.st_size - self._synced.get(file, 0))
-        self._synced[file] = found.st_size
+        synced = json.load(turn)
+        new = max(0, found.st_size - synced.get(_key(found), 0))
+        synced[_key(found)] = found.st_size
+        turn.seek(0)
+        json.dump(synced, turn)
+        turn.truncate()
         return self._latency + (new / self._speed if self._speed else 0)
+
+
+def _key(found):
+    return f'{found.st_dev}-{found.st_ino}'
 
 
 def serve(options):
@@ -82,7 +96,9 @@ def serve(options):
     directory = options['directory']
     settings = directory, options['speed'], options['latency']
     os.environ[_SETTINGS] = json.dumps(settings)
-    slowed = SlowDisk(*settings).slowed
+    disk = SlowDisk(*settings)
+    disk.begin()
+    slowed = disk.slowed
     patch = mock.patch.object
     with patch(_stock, 'fsync', slowed(_stock.fsync)), \
             patch(datafile.disk, 'sync', slowed(datafile.disk.sync)), \

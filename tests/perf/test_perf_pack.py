@@ -27,8 +27,12 @@ class SlowDiskTests(Scratch):
         file.write(data)
         return file
 
+    def disk(self, *settings):
+        return slowdisk.SlowDisk(self.scratch, *settings, self.slept.append)
+
     def slowed(self, *settings):
-        disk = slowdisk.SlowDisk(self.scratch, *settings, self.slept.append)
+        disk = self.disk(*settings)
+        disk.begin()
         return disk.slowed(self.synced.append)
 
     def test_what_was_written_since_the_last_sync(self):
@@ -41,6 +45,17 @@ class SlowDiskTests(Scratch):
             sync(file.fileno())
         self.assertEqual(self.slept, [0.5, 0.51, 0.5, 0.6, 0.52])
         self.assertEqual(len(self.synced), 5)
+
+    def test_what_another_process_has_synced(self):
+        sync = self.slowed(self.SPEED, 0.5)
+        new = self.opened('new', b'x' * 100)
+        of_another = self.disk(self.SPEED, 0.5).slowed(self.synced.append)
+        of_another(new.fileno())
+        sync(new.fileno())
+        new.write(b'x' * 10)
+        sync(new.fileno())
+        of_another(new.fileno())
+        self.assertEqual(self.slept, [0.6, 0.5, 0.51, 0.5])
 
     def test_of_any_speed(self):
         self.opened('new', b'x' * 100)
