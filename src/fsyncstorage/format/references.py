@@ -134,8 +134,8 @@ class Pickles:
             raise ValueError('it ends too early, or is no pickle') from None
 
     def read_pickle(self) -> None:
-        """Read a pickle up to its STOP.  IndexError, KeyError or ValueError if
-        there is none."""
+        """Read a pickle up to its STOP.  IndexError, KeyError, ValueError or
+        struct.error if there is none."""
         self.stack, self.marks = [], []
         while not self.is_read_to_its_end():
             kept = (len(self.stack) + len(self.marks) + len(self.memo)
