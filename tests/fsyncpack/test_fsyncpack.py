@@ -123,10 +123,11 @@ class OfAFile(PackCase):
                 files = self.files()
                 said = self.said('--dry-run')
                 self.assertIn('Blobs are among what would go', said)
+                self.assertIn('blob-dir for a server', said)
                 status, out, err = self.run_pack()
                 self.assertEqual((status, err.count('\n')), (0, 1))
                 self.assertIn(f'packed from {before:,}', out)
-                self.assertIn('19 blobs are not kept, and their files', err)
+                self.assertIn('19 blobs are not kept, and the pack', err)
                 self.assertLessEqual(
                     {path for path in files if path.endswith('.blob')},
                     set(self.files()))

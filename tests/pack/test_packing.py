@@ -35,6 +35,7 @@ from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import vote
+from . import phases
 
 ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
 
@@ -103,6 +104,19 @@ class Packing(TestCase):
                 self.assertLess(db.getSize(), len(data))
                 with db.transaction() as connection:
                     self.assertEqual(connection.root()['number'], 3)
+
+    def test_blobs_that_stay_are_told_when_the_pack_is_over(self):
+        phases.fill(self.open(blob_dir=self.path('blobs'))).close()
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                name = f'copy-{pack_process}'
+                shutil.copy(self.path(), self.path(name))
+                storage = self.open(name, pack_process=pack_process)
+                with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+                    storage.pack(time.time(), referencesf)
+                *_, over, warning = logs.output
+                self.assertIn('packed from', over)
+                self.assertIn('19 blobs are not kept', warning)
 
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""

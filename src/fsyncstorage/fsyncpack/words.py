@@ -77,7 +77,8 @@ def of_forecast(found):
                ' would go')
     elif any(row['class'] == BLOB for row in found['rows']):
         yield ('Blobs are among what would go, and their files would stay: no'
-               ' blob directory was given (--blobs)')
+               ' blob directory was given (--blobs for a file, blob-dir for a'
+               ' server)')
     needed, free = found['needed'], found['free']
     if needed:
         yield f'It needs room for {needed:,} bytes' + (

@@ -113,6 +113,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                     storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
         watch.over(packed[0])
+        _say_what_stays_of_blobs(storage, watch.gone_blobs)
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
@@ -127,6 +128,15 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
+
+
+def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
+    if gone and not storage.blob_dir:
+        logger.warning(
+            '%s: %s blobs are not kept, and the pack leaves their files where'
+            ' they are, because it was given no blob directory (a BlobStorage'
+            ' around the storage removes them); fsync-check --blobs lists'
+            ' files without a record', storage._file_name, f'{gone:,}')
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
@@ -290,8 +300,6 @@ class _Packing:
         self._pacer = Pacer(files.new)
         #: An index up to here is written and durable.
         self._index_to = 0
-        #: Blobs that are not kept.
-        self._gone_blobs = 0
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
@@ -300,7 +308,6 @@ class _Packing:
                   work.share_on_disk(storage._file))
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
-        self._say_what_stays_of_blobs()
         self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
@@ -318,7 +325,7 @@ class _Packing:
         copier = work.copied(
             job, self._pread(), files.new, self._pacer, files.removed,
             _references(referencesf), self._watch.tell)
-        self._gone_blobs = copier.gone_blobs
+        self._watch.gone_blobs = copier.gone_blobs
         copier.flush()
         # The rest is copied at no rate: in the end, commits wait for it (I2).
         copier.write_to(
@@ -369,19 +376,10 @@ class _Packing:
                 f'the process that packs has not done its work: {wrong}.'
                 ' Nothing was changed') from None
         self._index_to = loaded.position
-        self._gone_blobs = done.gone_blobs
+        self._watch.gone_blobs = done.gone_blobs
         return Copier(
             Output(new, done.written_to, self._pacer.written),
             copied_to=done.copied_to, index=loaded.index, places=done.places)
-
-    def _say_what_stays_of_blobs(self) -> None:
-        storage = self._storage
-        if self._gone_blobs and not storage.blob_dir:
-            logger.warning(
-                '%s: %s blobs are not kept, and their files stay where they'
-                ' are, because the pack was given no blob directory;'
-                ' fsync-check --blobs lists files without a record',
-                storage._file_name, f'{self._gone_blobs:,}')
 
     def _next_end(self) -> Callable[[int], int | None]:
         """How far the process copies next.
