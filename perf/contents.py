@@ -21,6 +21,7 @@ import tempfile
 import time
 import zlib
 
+from persistent import Persistent
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.FileStorage.format import DataHeader
 from ZODB.FileStorage.format import TxnHeader
@@ -37,10 +38,24 @@ USERS = b'/ admin', b'/ anna', b'/ ben'
 # What a tid counts for a minute.
 MINUTE = 1 << 32
 FIRST_TID = 0x03f0000000000000
+# Where the classes of the records are, as pickles say it.
+MODULE = b'perf.contents\n'
 
 # On Linux `ru_maxrss` counts kilobytes, and elsewhere bytes.
 RSS_UNIT = 1 if sys.platform == 'darwin' else 1024
 PROGRAM = 'from fsyncstorage.check.info import main; raise SystemExit(main())'
+
+
+class Root(Persistent):
+    """Its `items` are the folders."""
+
+
+class Folder(Persistent):
+    """Its `items` are pages."""
+
+
+class Page(Persistent):
+    """Its only item is its folder."""
 
 
 class File:
@@ -86,13 +101,13 @@ def build(path, objects):
         file = File(opened)
         folders = range(1, objects, PAGES + 1)
         file.append(b'', b'initial', [
-            (z64, 0, record('app.Root', folders))])
+            (z64, 0, record('Root', folders, 'Folder'))])
         for folder in folders:
             pages = range(folder + 1, min(folder + PAGES + 1, objects))
-            page = record('app.Page', [folder], TEXT)
+            page = record('Page', [folder], 'Folder', TEXT)
             user = USERS[folder // PAGES % len(USERS)]
             _, *positions = file.append(user, b'/site/%d/add' % folder, [
-                (p64(folder), 0, record('app.Folder', pages)),
+                (p64(folder), 0, record('Folder', pages, 'Page')),
                 *((p64(each), 0, page) for each in pages)])
             file.append(user, b'/site/%d/edit' % folder, [
                 (p64(each), previous, page)
@@ -100,15 +115,22 @@ def build(path, objects):
         return file.records
 
 
-def record(name, targets, text=b''):
+def record(name, targets, name_of_targets, text=b''):
     """Of that class, with references and text, as ZODB writes them."""
-    module, name = name.encode().split(b'.')
-    classes = itertools.chain([b'capp\nAny\nq\7'], itertools.repeat(b'h\7'))
+    classes = itertools.chain(
+        [b'c%b%b\nq\7' % (MODULE, name_of_targets.encode())],
+        itertools.repeat(b'h\7'))
     refers = b''.join(b'C\x08%bq\6%b\x86q\x08Q' % (p64(each), its_class)
                       for each, its_class in zip(targets, classes))
-    return (b'\x80\3c%b\n%b\nq\1.\x80\3}q\2(X\5\0\0\0itemsq\3]q\4('
+    return (b'\x80\3c%b%b\nq\1.\x80\3}q\2(X\5\0\0\0itemsq\3]q\4('
             b'%beX\4\0\0\0textq\5X%b%bu.' % (
-                module, name, refers, len(text).to_bytes(4, 'little'), text))
+                MODULE, name.encode(), refers,
+                len(text).to_bytes(4, 'little'), text))
+
+
+def is_page(number):
+    """Is it, of the objects that are no root, a page?"""
+    return number % (PAGES + 1) != 1
 
 
 def measure(path, *options):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import shutil
 import time
 import zlib
 from unittest import mock
@@ -25,6 +26,7 @@ from ZODB.tests.MinPO import MinPO
 from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.check import blobfiles
 from fsyncstorage.check import commandline
 from fsyncstorage.check import findings
 from fsyncstorage.check import verify
@@ -38,7 +40,6 @@ from ..format.sealing import changed
 from ..format.sealing import number
 from ..format.sealing import positions
 from ..format.sealing import read
-from ..format.sealing import record_header
 from ..format.sealing import sealed
 from ..format.sealing import small_file
 from ..format.sealing import stock_file
@@ -264,23 +265,6 @@ class StructureTests(CheckCase):
             data = changed(data, found.records[0].position + 16, bytes(8))
         write(self.path(), data)
         self.assertEqual(self.report()['problems'], [])
-
-    def test_previous_pointers_into_the_data(self):
-        """What stands there may look like a record: its own predecessor, or
-        one behind the end."""
-        inside = scan.FIRST + scan.HEADER + scan.RECORD_HEADER
-        for previous in inside, 1 << 40:
-            looks_like_one = record_header.pack(
-                oid(1), z64, previous, scan.FIRST, 0, 8) + b'12345678'
-            data = stock_file(self.path(f'stock-{previous}'), [
-                ({0: looks_like_one}, {}), ({1: NOTHING}, {}),
-                ({1: NOTHING}, {})])
-            *_, last = scan.transactions(window_of(data))
-            verification = verify.verify(window_of(changed(
-                data, last.records[0].position + 16, number.pack(inside))))
-            files = {FIRST_OF_ALL: 'path'}
-            verification.leave_those_with_records(oid(1), files)
-            self.assertEqual(list(files), [FIRST_OF_ALL])
 
     def test_tids_of_records(self):
         # Stock's copy writes them when the tids of a file do not rise.
@@ -576,19 +560,26 @@ class PickleTests(CheckCase):
             self.assertEqual(report['pickles_walked'], 2 - expected)
 
 
+def changed_meanwhile(verification):
+    raise scan.Damage(4, None, scan.DAMAGED, 'other bytes')
+
+
 class BlobTests(CheckCase):
 
     def setUp(self):
         super().setUp()
         self.blobs = self.path('blobs')
         self.db = self.database(blob_dir=self.blobs)
+        self.fill(self.db)
+
+    def fill(self, db):
         for content in b'one', b'two':
-            with self.db.transaction() as connection:
+            with db.transaction() as connection:
                 connection.root()['a'] = MinPO()
                 connection.root().setdefault('blob', Blob())
                 with connection.root()['blob'].open('w') as file:
                     file.write(content)
-        self.db.undo(self.db.undoLog(0, 1)[0]['id'])
+        db.undo(db.undoLog(0, 1)[0]['id'])
         transaction.commit()
 
     def files(self):
@@ -630,6 +621,83 @@ class BlobTests(CheckCase):
             sorted(each['reason'].split()[-1] for each in report['problems']),
             sorted([stray, other]))
         self.assertEqual(report['problem_counts'], {findings.ORPHAN: 2})
+        self.assertEqual(report['blobs'], {'records': 3, 'files': 5})
+        self.assertIsNone(report['no_orphans'])
+
+    def orphan(self):
+        path = FilesystemHelper(self.blobs).getBlobFilename(
+            oid(1000), self.db.lastTransaction())
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write(path, b'')
+        return path
+
+    def assert_no_search(self, why):
+        report = self.report('--blobs', self.blobs)
+        self.assertNotIn(findings.ORPHAN, report['problem_counts'])
+        self.assertIn(why, report['no_orphans'])
+        self.assertIn('no search for files without a record: '
+                      + report['no_orphans'],
+                      self.run_check('--blobs', self.blobs)[1])
+
+    def test_no_orphans_while_a_pack_removes_files(self):
+        self.orphan()
+        write(os.path.join(self.blobs, '.removed'), b'')
+        self.assert_no_search('a pack is under way')
+
+    def test_no_orphans_in_the_directory_of_another_database(self):
+        self.orphan()
+        self.db.close()
+        for suffix in '', '.index':
+            os.remove(self.path() + suffix)
+        with contextlib.closing(FsyncStorage(self.path())) as storage:
+            commit(storage, {1: b'N.N.'})
+        self.assert_no_search('another database')
+
+    def test_orphans_that_are_not_listed(self):
+        self.orphan()
+        with mock.patch.object(blobfiles, 'MOST_LISTED', 0):
+            report = self.report('--blobs', self.blobs)
+        self.assertEqual(report['problems'], [])
+        self.assertEqual(report['problem_counts'], {findings.ORPHAN: 1})
+
+    def test_links_are_not_followed(self):
+        orphan = self.orphan()
+        away = self.path('away')
+        os.rename(os.path.dirname(orphan), away)
+        os.symlink(away, os.path.dirname(orphan))
+        problem, = self.report('--blobs', self.blobs)['problems']
+        self.assertEqual((problem['kind'], problem['damage']),
+                         (findings.UNREAD, False))
+        self.assertIn('symbolic link', problem['reason'])
+
+    def test_a_record_that_looks_like_another(self):
+        """Behind a wrapper that encrypts, random bytes can look so."""
+        path = FilesystemHelper(self.blobs).getBlobFilename(
+            z64, self.db.lastTransaction())
+        os.makedirs(os.path.dirname(path))
+        write(path, b'')
+        report = self.report('--blobs', self.blobs)
+        self.assertEqual(report['problems'], [])
+        self.assertEqual(report['blobs'], {'records': 3, 'files': 4})
+
+    def test_a_wrong_back_pointer(self):
+        """Whether it led to a blob is not known."""
+        self.db.close()
+        os.remove(self.path())
+        os.remove(self.path('Data.fs.index'))
+        shutil.rmtree(self.blobs)
+        db = ZODB.DB(FileStorage(self.path(), blob_dir=self.blobs))
+        self.fill(db)
+        db.close()
+        data = read(self.path())
+        *_, last = scan.transactions(window_of(data))
+        for record in last.records:
+            data = changed(data, record.position + scan.RECORD_HEADER,
+                           number.pack(scan.FIRST))
+        write(self.path(), data)
+        report = self.report('--blobs', self.blobs, status=DAMAGE)
+        self.assertEqual(report['blobs'], {'records': 2, 'files': 3})
+        self.assertNotIn(findings.ORPHAN, report['problem_counts'])
 
     def test_no_orphans_when_records_are_lost(self):
         self.db.close()
@@ -641,8 +709,11 @@ class BlobTests(CheckCase):
         self.assertIn('no search for files',
                       self.run_check('--blobs', self.blobs)[1])
 
-    def test_encrypted(self):
-        # Nobody knows which records are those of blobs.
+    def encrypt(self):
+        """Nobody knows then which records are those of blobs.
+
+        Return a file of an object that has records, and none at this time.
+        """
         self.db.close()
         data = read(self.path())
         copy = FileStorage(self.path('encrypted'))
@@ -657,10 +728,34 @@ class BlobTests(CheckCase):
         copy.close()
         source.close()
         write(self.path(), read(self.path('encrypted')))
+        return FilesystemHelper(self.blobs).getBlobFilename(
+            oid(1), source.lastTransaction())
+
+    def test_encrypted(self):
+        stray = self.encrypt()
         report = self.report('--blobs', self.blobs)
         self.assertEqual(report['problems'], [])
         self.assertEqual(report['blobs'], {'files': 3})
-        write(self.path(), data)
+        os.makedirs(os.path.dirname(stray))
+        write(stray, b'')
+        problem, = self.report('--blobs', self.blobs)['problems']
+        self.assertIn(stray, problem['reason'])
+        with mock.patch.object(
+                verify.Verification, 'transactions_again', changed_meanwhile):
+            self.assert_cannot_run(
+                'was changed while it was read', '--blobs', self.blobs)
+
+    def test_encrypted_and_damaged(self):
+        """The damage is told, and the files of its records are no orphans."""
+        self.encrypt()
+        data = read(self.path())
+        second = positions(data)[1]
+        write(self.path(), changed(data, second + 16, b'x'))
+        problem, = self.report(
+            '--blobs', self.blobs, status=DAMAGE)['problems']
+        self.assertEqual((problem['kind'], problem['position']),
+                         (findings.TRANSACTION, second))
+        self.assertIn('status', problem['reason'])
 
     def test_directories_that_are_none(self):
         self.assert_cannot_run('is no directory', '--blobs', self.path())
@@ -1021,6 +1116,8 @@ class ProgressTests(CheckCase):
         with (contextlib.redirect_stderr(terminal),
               contextlib.redirect_stdout(io.StringIO()),
               mock.patch.dict(os.environ, TERM='xterm')):
-            commandline.main([self.path(), '--salvage', self.path('out')])
+            os.mkdir(self.path('blobs'))
+            commandline.main([self.path(), '--salvage', self.path('out'),
+                              '--blobs', self.path('blobs')])
         for words in commandline.STAGES.values():
             self.assertIn(words, terminal.getvalue())

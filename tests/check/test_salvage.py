@@ -10,6 +10,7 @@ from unittest import mock
 
 import transaction
 import ZODB
+from ZODB.blob import Blob
 from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage import FileStorage
 from ZODB.tests.MinPO import MinPO
@@ -418,10 +419,12 @@ class TerminalTests(CheckCase):
 
     def test_names_of_blob_files(self):
         db = self.database(blob_dir=self.path('blobs'))
+        with db.transaction() as connection:
+            connection.root()['blob'] = Blob()
         db.close()
         helper = FilesystemHelper(self.path('blobs'))
         directory = helper.getPathForOID(bytes(8), create=True)
-        name = f'{"0x%016x" % 1}.blob'
+        name = '0x01.blob'
         target = self.path('bl\x1b[2Job\ns')
         os.rename(self.path('blobs'), target)
         write(os.path.join(

@@ -2,6 +2,7 @@
 
 import binascii
 import itertools
+import os
 import tracemalloc
 import unittest
 import zlib
@@ -9,6 +10,7 @@ from unittest import mock
 
 from ZODB._compat import Pickler
 from ZODB.blob import Blob
+from ZODB.blob import FilesystemHelper
 from ZODB.blob import is_blob_record
 from ZODB.serialize import ObjectWriter
 from ZODB.tests.MinPO import MinPO
@@ -18,9 +20,11 @@ from fsyncstorage.check import verify
 from fsyncstorage.format.blobrecord import FRONT
 from fsyncstorage.format.blobrecord import is_of_blob
 
+from ..support import TestCase
 from ..support import oid
 from . import hostilefiles
 from .sealing import window_of
+from .sealing import write
 
 
 def compressed(data):
@@ -60,18 +64,16 @@ class BlobRecordTests(unittest.TestCase):
             self.assertFalse(is_blob_record(data), data)
 
 
-class CheckTests(unittest.TestCase):
+class CheckTests(TestCase):
 
     def check(self, *records):
-        """The report of a check with a blob directory in which is nothing."""
+        """The result of a check with a blob directory."""
         file = hostilefiles.File()
         for number, data in enumerate(records):
             file.append(lambda position, here: hostilefiles.record(
                 position, number, data, tid=file.tid))
-        blob_files = mock.Mock()
-        blob_files.getBlobFilename.return_value = '/nowhere/at/all'
-        blob_files.listOIDs.return_value = []
-        return verify.verify(window_of(bytes(file.data)), blob_files)
+        return verify.verify(
+            window_of(bytes(file.data)), FilesystemHelper(self.directory))
 
     def test_memory(self):
         """A memo index takes none, nor does what is compressed."""
@@ -86,8 +88,12 @@ class CheckTests(unittest.TestCase):
 
     def test_no_bound_makes_the_file_of_a_blob_one_without_record(self):
         """It would be taken for what can be removed."""
+        helper = FilesystemHelper(self.directory)
+        helper.create()
+        path = helper.getBlobFilename(oid(0), oid(1))
+        os.makedirs(os.path.dirname(path))
+        write(path, b'')
         with mock.patch.multiple(verify.Budget, AT_LEAST=0, TIMES=0):
-            found = self.check(b'cZODB.blob\nBlob\n.N.')
-        self.assertTrue(found.report.counts[findings.UNREAD])
-        self.assertTrue(found.may_have_record(oid(0), oid(1)))
-        self.assertEqual(found.report.blobs['records'], 1)
+            report = self.check(b'cZODB.blob\nBlob\n.N.').report
+        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(report.blobs, {'records': 1, 'files': 1})

@@ -236,6 +236,11 @@ class Rubbish(unittest.TestCase):
             with self.assertRaises(ValueError):
                 references(pickle + b'.N.')
 
+    def test_a_number_that_is_cut_off(self):
+        for state in b'X\1', b'B\1\0\0', b'Nr\0', b'NNr\0', b'j', b'j\0\0\0':
+            with self.subTest(state), self.assertRaises(ValueError):
+                references(b'N.' + state)
+
     def test_nothing_at_all(self):
         self.assertEqual(references(NOTHING), [])
         for record in b'', b'N', b'N.', b'N.N', b'.N.', b'N.N\xff':

@@ -140,7 +140,7 @@ class WalkTests(ScanCase):
     def test_the_window_does_not_matter(self, window):
         for data in self.some_files():
             expected = walked(data)
-            with mock.patch.object(Window, 'SIZE', window):
+            with mock.patch.multiple(Window, SIZE=window, LARGEST=window):
                 self.assertEqual(walked(data), expected)
 
     def some_files(self):

@@ -67,6 +67,10 @@ class PackCase(Served):
         self.packable().close()
         return os.stat(self.path()).st_size
 
+    def packable_file_without_blobs(self):
+        phases.fill(self.open()).close()
+        return os.stat(self.path()).st_size
+
     def run_pack(self, *options, path=None):
         """Exit status, standard output, standard error."""
         with mock.patch.dict(os.environ, COLUMNS='100'):
@@ -112,9 +116,33 @@ class OfAFile(PackCase):
         self.assertEqual(len(blobs), 1)
         self.assertIn('nothing can be freed', self.said())
 
+    def test_blobs_without_their_directory(self):
+        """Their files stay, and it is said."""
+        for around in contextlib.nullcontext, self.within:
+            with self.subTest(around), around():
+                before = self.packable_file()
+                files = self.files()
+                said = self.said('--dry-run')
+                self.assertIn('Blobs are among what would go', said)
+                self.assertIn('blob-dir for a server', said)
+                status, out, err = self.run_pack()
+                self.assertEqual((status, err.count('\n')), (0, 1))
+                self.assertIn(f'packed from {before:,}', out)
+                self.assertIn('19 blobs are not kept, and the pack', err)
+                self.assertLessEqual(
+                    {path for path in files if path.endswith('.blob')},
+                    set(self.files()))
+                shutil.rmtree(self.directory)
+                os.mkdir(self.directory)
+
+    def test_without_blobs(self):
+        self.packable_file_without_blobs()
+        self.assertNotIn('Blobs', self.said('--dry-run'))
+        self.assertIn('packed', self.said())
+
     def test_a_link(self):
         """The file that it leads to is packed."""
-        before = self.packable_file()
+        before = self.packable_file_without_blobs()
         os.symlink('Data.fs', self.path('link'))
         self.assertIn(f'packed from {before:,}', self.said(
             path=self.path('link')))
@@ -122,7 +150,7 @@ class OfAFile(PackCase):
         self.assertLess(os.stat(self.path()).st_size, before)
 
     def test_json(self):
-        before = self.packable_file()
+        before = self.packable_file_without_blobs()
         found = self.report()
         self.assertGreater(found.pop('seconds'), 0)
         self.assertEqual(found, {
@@ -131,7 +159,7 @@ class OfAFile(PackCase):
         self.assertEqual(self.report()['outcome'], 'nothing')
 
     def test_days(self):
-        before = self.packable_file()
+        before = self.packable_file_without_blobs()
         self.assertIn('nothing can be freed', self.said('--days', '0.5'))
         self.assertEqual(os.stat(self.path()).st_size, before)
         self.said('--days', '0')
@@ -192,7 +220,7 @@ class OfAFile(PackCase):
         self.assertEqual(self.files(), files)
 
     def test_an_interrupt_that_is_too_late(self):
-        self.packable_file()
+        self.packable_file_without_blobs()
 
         def interrupt(work, ask):
             work.result()
@@ -205,7 +233,7 @@ class OfAFile(PackCase):
             err, f'{self.path()}: it was too late: packed\n')
 
     def test_a_report_that_cannot_be_written(self):
-        self.packable_file()
+        self.packable_file_without_blobs()
         with mock.patch.object(
                 words, 'of_pack', side_effect=BrokenPipeError):
             status, out, err = self.run_pack()
@@ -224,11 +252,10 @@ class OfAFile(PackCase):
               mock.patch.object(looking, 'progress_bar', bar)):
             running = Thread(lambda: commandline.main([self.path()]))
             self.assertTrue(there.wait(PATIENCE))
-            until(lambda: told, 'progress')
+            until(lambda: 'copying' in dict(told), 'progress')
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(running.result(), 0)
-        self.assertEqual(told[0][0], 'copying')
-        self.assertGreater(told[0][1], 0.5)
+        self.assertGreater(dict(told)['copying'], 0.5)
 
     def test_what_the_storage_warns_of(self):
         """It is said, and the command goes on."""
@@ -418,7 +445,7 @@ class Options(PackCase):
     def test_a_file_that_looks_like_an_address(self):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
-        self.packable_file()
+        self.packable_file_without_blobs()
         os.rename('Data.fs', 'localhost:1')
         self.assertIn('packed', self.said(path='localhost:1'))
 

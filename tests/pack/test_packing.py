@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import threading
 import time
 import weakref
@@ -20,14 +21,21 @@ from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
+from fsyncstorage.format import scan
 from fsyncstorage.pack import packing
 from fsyncstorage.pack.copying import Copier
 
+from ..format.sealing import changed
+from ..format.sealing import number as number_in_file
+from ..format.sealing import read
+from ..format.sealing import window_of
+from ..format.sealing import write
 from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import vote
+from . import phases
 
 ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
 
@@ -69,6 +77,46 @@ class Packing(TestCase):
                         values = connection.root()['tree'].values()
                         self.assertEqual({each.value for each in values}, {3})
                     db.close()
+
+    def test_a_wrong_back_pointer_of_what_goes(self):
+        """Without a blob directory, nobody asks whether it leads to a blob."""
+        db = ZODB.DB(FileStorage(self.path()))
+        for number in 1, 2:
+            with db.transaction() as connection:
+                connection.root()['number'] = number
+        db.undo(db.undoLog(0, 1)[0]['id'])
+        transaction.commit()
+        with db.transaction() as connection:
+            connection.root()['number'] = 3
+        db.close()
+        data = read(self.path())
+        undone, = (record for found in scan.transactions(window_of(data))
+                   for record in found.records if record.back)
+        write(self.path(), changed(
+            data, undone.position + scan.RECORD_HEADER,
+            number_in_file.pack(scan.FIRST)))
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                copy = f'copy-{pack_process}'
+                shutil.copy(self.path(), self.path(copy))
+                db = self.database(name=copy, pack_process=pack_process)
+                db.pack()
+                self.assertLess(db.getSize(), len(data))
+                with db.transaction() as connection:
+                    self.assertEqual(connection.root()['number'], 3)
+
+    def test_blobs_that_stay_are_told_when_the_pack_is_over(self):
+        phases.fill(self.open(blob_dir=self.path('blobs'))).close()
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                name = f'copy-{pack_process}'
+                shutil.copy(self.path(), self.path(name))
+                storage = self.open(name, pack_process=pack_process)
+                with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+                    storage.pack(time.time(), referencesf)
+                *_, over, warning = logs.output
+                self.assertIn('packed from', over)
+                self.assertIn('19 blobs are not kept', warning)
 
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""

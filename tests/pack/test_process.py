@@ -182,9 +182,63 @@ class Bytes(ProcessTestCase):
             self.assertEqual(
                 storage.load(oid(number))[0], bytes(packing.SMALL_REST))
 
+    def rests_under_the_lock(self, storage, sizes):
+        """Pack, with a commit of the next size in each round; return how much
+        was left to copy when the append lock was taken, each time."""
+        copy_meanwhile = packing._Packing._copy_while_others_commit
+        copy_rest = packing._Packing._copy_rest
+        rests = []
+
+        def copy_and_commit(packing_it, copier):
+            copy_meanwhile(packing_it, copier)
+            if sizes:
+                commit(storage, {1000 + len(sizes): bytes(sizes.pop(0))})
+
+        def copy(packing_it, copier):
+            if storage._commit_lock.locked():
+                rests.append(storage.getSize() - copier.copied_to)
+            copy_rest(packing_it, copier)
+
+        with mock.patch.multiple(
+                packing._Packing, _copy_rest=copy,
+                _copy_while_others_commit=copy_and_commit):
+            self.pack(storage)
+        return rests
+
+    def test_a_rest_that_becomes_smaller(self):
+        """It is copied without the append lock, while it halves."""
+        sizes = [500_000, 200_000, 90_000, 80_000, 100]
+        rest, = self.rests_under_the_lock(self.packable(), sizes)
+        self.assertEqual(sizes, [100])
+        self.assertAlmostEqual(rest, 80_000, delta=200)
+
+    def test_a_large_transaction_in_a_later_round(self):
+        """The append lock is not taken for all of it (I2)."""
+        self.assertEqual(
+            self.rests_under_the_lock(
+                self.packable(), [2 * packing.TINY_REST, 8 << 20]),
+            [0])
+
+    def test_a_rest_that_is_tiny(self):
+        storage = self.packable()
+        copy = packing._Packing._copy_while_others_commit
+        copied = []
+
+        def copy_and_commit(packing_it, copier):
+            copy(packing_it, copier)
+            copied.append(copier)
+            commit(storage, {1000: bytes(packing.TINY_REST // 2)})
+
+        with mock.patch.object(
+                packing._Packing, '_copy_while_others_commit',
+                copy_and_commit):
+            self.pack(storage)
+        self.assertEqual(len(copied), 1)
+
     def test_a_process_that_is_slower_than_committers(self):
-        """It leaves the rest to its parent, which does not give way."""
-        mb = 1 << 20
+        """It leaves the rest to its parent, which does not give way.  But when
+        its index is written, it copies what came meanwhile."""
+        mb = packing.REST_OF_PROCESS // 4
         packing_it = mock.Mock()
         next_end = packing._Packing._next_end(packing_it)
         ends = []
@@ -195,7 +249,20 @@ class Bytes(ProcessTestCase):
             ends.append(next_end(copied_to * mb))
         self.assertEqual(
             ends,
-            [50 * mb, 80 * mb, None, None, 160 * mb, None, 200 * mb])
+            [50 * mb, 80 * mb, None, 150 * mb, 160 * mb, None, 200 * mb])
+
+    def test_no_process_copies_without_end(self):
+        packing_it = mock.Mock()
+        next_end = packing._Packing._next_end(packing_it)
+        size = packing_it._storage.getSize
+        for _ in range(2):
+            ends = []
+            for rest in range(2 * packing.MOST_ROUNDS, 0, -1):
+                size.return_value = rest * packing.REST_OF_PROCESS
+                ends.append(next_end(0))
+                if ends[-1] is None:
+                    break
+            self.assertEqual(len(ends), 1 + packing.MOST_ROUNDS)
 
     def test_a_rest_that_does_not_become_smaller(self):
         """To go on would make it larger and larger."""
@@ -214,7 +281,7 @@ class Bytes(ProcessTestCase):
                     packing._Packing, '_copy_while_others_commit',
                     copy_and_commit):
             self.pack(storage)
-        self.assertEqual(committed, [1000, 1001])
+        self.assertEqual(len(committed), 1 + packing.MOST_IN_VAIN)
         for number in committed:
             self.assertGreaterEqual(
                 len(storage.load(oid(number))[0]), packing.SMALL_REST)

@@ -206,7 +206,8 @@ class EachCampaignTests(unittest.TestCase):
             {'race': number, 'contestant': contestant.name, 'round': 1,
              'figures': {**dict.fromkeys(race.compared, 1.0),
                          # Counted, but not compared.
-                         'readers': 1.0, 'cache_limit': 1.0}}
+                         'readers': 1.0, 'cache_limit': 1.0,
+                         'child_allowed_mb': 1.0}}
             for number, race in enumerate(races)
             for contestant in contestants if race.takes(contestant)]
         for claim in one.claims(document):

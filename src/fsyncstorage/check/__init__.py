@@ -8,6 +8,8 @@
 - laterseals    what later seals prove to have been durable
 - fileorder     positions in the order of the file
 - findings      what was found
+- blobfiles     which record each file of a blob directory belongs to
+- orphans       those that belong to none
 - terminal      what the commands share: files, errors, the progress bar
 - info/         `fsync-info`: what takes the space
 """

@@ -17,6 +17,7 @@ import zc.lockfile
 from persistent.TimeStamp import TimeStamp
 
 from ..format import index
+from ..format import scan
 from ..format import seal
 from ..format.window import Window
 from ..storage import leftovers
@@ -48,6 +49,7 @@ exit status: 0 no damage; 1 damage; 2 the check could not be made.
 STAGES = {
     'transactions': 'reading transactions',
     'objects': 'walking pickles',
+    'blobs': 'looking through the blob files',
     'salvage': 'copying what is sound',
 }
 
@@ -173,6 +175,11 @@ class Check:
                 self.window, blob_files, stored, tell)
         except NoDataFile as error:
             raise CannotRun(f'{self.options.path}: {error}') from None
+        except scan.Damage:     # of what was sound before
+            refuse_if_replaced(self.options.path, self.file)
+            raise CannotRun(
+                f'{self.options.path} was changed while it was read, and not'
+                ' by a commit') from None
         self.report = self.verification.report
         self.report.index = words or problem or self.report.index
         if problem:
@@ -231,6 +238,7 @@ class Check:
             'wrapped': report.wrapped,
             'opaque': report.opaque,
             'blobs': report.blobs,
+            'no_orphans': report.no_orphans,
             'index': report.index,
             'index_repaired': self.repaired,
             'problem_counts': report.counts,
@@ -309,9 +317,9 @@ class Check:
         counts = self.report.counts
         words = (f'{blobs["records"]:,} records,'
                  f' {counts[findings.BLOB]:,} without a file; ')
-        if self.verification.damaged:
-            return (words + 'no search for files without a record: the data is'
-                    ' damaged')
+        if self.report.no_orphans:
+            return (words + 'no search for files without a record:'
+                    f' {self.report.no_orphans}')
         return (words + f'{blobs["files"]:,} files,'
                 f' {counts[findings.ORPHAN]:,} without a record')
 

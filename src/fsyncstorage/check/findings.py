@@ -20,7 +20,7 @@ INDEX = 'index'
 DANGLING = 'dangling'
 ORPHAN = 'orphan'
 ODD = 'odd'
-UNREAD = 'unread'       # walking this pickle would exceed the budget
+UNREAD = 'unread'       # a pickle beyond a bound; a part of the blob directory
 WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
 
 # Problems of one kind that are listed; the others are counted.
@@ -60,6 +60,7 @@ class Report:
         self.opaque = 0                 # of them, unreadable ones
         self.walked = 0
         self.blobs = None               # Counter, if they were checked
+        self.no_orphans = None          # words: why none was looked for
         self.index = None               # words, if it was checked
         self.problems = []
         self.counts = Counter()         # problems, by kind
@@ -68,6 +69,10 @@ class Report:
         self.counts[kind] += 1
         if self.counts[kind] <= MOST_LISTED:
             self.problems.append(Problem(kind, reason, position, tid, oid))
+
+    def add_unlisted(self, kind, count):
+        if count:
+            self.counts[kind] += count
 
     @property
     def damages(self):

@@ -43,6 +43,7 @@ from ..format import scan
 from ..format.blobrecord import FRONT
 from ..format.blobrecord import is_of_blob
 from ..format.references import references
+from ..format.window import Window
 from ..format.wrapped import MOST_VALUES
 from ..format.wrapped import Budget
 from ..format.wrapped import TooMuch
@@ -50,6 +51,7 @@ from ..format.wrapped import unwrap
 from . import findings
 from .fileorder import in_file_order
 from .magic import wrong_magic
+from .orphans import Orphans
 from .tails import Tails
 
 # Characters of an error in a pickle, which may quote all of the pickle.
@@ -321,56 +323,32 @@ class Verification:
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
             return False
-        front = self.window.read(
-            record.position + scan.RECORD_HEADER, min(record.length, FRONT))
-        if is_of_blob(front):
+        if is_of_blob(self.window.read(
+                record.position + scan.RECORD_HEADER,
+                min(record.length, FRONT))):
             self.blob_data.add(record.position)
             return True
         return False
 
     def find_orphans(self):
-        """Blob files without a record.
-
-        With damage, it is not known which these are.
-        """
-        if self.blob_files is None or self.damaged:
+        """Blob files without a record."""
+        if self.blob_files is None:
             return
-        for oid, directory in self.blob_files.listOIDs():
-            paths = {}
-            for name in os.listdir(directory):
-                path = os.path.join(directory, name)
-                tid = self.tid_of_blob_file(path)
-                if tid is not None:
-                    self.report.blobs['files'] += 1
-                    if not self.may_have_record(oid, tid):
-                        paths[tid] = path
-            if paths and self.report.opaque:
-                self.leave_those_with_records(oid, paths)
-            for tid, path in paths.items():
-                self.report.add(
-                    findings.ORPHAN, f'a blob file without a record: {path}',
-                    tid=tid, oid=oid)
+        if self.damaged:
+            self.report.no_orphans = 'the data is damaged'
+        else:
+            Orphans(self).search()
 
-    def tid_of_blob_file(self, path):
-        try:
-            return self.blob_files.splitBlobFilename(path)[1]
-        except ValueError:
-            return None
-
-    def may_have_record(self, oid, tid):
-        if oid + tid in self.blobs:
-            return True
-        # Or of a transaction that is not finished?
-        return self.report.last_tid is None or tid > self.report.last_tid
-
-    def leave_those_with_records(self, oid, paths):
-        """Yield the others; a record that cannot be read may have a blob."""
-        position = self.index.get(oid, 0)
-        record = position and scan.record_at(self.window, position)
-        while record:
-            paths.pop(record.tid, None)
-            record = record.previous and scan.earlier_record(
-                self.window, record, record.previous)
+    def transactions_again(self):
+        """Yield all whose records were noted; scan.Damage, if they have
+        changed."""
+        again = Window(self.window.pread, self.report.end)
+        for found in scan.walk(again):
+            if isinstance(found, scan.Damage):
+                if found.sound_records is None:
+                    raise found
+                found = found.sound_records
+            yield found
 
     # The index
 

@@ -16,6 +16,7 @@ ZODB refuses more, since it makes all values and not only references.
 """
 
 import re
+import struct
 import typing
 from codecs import escape_decode
 
@@ -35,8 +36,8 @@ STEPS = 100_000
 # under which it is remembered.
 _CLASS_ALONE = re.compile(
     rb'(?:\x80[\0-\3])?c[^\n]*\n[^\n]*\n(?:q(.))?\.', re.DOTALL)
-# Without one of these, there is no reference.
-_REFERRING = re.compile(rb'Q|P[^\n]{8}\n')
+# Without a Q or one of these, there is no reference.
+_REFERRING_BY_LINE = re.compile(rb'P[^\n]{8}\n')
 #: Stands for a class that copyreg knows by a number.
 REGISTERED = b'copyreg', b'extension'
 
@@ -66,6 +67,8 @@ def _table(numbers: dict[bytes, _T], default: None) -> list[_T | None]:
 _opaque = _table(_OPAQUE, None)
 _counted = _table(_COUNTED, None)
 _takes = _table(_TAKES, None)
+_length = struct.Struct('<I').unpack_from
+_LONGS = b'\x8a\x8b'
 
 
 def references(record: bytes, most_values: int | None = None) -> list[bytes]:
@@ -74,7 +77,7 @@ def references(record: bytes, most_values: int | None = None) -> list[bytes]:
     Weak references and those into other databases are not among them.
     ValueError if these are not two pickles.
     """
-    return Pickles(record, most_values=most_values).oids
+    return Pickles(record, _CLASS_ALONE.match(record), most_values).oids
 
 
 def quick_references(
@@ -82,9 +85,19 @@ def quick_references(
     """As `references` finds them, in less time: what cannot have a reference
     is not read, so not all that is wrong with a record is found."""
     alone = _CLASS_ALONE.match(record)
-    if not _REFERRING.search(record, alone.end() if alone else 0):
+    begin = alone.end() if alone else 0
+    if record.find(b'Q', begin) < 0 and not _REFERRING_BY_LINE.search(
+            record, begin):
         return []
     return Pickles(record, alone, most_values).oids
+
+
+def check_text(code: int, data: bytes) -> None:
+    """ValueError, if this is to be text, and is none."""
+    if code in b'UT' and not data.isascii():
+        raise ValueError('text of Python 2 that is not ASCII')
+    if code == 0x58:
+        data.decode('utf-8', 'surrogatepass')
 
 
 class Pickles:
@@ -117,12 +130,12 @@ class Pickles:
             if not skipped:
                 self.read_pickle()
             self.read_pickle()
-        except (IndexError, KeyError):
+        except (IndexError, KeyError, struct.error):
             raise ValueError('it ends too early, or is no pickle') from None
 
     def read_pickle(self) -> None:
-        """Read a pickle up to its STOP.  IndexError, KeyError or ValueError if
-        there is none."""
+        """Read a pickle up to its STOP.  IndexError, KeyError, ValueError or
+        struct.error if there is none."""
         self.stack, self.marks = [], []
         while not self.is_read_to_its_end():
             kept = (len(self.stack) + len(self.marks) + len(self.memo)
@@ -132,38 +145,70 @@ class Pickles:
                     f'it has more than {self.most_values:,} values')
 
     def is_read_to_its_end(self) -> bool:
-        """Read on, `STEPS` opcodes at most.  Is it over?"""
+        """Read on, `STEPS` values and opcodes at most.  Is it over?
+
+        The frequent opcodes are read here, each pushed value together with
+        the opcode behind it that remembers it.
+        """
         data, memo = self.data, self.memo
         stack, marks = self.stack, self.marks
         at = self.at
+        value: _Value
         for _ in range(STEPS):
             code = data[at]
             at += 1
-            if (size := _opaque[code]) is not None:
-                stack.append(None)
+            if (size := _counted[code]) is not None:
+                begin = at + size
+                at = begin + (data[at] if size == 1 else
+                              _length(data, at)[0])
+                value = data[begin:at]
+                if not value.isascii():
+                    check_text(code, value)
+                if len(value) != OID or code in _LONGS:
+                    value = None
+            elif (size := _opaque[code]) is not None:
+                value = None
                 at += size
-            elif (size := _counted[code]) is not None:
-                end = at + size + int.from_bytes(data[at:at + size], 'little')
-                stack.append(self.content(code, at + size, end))
-                at = end
+            elif code == 0x28:      # (: begin a row of values
+                marks.append(len(stack))
+                continue
+            elif code == 0x68:      # h: recall, by a short number
+                stack.append(memo[data[at]])
+                at += 1
+                continue
             elif code == 0x71:      # q: remember, under a short number
                 memo[data[at]] = stack[-1]
                 at += 1
-            elif code == 0x68:      # h: recall
-                stack.append(memo[data[at]])
-                at += 1
-            elif code == 0x28:      # (: begin a row of values
-                marks.append(len(stack))
-            elif code in b'ue':     # put the row into what is below
-                del stack[marks.pop():]
+                continue
+            elif code == 0x6a:      # j: recall
+                stack.append(memo[_length(data, at)[0]])
+                at += 4
+                continue
+            elif code == 0x72:      # r: remember
+                memo[_length(data, at)[0]] = stack[-1]
+                at += 4
+                continue
             elif code == 0x86:      # a tuple of two
                 stack.pop()
-                stack[-1] = self.first_of_two(stack[-1])
+                value = stack.pop()
+                if value.__class__ is not bytes:
+                    value = None
             elif code == 0x51:      # Q: refer to what this says
                 self.refer(stack.pop())
-                stack.append(None)
+                value = None
+            elif code == 0x63:      # c: a class or a function
+                self.at = at
+                self.names.append((self.line(), self.line()))
+                at = self.at
+                value = None
+            elif code == 0x5d:      # ]
+                value = _LIST
+            elif code in b'ue':     # put the row into what is below
+                del stack[marks.pop():]
+                continue
             elif (takes := _takes[code]) is not None:
                 self.take(*takes)
+                continue
             elif code == 0x2e:      # .: it ends here
                 stack.pop()
                 self.at = at
@@ -172,19 +217,16 @@ class Pickles:
                 self.at = at
                 self.read_rare(code)
                 at = self.at
+                continue
+            stack.append(value)
+            if data[at] == 0x71:    # q and r, as above: nearly always
+                memo[data[at + 1]] = value
+                at += 2
+            elif data[at] == 0x72:
+                memo[_length(data, at + 1)[0]] = value
+                at += 5
         self.at = at
         return False
-
-    def content(self, code: int, at: int, end: int) -> bytes | None:
-        """The value of bytes or text: an oid, or None."""
-        data = self.data[at:end]
-        if end > len(self.data):
-            raise IndexError
-        if code in b'UT' and not data.isascii():
-            raise ValueError('text of Python 2 that is not ASCII')
-        if code == 0x58 and not data.isascii():
-            data.decode('utf-8', 'surrogatepass')
-        return data if len(data) == OID and code in b'CBXUT' else None
 
     def first_of_two(self, value: _Value) -> bytes | None:
         return value if value.__class__ is bytes else None
@@ -205,17 +247,12 @@ class Pickles:
     def read_rare(self, code: int) -> None:
         stack = self.stack
         match bytes([code]):
-            case b'\x80':
-                if self.number(1) > HIGHEST_PROTOCOL:
-                    raise ValueError('an unknown protocol')
-            case b'c':
-                self.names.append((self.line(), self.line()))
-                stack.append(None)
             case b'R':
                 self.calls = True
                 self.take(2, True)
-            case b']':
-                stack.append(_LIST)
+            case b'\x80':
+                if self.number(1) > HIGHEST_PROTOCOL:
+                    raise ValueError('an unknown protocol')
             case b'l':
                 self.end_row(_LIST)
             case b'd':
@@ -244,10 +281,6 @@ class Pickles:
                     stack.pop()
             case b'2':
                 stack.append(stack[-1])
-            case b'r':
-                self.memo[self.number(4)] = stack[-1]
-            case b'j':
-                stack.append(self.memo[self.number(4)])
             case b'p':
                 self.memo[self.line_number()] = stack[-1]
             case b'g':

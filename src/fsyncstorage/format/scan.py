@@ -208,7 +208,7 @@ def _read_structure(window: Window, position: int,
             raise ValueError(
                 f'its length is {length}, and its seal says {own.length}')
         raise EOFError
-    if length + 8 <= window.SIZE:
+    if length + 8 <= window.LARGEST:
         window.cover(position, length + 8)
     again = window.read(stop, 8)
     if len(again) < 8:

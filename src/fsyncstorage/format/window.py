@@ -23,6 +23,8 @@ class Window:
 
     SIZE = 1 << 18
     SMALL_SIZE = 1 << 12
+    #: What belongs together is read at once up to here, or else in pieces.
+    LARGEST = 1 << 20
 
     def __init__(self, pread: Pread, end: int) -> None:
         self.pread = pread
@@ -42,7 +44,7 @@ class Window:
     def scout(self) -> 'Window':
         """A new small window of the same file, to look ahead or again."""
         scout = Window(self.pread, self.end)
-        scout.SIZE = self.SMALL_SIZE
+        scout.SIZE = scout.LARGEST = self.SMALL_SIZE
         return scout
 
     def cover(self, position: int, length: int) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ from ZEO.Exceptions import ServerException
 from ZODB.POSException import POSKeyError
 
 from ..check.terminal import printable
+from ..format.classes import BLOB
 
 # Classes that are listed.
 MOST_ROWS = 20
@@ -74,6 +75,10 @@ def of_forecast(found):
     if found['blobs'] is not None:
         yield (f'{found["blobs"]:,} blobs with {found["blob_bytes"]:,} bytes'
                ' would go')
+    elif any(row['class'] == BLOB for row in found['rows']):
+        yield ('Blobs are among what would go, and their files would stay: no'
+               ' blob directory was given (--blobs for a file, blob-dir for a'
+               ' server)')
     needed, free = found['needed'], found['free']
     if needed:
         yield f'It needs room for {needed:,} bytes' + (

@@ -74,7 +74,8 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
     _catch_up(copier, pread, pacer, parent)
     parent.report({'done': {
         'copied_to': copier.copied_to, 'written_to': copier.written_to,
-        'places': copier.places.as_json()}})
+        'places': copier.places.as_json(),
+        'gone_blobs': copier.gone_blobs}})
 
 
 def _catch_up(copier: Copier, pread: Pread, pacer: Pacer,

@@ -60,8 +60,7 @@ class _New(typing.NamedTuple):
 
 
 class Copier:
-    """Writes to `out`; `removed`, if there are blobs, gets those that are not
-    kept.
+    """Writes to `out`; `removed` gets the blobs that are not kept.
 
     With an index and places, it goes on where another one has stopped.
     """
@@ -74,6 +73,11 @@ class Copier:
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         self.places = places or Places()
+
+    @property
+    def gone_blobs(self) -> int:
+        """Blobs that are not kept."""
+        return 0 if self._removed is None else self._removed.count
 
     @property
     def written_to(self) -> int:

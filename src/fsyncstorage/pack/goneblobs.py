@@ -1,4 +1,4 @@
-"""The list of the blobs that are not kept: a line for each (packedblobs).
+"""The blobs that are not kept: a line for each (packedblobs), and how many.
 
 A transaction can have several records of one blob, and one file.
 """
@@ -18,14 +18,20 @@ from .output import Output
 
 class GoneBlobs:
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Output | None) -> None:
+        """Without `out`, they are counted alone: those whose record has its
+        own data.  Of others, back pointers would have to be followed; and a
+        wrong one, in a record that goes, does not matter then.
+        """
+        self.count = 0
         self._out = out
         # Those of which it is not known yet: the ranks of their objects, tids.
         self._ranks = array.array('Q')
         self._tids = array.array('Q')
 
     def flush(self) -> None:
-        self._out.flush()
+        if self._out is not None:
+            self._out.flush()
 
     def add(self, found: scan.Transaction, kept: set[bytes], window: Window,
             chains: Chains, current: dict[bytes, int] | None = None) -> None:
@@ -36,6 +42,8 @@ class GoneBlobs:
         """
         done = set(kept)
         for record in found.records:
+            if self._out is None and not record.length:
+                continue
             if record.oid not in done and _is_of_blob(record, window, chains):
                 done.add(record.oid)
                 if current is not None and record.oid in current:
@@ -53,7 +61,9 @@ class GoneBlobs:
         del self._ranks[:], self._tids[:]
 
     def _list(self, oid: bytes, tid: bytes) -> None:
-        self._out.append(binascii.hexlify(oid + tid) + b'\n')
+        self.count += 1
+        if self._out is not None:
+            self._out.append(binascii.hexlify(oid + tid) + b'\n')
 
 
 def _is_of_blob(record: scan.Record, window: Window, chains: Chains) -> bool:

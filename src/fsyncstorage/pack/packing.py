@@ -59,15 +59,19 @@ from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
-# Bytes that may be left to copy and sync under the append lock.
-SMALL_REST = 1 << 20
-# Bytes that the other process may leave to this one.
-REST_OF_PROCESS = 1 << 22
+# Bytes that may be left to copy and sync under the append lock; and so few
+# that it is not worth while to make them fewer.  (A megabyte of small
+# transactions takes 50 ms.)
+SMALL_REST, TINY_REST = 1 << 20, 1 << 14
+# Bytes that the other process may leave to this one, whose interpreter clients
+# use.
+REST_OF_PROCESS = 1 << 18
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
-# Rounds of copying.  After these, or when one has not made the rest smaller,
-# committers have to wait: they are faster.
-MOST_ROUNDS = 20
+# Rounds of copying; and of them, those that did not make the rest smaller: one
+# large transaction, or a large index that is written anew, makes it larger for
+# once.  After these, committers have to wait: they are faster.
+MOST_ROUNDS, MOST_IN_VAIN = 20, 3
 
 References = Callable[..., Any]
 
@@ -109,6 +113,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                     storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
         watch.over(packed[0])
+        _say_what_stays_of_blobs(storage, watch.gone_blobs)
         if not storage.pack_keep_old:
             datafile.remove_if_there(storage._file_name + '.old')
         if blobs is not None:
@@ -123,6 +128,15 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
+
+
+def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
+    if gone and not storage.blob_dir:
+        logger.warning(
+            '%s: %s blobs are not kept, and the pack leaves their files where'
+            ' they are, because it was given no blob directory (a BlobStorage'
+            ' around the storage removes them); fsync-check --blobs lists'
+            ' files without a record', storage._file_name, f'{gone:,}')
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes,
@@ -311,6 +325,7 @@ class _Packing:
         copier = work.copied(
             job, self._pread(), files.new, self._pacer, files.removed,
             _references(referencesf), self._watch.tell)
+        self._watch.gone_blobs = copier.gone_blobs
         copier.flush()
         # The rest is copied at no rate: in the end, commits wait for it (I2).
         copier.write_to(
@@ -361,40 +376,47 @@ class _Packing:
                 f'the process that packs has not done its work: {wrong}.'
                 ' Nothing was changed') from None
         self._index_to = loaded.position
+        self._watch.gone_blobs = done.gone_blobs
         return Copier(
             Output(new, done.written_to, self._pacer.written),
             copied_to=done.copied_to, index=loaded.index, places=done.places)
 
     def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next; None: the rest is small, or this
-        process has to do it, because the other one is too slow."""
-        rounds = iter(range(MOST_ROUNDS))
-        rest: float = math.inf
+        """How far the process copies next.
+
+        None: the rest is small, or this process has to do it, because the
+        other one is too slow.  The process asks anew when its index is
+        written.
+        """
+        rounds, rest = 0, math.inf
 
         def next_end(copied_to: int) -> int | None:
-            nonlocal rest
+            nonlocal rounds, rest
             end: int = self._storage.getSize()
             before, rest = rest, end - copied_to
-            if rest < REST_OF_PROCESS:
-                rest = math.inf  # it asks anew when its index is written
-                return None
-            if rest >= before or next(rounds, None) is None:
-                return None
-            return end
+            if REST_OF_PROCESS <= rest < before and rounds < MOST_ROUNDS:
+                rounds += 1
+                return end
+            # When it has written its index, much may have been committed.
+            rounds, rest = 0, math.inf
+            return None
 
         return next_end
 
     def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
-        """Copy and sync while others commit, until only a small rest is left;
-        then take the append lock.
+        """Copy and sync while others commit, until only a small rest is left
+        that does not get much smaller; then take the append lock.
 
         A large transaction may have had it until then: what that one has
         written is copied without it.
         """
-        rest = max(self._rest(copier), REST_OF_PROCESS)
+        rest: float = math.inf
+        in_vain = 0
         for _ in range(MOST_ROUNDS):
             self._copy_while_others_commit(copier)
             before, rest = rest, self._rest(copier)
+            if TINY_REST <= rest < before / 2:
+                continue
             if rest < SMALL_REST:
                 self._hold_still()
                 rest = self._rest(copier)
@@ -403,7 +425,9 @@ class _Packing:
                 self._storage._commit_lock.release()
                 self._storage.is_swapping = False
             elif rest >= before:
-                break
+                in_vain += 1
+                if in_vain == MOST_IN_VAIN:
+                    break
         self._hold_still()
 
     def _hold_still(self) -> None:

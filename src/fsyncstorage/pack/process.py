@@ -45,6 +45,7 @@ class Done(typing.NamedTuple):
     copied_to: int      # in the old file
     written_to: int     # in the new one
     places: Places
+    gone_blobs: int = 0
 
 
 def is_possible(references: References) -> bool:
@@ -93,8 +94,10 @@ class Process:
                     return None
                 case {'done': {
                         'copied_to': int(copied_to),
-                        'written_to': int(written_to), 'places': places}}:
-                    return Done(copied_to, written_to, _places(places))
+                        'written_to': int(written_to), 'places': places,
+                        'gone_blobs': int(gone_blobs)}}:
+                    return Done(copied_to, written_to, _places(places),
+                                gone_blobs)
             raise _error(report)
 
         return self._outcome(answered)

@@ -65,6 +65,8 @@ class Watch:
         self.outcome = FAILED
         #: Of the file, before and after the pack.
         self.before = self.after = size
+        #: Blobs that the pack does not keep.
+        self.gone_blobs = 0
         self._kind = kind
         self._path = path
         self._refuse = refuse

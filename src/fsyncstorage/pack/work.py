@@ -56,7 +56,7 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, job.share, tell)
     copier = Copier(Output(new, 0, writing_at(rate, pacer.written)),
-                    None if removed is None else GoneBlobs(Output(removed)))
+                    GoneBlobs(None if removed is None else Output(removed)))
     copier.copy_to_pack_end(
         window, plan.pack_end, plan.kept, plan.targets, tell)
     if copier.written_to == plan.pack_end:

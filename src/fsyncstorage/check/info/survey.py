@@ -30,9 +30,6 @@ from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
 from ...format import scan
-from ...format.classes import OTHERS
-from ...format.classes import UNKNOWN_CLASS
-from ...format.classes import WRAPPED
 from ...format.classes import Classes
 from ...format.references import quick_references
 from ...format.window import Window
@@ -80,12 +77,7 @@ class Survey:
         #: number of the object; and how many there are.
         self.blobs = {}
         self.blob_records = 0
-        #: Records that may have one: their class cannot be read.
-        self.unsure_blobs = 0
-        self._unsure_kinds = tuple(map(
-            self.classes.named, (WRAPPED, UNKNOWN_CLASS, OTHERS)))
-        self._blob_kinds = (
-            (self.classes.blob, *self._unsure_kinds) if with_blobs else ())
+        self._kind_of_blobs = self.classes.blob if with_blobs else None
         # Of records without data: where the data are that they point to.
         self._led_to = QQBTree()
 
@@ -133,8 +125,8 @@ class Survey:
                 classes.bytes[kind] += length
                 revisions[number] += 1
                 history[number] += length
-                if kind in self._blob_kinds and positions[number]:
-                    self._note_blob(number, kind, transaction.tid)
+                if kind == self._kind_of_blobs and positions[number]:
+                    self._note_blob(number, transaction.tid)
 
     def _note_without_data(self, number, record, counts):
         """It points to data, as an undo does, or ends the object."""
@@ -183,10 +175,7 @@ class Survey:
         self._led_to[record.position] = target.position
         return target
 
-    def _note_blob(self, number, kind, tid):
-        if kind != self.classes.blob:
-            self.unsure_blobs += 1
-            return
+    def _note_blob(self, number, tid):
         tids = self.blobs.setdefault(number, [])
         if not tids or tids[-1] != tid:
             tids.append(tid)
@@ -208,9 +197,9 @@ class Survey:
                 self.unread.append(number)
                 continue
             if oids:
-                self.graph.add(number, array('I', (
+                self.graph.add(number, [
                     target for target in map(numbers, oids)
-                    if target is not None)))
+                    if target is not None])
 
     def _current(self, position):
         """The number of an object, and its current record."""
@@ -235,7 +224,7 @@ class Survey:
                 raise ValueError('only a storage wrapper can read it')
         return quick_references(data, MOST_VALUES)
 
-    # Another reading, where classes cannot be read
+    # Another reading, for blob files whose record is not known
 
     def transactions_again(self):
         """Yield all that were read."""
@@ -246,9 +235,3 @@ class Survey:
                 yield found
         except scan.Damage:
             raise Changed from None
-
-    def may_have_blob(self, record):
-        """May it, although it is not known to have one?"""
-        return not record.length or self._unsure_kinds.count(
-            self.classes.of_record(
-                self.window, record.position, record.length)) > 0

@@ -1,0 +1,170 @@
+"""Looks through a blob directory: which record does each file belong to?
+
+A file without a record is an orphan: a crash can leave one.  It is none
+
+- if its transaction is later than all that were read: that is being written;
+- if any record has its oid and its tid, although it is not known to be of a
+  blob: behind a wrapper that encrypts, no class can be read, and random bytes
+  can look like one.  Where an object has records, and none of them is known to
+  have the file, the transactions are read once more for it;
+- if a pack is about to remove it.  The packed file has its name before the
+  blobs go, and these are listed in the directory until then.
+
+Where no file belongs to any record, the directory is probably that of another
+database, and none of its files is called an orphan.
+
+Only what the directory itself contains is looked at: symbolic links to other
+directories are not followed, and are listed among what was not read.
+
+Left to others: the records, and what is made of the files (verify, info).
+"""
+
+import os
+
+from ZODB.blob import LAYOUT_MARKER
+from ZODB.utils import z64
+
+# Orphans that are listed, and things that were not read; the others are
+# counted.
+MOST_LISTED = 1000
+#: In the blob directory, from the begin of a pack until it has removed what
+#: this file lists.
+PACK_LIST = '.removed'
+
+
+class BlobFiles:
+    """`read` looks through a directory, once; `helper` is of ZODB.
+
+    Transactions up to `newest_tid` were read.  Files of those before `since`
+    are passed over.
+    """
+
+    def __init__(self, helper, newest_tid, since=z64):
+        self.orphans = []               # oid, tid, bytes, path
+        self.orphan_count = 0
+        self.unread = []                # path, reason
+        self.unread_count = 0
+        #: Does any file belong to a record?
+        self.some_belong = False
+        self.is_packed = False
+        self._helper = helper
+        self._newest_tid = newest_tid
+        self._since = since
+        # oid and tid -> bytes, of files whose record is looked for.
+        self._unclear = {}
+
+    # What is known of the records
+
+    def has_record(self, oid, tid):
+        """Is a record known to have this file?  None: the object has records,
+        and one of them may have it."""
+        raise NotImplementedError
+
+    def transactions_again(self):
+        """Yield all that were read."""
+        raise NotImplementedError
+
+    # What becomes of a file
+
+    def tell(self):
+        """Called often."""
+
+    def note_of_record(self, oid, tid, size, newest=None):
+        """A record has it; `newest` is the tid of the last record of its
+        object, where that was looked for."""
+        self.some_belong = True
+
+    def note_orphan(self, oid, tid, size):
+        self.orphan_count += 1
+        if len(self.orphans) < MOST_LISTED:
+            self.orphans.append(
+                (oid, tid, size, self._helper.getBlobFilename(oid, tid)))
+
+    def note_other(self, size):
+        """It is no blob, or none of a transaction that was read."""
+
+    @property
+    def orphans_are_known(self):
+        return self.some_belong and not self.is_packed
+
+    # The search
+
+    def read(self):
+        base = self._helper.base_dir
+        self.is_packed = os.path.lexists(os.path.join(base, PACK_LIST))
+        for path, directories, names in os.walk(
+                base, onerror=self._note_unread_directory):
+            self.tell()
+            directories.sort()
+            for name in directories:
+                if os.path.islink(os.path.join(path, name)):
+                    self._note_unread(
+                        os.path.join(path, name), 'it is a symbolic link')
+            for name in sorted(names):
+                if path != base or name not in (LAYOUT_MARKER, PACK_LIST):
+                    self._note_file(os.path.join(path, name))
+        if self._unclear:
+            self._ask_the_records()
+
+    def _note_file(self, path):
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return  # just removed
+        except OSError as error:
+            self._note_unread(path, error.strerror)
+            return
+        oid, tid = self._key(path)
+        if tid is None or tid > self._newest_tid:
+            self.note_other(size)
+            return
+        if tid < self._since:
+            return
+        match self.has_record(oid, tid):
+            case True:
+                self.note_of_record(oid, tid, size)
+            case None:
+                self._unclear[oid + tid] = size
+            case False:
+                self.note_orphan(oid, tid, size)
+
+    def _key(self, path):
+        """The oid and the tid in the name of a blob file; None, None."""
+        helper = self._helper
+        try:
+            oid, tid = helper.splitBlobFilename(path)
+            if tid is None or path != helper.getBlobFilename(oid, tid):
+                return None, None
+        except ValueError:
+            return None, None
+        return oid, tid
+
+    def _ask_the_records(self):
+        """Which files belong to a record that is not known to have one?"""
+        unclear = self._unclear
+        newest = dict.fromkeys(key[:8] for key in unclear)
+        found = set()
+        for transaction in self.transactions_again():
+            for record in transaction.records:
+                if record.oid in newest:
+                    newest[record.oid] = transaction.tid
+                    key = record.oid + transaction.tid
+                    if key in unclear:
+                        found.add(key)
+        for key, size in unclear.items():
+            oid, tid = key[:8], key[8:]
+            if key in found:
+                self.note_of_record(oid, tid, size, newest[oid])
+            else:
+                self.note_orphan(oid, tid, size)
+
+    def _note_unread_directory(self, error):
+        if not isinstance(error, FileNotFoundError):    # just removed
+            self._note_unread(error.filename, error.strerror)
+        elif error.filename == self._helper.base_dir:
+            raise error
+
+    def _note_unread(self, path, reason):
+        self.unread_count += 1
+        if len(self.unread) < MOST_LISTED:
+            self.unread.append((path, reason))
