@@ -14,7 +14,7 @@ _AT_ONCE = 100
 
 
 class Histogram:
-    """Durations in buckets that grow by a quarter: percentiles within 12 %.
+    """Durations in buckets that grow by a quarter: percentiles within 15 %.
 
     From a microsecond to 100 seconds; longer ones are counted in the last
     bucket.  Any thread may add, and read.
