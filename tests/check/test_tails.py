@@ -42,7 +42,8 @@ class WrittenMeanwhileTests(TestCase):
         window = Window(
             lambda length, position: data[position:position + length],
             len(data))
-        window.SIZE = 1     # nothing is read ahead, as if all were far apart
+        # Nothing is read ahead, as if all were far apart.
+        window.SIZE = window.LARGEST = 1
         return window
 
     def info(self):

@@ -68,5 +68,8 @@ class ParentProcess:
 
     def report(self, message: Message) -> None:
         self._end_with_the_parent()
-        self._reports.write(json.dumps(message) + '\n')
-        self._reports.flush()
+        try:
+            self._reports.write(json.dumps(message) + '\n')
+            self._reports.flush()
+        except OSError:  # it has just ended, and its children have no other yet
+            os._exit(1)

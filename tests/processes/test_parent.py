@@ -1,0 +1,27 @@
+"""A process whose parent has just ended."""
+
+import os
+import unittest
+from unittest import mock
+
+from fsyncstorage.processes.parent import ParentProcess
+
+
+class Ended(Exception):
+    """In the place of the process."""
+
+
+class Reports(unittest.TestCase):
+
+    def test_the_parent_reads_no_more(self):
+        """It may still be our parent: its children are not yet another's."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        parent = ParentProcess.__new__(ParentProcess)
+        parent._pid = os.getppid()
+        parent._reports = os.fdopen(writing, 'w')
+        with mock.patch.object(os, '_exit', side_effect=Ended):
+            with self.assertRaises(Ended):
+                parent.report({'ready': 1})
+        with self.assertRaises(BrokenPipeError):
+            parent._reports.close()
