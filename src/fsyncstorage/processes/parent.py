@@ -71,5 +71,5 @@ class ParentProcess:
         try:
             self._reports.write(json.dumps(message) + '\n')
             self._reports.flush()
-        except OSError:  # it has just ended, and its children have no other yet
+        except OSError:  # it has just ended, and we have no other yet
             os._exit(1)
