@@ -16,6 +16,7 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
@@ -88,6 +89,46 @@ class EveryLine(TestCase):
             with self.subTest(policy):
                 self.at_every_line(policy, AsyncFinish(
                     lambda tid, error: None, wait=False))
+
+    def test_of_a_finish_behind_which_others_wait(self):
+        """While it syncs; then one of them has to lead."""
+        storage = self.open(durability='group-commit')
+        sync, queue = datafile.disk.sync, storage._sequencer.pipeline.queue
+        others, number, at = [], 100, 0
+
+        def sync_with_others(fd):
+            if not others and threading.current_thread() is this:
+                others.extend(Thread(commit, storage, {number + n: b'x'})
+                              for n in (1, 2))
+                until(lambda: sum(bool(each.waiters) for each in queue) == 2,
+                      'waiting')
+            sync(fd)
+
+        this = threading.current_thread()
+        self.patch_sync(sync_with_others)
+        while True:
+            at += 1
+            number += 10
+            interrupter = Interrupter(at)
+            transaction = vote(storage, {number: b'%d' % number})
+            others.clear()
+            try:
+                with interrupter:
+                    storage.tpc_finish(transaction)
+            except KeyboardInterrupt:
+                pass
+            storage.tpc_abort(transaction)
+            for other in others:
+                other.result()
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 30)
+        self.assertEqual(len(others), 2)
+
+    def patch_sync(self, sync):
+        patch = mock.patch.object(datafile.disk, 'sync', sync)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def at_every_line(self, policy, f=None):
         storage = self.open(policy, durability=policy, sync_interval='1h')

@@ -247,6 +247,33 @@ class Ends(ByHand):
         self.assertEqual(self.whats_told(), [('vote a', 'StorageError')])
         self.assertEqual(ballot.state, OVER)
 
+    def test_what_would_end_the_threads(self):
+        """A record names a module that exits when it is imported: its client
+        is told, and others are voted."""
+        for error in SystemExit(2), KeyboardInterrupt():
+            with mock.patch.object(self.storage, 'store', side_effect=error):
+                for number in range(module.VOTERS + 1):
+                    self.vote('a', {number: b'x'}, small=False)
+                    with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                        self.world.settle()
+            self.assertEqual(
+                self.whats_told(),
+                [('vote a', 'StorageError')] * (module.VOTERS + 1))
+        self.vote('b', {9: b'x'}, small=False)
+        self.world.settle()
+        self.assertEqual(self.whats_told(), ['vote b'])
+
+    def test_a_finish_that_would_end_the_thread(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        self.whats_told()
+        with mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=SystemExit):
+            self.finish(ballot)
+            with self.assertLogs('fsyncstorage.server', 'ERROR'):
+                self.world.settle()
+        self.assertEqual(self.whats_told(), [('finish a', 'StorageError')])
+
     def test_an_abort_while_it_waits_for_a_thread(self):
         """Nothing of it is kept until a thread has time for it."""
         others = [self.vote('other', {number: b'x'}, small=False)

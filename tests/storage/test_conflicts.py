@@ -8,6 +8,7 @@ import datetime
 import decimal
 import os
 import pickle
+import sys
 import unittest
 from datetime import tzinfo  # noqa: F401
 from unittest import mock
@@ -90,6 +91,14 @@ class Checked(unittest.TestCase):
             self.refused(record(Calling(function, 'x')), function.__name__)
         self.refused(record(Calling(FileStorage, 'x')), 'FileStorage')
         self.refused(bucket(value=Calls(5)), 'Calls')
+
+    def test_a_module_that_exits(self):
+        """As one with a command line does, when it is imported."""
+        finder = mock.Mock(spec=['find_spec'])
+        finder.find_spec.side_effect = SystemExit
+        with mock.patch.object(sys, 'meta_path', [finder, *sys.meta_path]):
+            self.refused(front() + b'cexiting\nClass\n.', 'be imported')
+            self.refused(record(5, ('exiting', 'Class')))
 
     def test_names(self):
         for name in (

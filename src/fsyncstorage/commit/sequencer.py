@@ -297,8 +297,10 @@ class Sequencer:
     def _elect_one_of(self, commits: list[Commit]) -> None:
         for commit in commits:
             if commit.waiters:
-                self._leader = waiter = commit.waiters.pop(0)
-                let_go(waiter)
+                # In this order: after an interrupt it is awake, and leads.
+                let_go(commit.waiters[0])
+                self._leader = commit.waiters[0]
+                del commit.waiters[0]
                 return
         if any(commit.orphan for commit in commits):
             self._leader = FLUSHER

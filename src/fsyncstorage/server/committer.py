@@ -35,6 +35,7 @@ import functools
 import threading
 import time
 
+from ZODB.POSException import StorageError
 from ZODB.utils import maxtid
 
 from ..errors import Occupied
@@ -203,7 +204,11 @@ class Committer:
         # With its turn, it may wait for the append lock.
         options = {} if ballot.has_turn or not self._side_by_side else {
             'wait': False}
-        self._post(self._voted_there, ballot, *self._vote(ballot, **options))
+        try:
+            outcome = self._vote(ballot, **options)
+        except BaseException as error:  # a record names a module that exits
+            outcome = None, _ended_by(error)
+        self._post(self._voted_there, ballot, *outcome)
 
     def _voted_there(self, ballot, result, error):
         with self._lock:
@@ -278,7 +283,11 @@ class Committer:
 
     def _finish_there(self, ballot):
         """In a thread."""
-        self._post(self._finished, ballot, self._finish(ballot))
+        try:
+            error = self._finish(ballot)
+        except BaseException as raised:  # else nobody would be told
+            error = _ended_by(raised)
+        self._post(self._finished, ballot, error)
 
     def _finish(self, ballot, wait=True):
         """Append it; return the error, if any."""
@@ -378,3 +387,8 @@ class Committer:
             ended = time.monotonic()
             if ended - begun > LONG:
                 self._not_before = ended + RETREAT
+
+
+def _ended_by(error):
+    """For a client: what would have ended a thread."""
+    return StorageError(f'it was ended by {error!r:.200}')

@@ -31,6 +31,9 @@ class Mailbox:
                     self._loop.call_soon_threadsafe(self.deliver)
             except RuntimeError:  # the loop is closed, and with it the server
                 logger.debug('posted to a closed loop')
+            except BaseException:  # the next post tries again
+                self._scheduled = False
+                raise
 
     def deliver(self):
         """Called by the loop; and for what is left, after the loop's end."""

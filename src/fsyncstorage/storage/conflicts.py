@@ -121,7 +121,7 @@ def _class_of_the_site(module: str, name: str) -> type[object] | None:
         found = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a module may raise anything
         raise Untrusted(f'{module} cannot be imported: {error}') from error
     is_of_the_site = isinstance(found, type) and not _is_standard(
         str(found.__module__))
@@ -144,7 +144,7 @@ def _check_that_it_resolves(record: bytes) -> None:
         if isinstance(found, tuple):  # as old releases wrote it
             found = _class_of_the_site(*found)
         resolves = hasattr(found, '_p_resolveConflict')
-    except Exception as error:  # invalid data may raise anything
+    except (Exception, SystemExit) as error:  # as may invalid data
         raise Untrusted(f'its class is not known ({error})') from error
     if not resolves:
         raise Untrusted(f'{found!r:.100} does not resolve conflicts')

@@ -58,9 +58,7 @@ CONFIGURATION = f"""\
 {{storage}}"""
 
 #: In the directory of the server.
-CONFIGURATION_FILE = 'zeo.conf'
-
-SOCKET = './zeo.sock'
+CONFIGURATION_FILE, SOCKET = 'zeo.conf', './zeo.sock'
 
 #: For a client to find its server.
 _CONNECT_SECONDS = 30
@@ -143,27 +141,20 @@ def new_cache(directory):
 
 
 CONTESTANTS = {contestant.name: contestant for contestant in (
-    ZeoSite(
-        'zeo', 'client and server of ZEO, FileStorage',
-        STOCK, FILESTORAGE),
-    ZeoSite(
-        'zeo:fsyncstorage',
-        'client and server of ZEO, FsyncStorage (group-commit)',
-        STOCK, FSYNCSTORAGE),
-    ZeoSite(
-        'fsync-zeo',
-        'client of ZEO, fsync-runzeo, FsyncStorage (group-commit)',
-        OURS, FSYNCSTORAGE),
-    ZeoSite(
-        'fsync-client',
-        'FsyncClient, fsync-runzeo, FsyncStorage (group-commit)',
-        OURS, FSYNCSTORAGE, FsyncClient),
-    *([ZeoSite(
-        'fsync-client:local',
-        'the same, with local-reads: the client reads the file itself',
-        OURS, HANDED_OUT, local_client)] if local.is_possible() else []),
-    ZeoSite(
-        'fsync-client:zeo',
-        'FsyncClient, server of ZEO, FileStorage',
-        STOCK, FILESTORAGE, FsyncClient),
+    ZeoSite('zeo', 'client and server of ZEO, FileStorage', STOCK, FILESTORAGE),
+    ZeoSite('zeo:fsyncstorage',
+            'client and server of ZEO, FsyncStorage (group-commit)',
+            STOCK, FSYNCSTORAGE),
+    ZeoSite('fsync-zeo',
+            'client of ZEO, fsync-runzeo, FsyncStorage (group-commit)',
+            OURS, FSYNCSTORAGE),
+    ZeoSite('fsync-client',
+            'FsyncClient, fsync-runzeo, FsyncStorage (group-commit)',
+            OURS, FSYNCSTORAGE, FsyncClient),
+    *([ZeoSite('fsync-client:local',
+               'the same, with local-reads: the client reads the file itself',
+               OURS, HANDED_OUT, local_client)]
+      if local.is_possible() else []),
+    ZeoSite('fsync-client:zeo', 'FsyncClient, server of ZEO, FileStorage',
+            STOCK, FILESTORAGE, FsyncClient),
 )}
