@@ -141,7 +141,8 @@ def new_cache(directory):
 
 
 CONTESTANTS = {contestant.name: contestant for contestant in (
-    ZeoSite('zeo', 'client and server of ZEO, FileStorage', STOCK, FILESTORAGE),
+    ZeoSite('zeo', 'client and server of ZEO, FileStorage',
+            STOCK, FILESTORAGE),
     ZeoSite('zeo:fsyncstorage',
             'client and server of ZEO, FsyncStorage (group-commit)',
             STOCK, FSYNCSTORAGE),
