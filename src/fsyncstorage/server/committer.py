@@ -286,6 +286,7 @@ class Committer:
         try:
             error = self._finish(ballot)
         except BaseException as raised:  # else nobody would be told
+            attempt(ballot.take_back, self._storage)
             error = _ended_by(raised)
         self._post(self._finished, ballot, error)
 
