@@ -1,9 +1,11 @@
 """Interrupts and errors at the worst moments: I7 and I10, line by line."""
 
+import itertools
 import linecache
 import os
 import sys
 import threading
+from types import SimpleNamespace
 from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
@@ -16,8 +18,8 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage import AsyncFinish
-from fsyncstorage import datafile
 from fsyncstorage.commit import policies
+from fsyncstorage.commit.wakeable import taken_lock
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
@@ -90,45 +92,27 @@ class EveryLine(TestCase):
                 self.at_every_line(policy, AsyncFinish(
                     lambda tid, error: None, wait=False))
 
-    def test_of_a_finish_behind_which_others_wait(self):
-        """While it syncs; then one of them has to lead."""
-        storage = self.open(durability='group-commit')
-        sync, queue = datafile.disk.sync, storage._sequencer.pipeline.queue
-        others, number, at = [], 100, 0
-
-        def sync_with_others(fd):
-            if not others and threading.current_thread() is this:
-                others.extend(Thread(commit, storage, {number + n: b'x'})
-                              for n in (1, 2))
-                until(lambda: sum(bool(each.waiters) for each in queue) == 2,
-                      'waiting')
-            sync(fd)
-
-        this = threading.current_thread()
-        self.patch_sync(sync_with_others)
-        while True:
-            at += 1
-            number += 10
+    def test_of_an_election(self):
+        """Who leads then, and who is waited for no more, was woken."""
+        sequencer = self.open()._sequencer
+        for at in itertools.count(1):
+            waiter = taken_lock()
+            waited_for = SimpleNamespace(waiters=[waiter], orphan=False)
+            sequencer._leader = None
             interrupter = Interrupter(at)
-            transaction = vote(storage, {number: b'%d' % number})
-            others.clear()
             try:
                 with interrupter:
-                    storage.tpc_finish(transaction)
+                    sequencer._elect_one_of([waited_for])
             except KeyboardInterrupt:
                 pass
-            storage.tpc_abort(transaction)
-            for other in others:
-                other.result()
+            if (sequencer._leader is waiter
+                    or waiter not in waited_for.waiters):
+                self.assertTrue(waiter.acquire(blocking=False))
             if not interrupter.fired:
                 break
-        self.assertGreater(at, 30)
-        self.assertEqual(len(others), 2)
-
-    def patch_sync(self, sync):
-        patch = mock.patch.object(datafile.disk, 'sync', sync)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.assertIs(sequencer._leader, waiter)
+        self.assertGreater(at, 4)
+        sequencer._leader = None
 
     def at_every_line(self, policy, f=None):
         storage = self.open(policy, durability=policy, sync_interval='1h')
