@@ -392,6 +392,80 @@ class Ends(ByHand):
         late.abort()
 
 
+class NoThread(ByHand):
+    """The system starts no thread for a step.  The committer goes on."""
+
+    def setUp(self):
+        super().setUp()
+        self.voters, self.appender = self.world.voters, self.world.appender
+        self.error = RuntimeError("can't start new thread")
+
+    def test_of_votes(self):
+        self.voters.error = self.error
+        ballots = [self.vote(str(number), {number: b'x'}, small=False)
+                   for number in range(module.VOTERS + 2)]
+        with self.assertLogs(LOG, 'ERROR'):
+            self.world.settle()
+        self.assertEqual(set(self.states(*ballots)), {OVER})
+        self.assertEqual(self.whats_told(), [
+            (f'vote {number}', 'RuntimeError')
+            for number in range(module.VOTERS + 2)])
+        self.assertEqual(self.committer._ballots, set())
+        self.voters.error = None
+        for number in range(module.VOTERS):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.assertEqual(len(self.voters.jobs), module.VOTERS)
+
+    def test_of_a_vote_that_was_served(self):
+        """Those behind it do not wait for it."""
+        first = self.vote('first', {1: b'x'})
+        second = self.vote('second', {1: b'x'}, small=False)
+        third = self.vote('third', {1: b'x'})
+        self.world.settle()
+        self.assertEqual(self.states(second, third), [WAITING] * 2)
+        self.voters.error = self.error
+        first.abort()
+        with self.assertLogs(LOG, 'ERROR'):
+            self.world.settle()
+        self.assertEqual(self.states(second, third), [OVER, VOTED])
+        third.abort()
+
+    def test_of_a_vote_that_is_aborted(self):
+        self.voters.error = self.error
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        ballot.abort()
+        self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(self.whats_told(), [])
+        self.assertEqual(self.committer._under_way, 0)
+
+    def test_of_a_finish(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        waits = self.vote('b', {1: b'x'})
+        self.appender.error = self.error
+        self.finish(ballot)
+        self.assertEqual(ballot.state, OVER)
+        self.world.settle()
+        self.assertEqual(self.whats_told(), [
+            'vote a', ('finish a', 'RuntimeError'), 'vote b'])
+        waits.abort()
+
+    def test_of_an_abort(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        self.appender.error = self.error
+        ballot.abort()
+        self.assertEqual(self.committer._ballots, set())
+        self.assertEqual(owners(self.storage._turns), 0)
+
+    def test_of_the_end(self):
+        self.vote('a', {1: b'x'})
+        self.appender.error = self.error
+        self.committer.close()
+        self.assertEqual(owners(self.storage._turns), 0)
+
+
 class Blobs(ByHand):
 
     def with_blob(self, name, number):

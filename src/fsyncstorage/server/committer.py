@@ -26,11 +26,13 @@ ballots hold their objects there.
 Any other storage, or one in a wrapper that votes by itself, gets one ballot at
 a time, in one thread; the others wait outside (`entrance`).
 
+Where no thread can be started for a step, that ends the ballot: it is taken
+back, and its client is told.
+
 The end may come from another thread: `_lock` is held while the loop changes
 something, and by the end.
 """
 
-import concurrent.futures
 import functools
 import threading
 import time
@@ -50,6 +52,7 @@ from .ballot import WAITING
 from .entrance import Entrance
 from .fairline import FairLine
 from .mailbox import attempt
+from .threads import Threads
 
 # After a step that took this many seconds ...
 LONG = 0.02
@@ -82,11 +85,9 @@ class Committer:
         self._under_way = 0
         self._not_before = 0
         # (No thread is started before it is needed.)
-        self._appender = concurrent.futures.ThreadPoolExecutor(
-            1, f'appender of {name}')
-        self._voters = concurrent.futures.ThreadPoolExecutor(
-            VOTERS, f'voter of {name}'
-        ) if self._side_by_side else self._appender
+        self._appender = Threads(1, f'appender of {name}')
+        self._voters = (Threads(VOTERS, f'voter of {name}')
+                        if self._side_by_side else self._appender)
 
     # From ballots
 
@@ -105,7 +106,7 @@ class Committer:
             ballot.state = FINISHING
             if not (ballot.is_small and self._may_do_it_here()
                     and self._finish_here(ballot)):
-                self._appender.submit(self._finish_there, ballot)
+                self._leave_finish_to_a_thread(ballot)
 
     def abort(self, ballot):
         with self._lock:
@@ -133,7 +134,10 @@ class Committer:
             self._queue.clear()
         if self._voters is not self._appender:
             self._voters.shutdown()
-        self._appender.submit(self._abort_all)
+        try:
+            self._appender.submit(self._abort_all)
+        except RuntimeError:  # there is no thread, so nothing is finishing
+            self._abort_all()
         self._appender.shutdown()
 
     # Statistics, from anywhere
@@ -196,7 +200,11 @@ class Committer:
         while self._queue and self._under_way < VOTERS:
             ballot = self._queue.pop()
             self._under_way += 1
-            self._voters.submit(self._vote_there, ballot)
+            try:
+                self._voters.submit(self._vote_there, ballot)
+            except RuntimeError as error:
+                self._abort(ballot)
+                self._post(self._voted_there, ballot, None, error)
 
     def _vote_there(self, ballot):
         """In a thread."""
@@ -276,6 +284,13 @@ class Committer:
         self._finished(ballot, error)
         return True
 
+    def _leave_finish_to_a_thread(self, ballot):
+        try:
+            self._appender.submit(self._finish_there, ballot)
+        except RuntimeError as error:
+            self._abort(ballot)
+            self._finished(ballot, error)
+
     def _finish_there(self, ballot):
         """In a thread."""
         self._post(self._finished, ballot, self._finish(ballot))
@@ -330,7 +345,14 @@ class Committer:
             self._watched(self._abort, ballot)
             self._forget(ballot)
         else:
+            self._leave_abort_to_a_thread(ballot)
+
+    def _leave_abort_to_a_thread(self, ballot):
+        try:
             self._appender.submit(self._abort_there, ballot)
+        except RuntimeError:  # of a file that is removed, the loop can wait
+            self._abort(ballot)
+            self._forget(ballot)
 
     def _abort_there(self, ballot):
         """In a thread."""
