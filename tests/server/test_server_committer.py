@@ -1,6 +1,8 @@
 """The committer, by hand: what becomes of each ballot, in each state."""
 
+import errno
 import os
+import threading
 import time
 from unittest import mock
 
@@ -20,6 +22,7 @@ from fsyncstorage.server.ballot import VOTED
 from fsyncstorage.server.ballot import VOTING
 from fsyncstorage.server.ballot import WAITING
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
@@ -404,8 +407,7 @@ class NoThread(ByHand):
         self.voters.error = self.error
         ballots = [self.vote(str(number), {number: b'x'}, small=False)
                    for number in range(module.VOTERS + 2)]
-        with self.assertLogs(LOG, 'ERROR'):
-            self.world.settle()
+        self.world.settle()
         self.assertEqual(set(self.states(*ballots)), {OVER})
         self.assertEqual(self.whats_told(), [
             (f'vote {number}', 'RuntimeError')
@@ -425,8 +427,7 @@ class NoThread(ByHand):
         self.assertEqual(self.states(second, third), [WAITING] * 2)
         self.voters.error = self.error
         first.abort()
-        with self.assertLogs(LOG, 'ERROR'):
-            self.world.settle()
+        self.world.settle()
         self.assertEqual(self.states(second, third), [OVER, VOTED])
         third.abort()
 
@@ -598,6 +599,52 @@ class Aside(ByHand):
         self.assertEqual(
             self.whats_told()[-1], ('vote aside', 'OSError'))
         self.world.publish()
+
+
+class AsideOfAnotherThread(ByHand):
+    """What the ballot waits for was committed by another thread of the
+    process: nobody tells the committer that it has failed."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+        self.storage = self.open('Other.fs', durability='group-commit',
+                                 blob_dir=self.path('other'))
+        self.begin_service()
+        self.serials = self.stored({1: b'x'})
+        self.notified = threading.Event()
+        self.storage.own_publishing(self.notified.set)
+        self.disk.hold_syncs()
+        self.world.finish_direct(vote(
+            self.storage, {1: b'new'}, self.serials))
+        self.disk.wait_for_sync()
+        self.ballot = self.vote('aside', {1: b'mine'}, self.serials)
+
+    def fail(self):
+        self.notified.clear()
+        self.disk.fail_sync(OSError(errno.EIO, 'fails'))
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.disk.release_syncs()
+            self.assertTrue(self.notified.wait(PATIENCE))
+
+    def check_told(self):
+        self.world.settle()
+        self.assertEqual(self.ballot.state, OVER)
+        self.assertEqual(
+            self.whats_told(), [('vote aside', 'WritingStopped')])
+
+    def test_its_sync_fails(self):
+        self.world.settle()
+        self.assertEqual(self.ballot.state, ASIDE)
+        self.fail()
+        self.world.publish()
+        self.check_told()
+
+    def test_its_sync_fails_while_the_vote_is_made(self):
+        self.world.voters.do_one()
+        self.fail()
+        self.world.publish()
+        self.check_told()
 
 
 class InTheLoop(ByHand):

@@ -11,7 +11,8 @@ of all clients stand in the queues of their objects, as other threads do that
 commit in the same storage, and each holds its objects and nothing else (I12).
 
 A vote that conflicts with a transaction that is appended and not yet published
-is put *aside* (I6), and repeated when that transaction is published.
+is put *aside* (I6), and repeated when that transaction is published; or when
+it may never be, because its finish or a sync has failed.
 
 Small transactions of a storage of ours are *light*: if what they replace is in
 memory, and no pack is under way, they wait for nothing.  The loop votes and
@@ -118,9 +119,11 @@ class Committer:
     # From the service
 
     def published(self):
-        """Something was published: ballots put aside may go on."""
+        """Something was published, or never will be: ballots put aside may go
+        on."""
         if self._aside:
-            self._take_back(self._storage.lastTransaction())
+            self._take_back(maxtid if self._storage.has_stopped
+                            else self._storage.lastTransaction())
 
     def failed(self):
         """What the ballots put aside wait for may never be published."""
@@ -259,7 +262,8 @@ class Committer:
 
     def _put_aside(self, ballot, tid):
         if (tid <= self._storage.lastTransaction()
-                or ballot.failures != self._failures):
+                or ballot.failures != self._failures
+                or self._storage.has_stopped):
             self._come(ballot)  # that has ended since it was voted
         else:
             ballot.state = ASIDE
