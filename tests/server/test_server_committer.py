@@ -557,6 +557,24 @@ class Aside(ByHand):
         self.assertEqual(self.states(*ballots), [OVER] * 3)
         self.assertEqual(len(told), 2)
 
+    def test_one_cannot_be_told(self):
+        """As in a user of ballots with a defect: the others go on."""
+        self.append(1)
+        ballots = [self.begin(name, {1: b'mine'}, self.serials)
+                   for name in 'ab']
+        done = mock.Mock(side_effect=[ValueError('cannot be told'), None])
+        for ballot in ballots:
+            ballot.vote(done)
+        self.world.settle()
+        self.assertEqual(self.states(*ballots), [ASIDE] * 2)
+        with mock.patch.object(
+                type(ballots[0]), 'is_light', return_value=True), \
+                mock.patch.object(
+                    self.storage, 'tpc_begin', side_effect=OSError), \
+                self.assertLogs(LOG, 'ERROR'):
+            self.world.publish()
+        self.assertEqual(self.states(*ballots), [OVER] * 2)
+
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
         self.append(1)

@@ -275,7 +275,7 @@ class Committer:
                 # (What one is told may end another.)
                 if (tid <= up_to and not self._closing
                         and self._aside.pop(ballot, None) is not None):
-                    self._come(ballot)
+                    attempt(self._come, ballot)
 
     # Finishing
 
