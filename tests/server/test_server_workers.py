@@ -251,6 +251,17 @@ class Jobs(TestCase):
         self.assertEqual((result, none, nothing), ((3, 1), None, None))
         self.assertIsInstance(error, ZeroDivisionError)
 
+    def test_a_job_that_would_end_its_thread(self):
+        for _ in range(4):
+            self.submit(sys.exit, 'the end')
+        self.submit(int)
+        self.wait(5)
+        errors = [error for _, error in self.results if error is not None]
+        self.assertEqual(
+            [str(error) for error in errors],
+            ["a call has ended with SystemExit('the end')"] * 4)
+        self.assertEqual(self.workers.busy, 0)
+
     def test_threads_are_started_when_they_are_needed(self):
         self.assertEqual(self.threads(), [])
         self.hold(2)

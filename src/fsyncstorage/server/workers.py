@@ -125,6 +125,11 @@ class Workers:
                 result, error = function(*arguments), None
             except Exception as raised:
                 result, error = None, raised
+            except BaseException as raised:
+                # SystemExit, of code of users: it ends neither this thread
+                # nor the loop.
+                result, error = None, RuntimeError(
+                    f'a call has ended with {raised!r}')
             self._busy.discard(me)
             self._mailbox.post(self._finished, line, done, result, error)
             # Keep nothing of this job alive while waiting for the next one.
