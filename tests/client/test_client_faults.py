@@ -1,8 +1,11 @@
 """What the client makes of interrupts, full disks, forks, and odd callers."""
 
+import contextlib
 import errno
 import gc
+import itertools
 import os
+import threading
 import unittest
 import warnings
 from unittest import mock
@@ -20,6 +23,7 @@ from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.written import Written
 from fsyncstorage.server.session import Session
 
+from ..commit.test_interrupts import Interrupter
 from ..support import TestCase
 from ..support import Thread
 from ..support import oid
@@ -69,6 +73,46 @@ class Interrupts(ConnectedTestCase):
                     client.tpc_begin(transaction)
             self.assertFalse(client._commit_lock.locked())
         commit(client, {2: b'two'})
+
+    def test_of_an_end(self):
+        """No transaction is known any more that could end once more."""
+        client = self.connect()
+        transaction = begin(client)
+        set_data = transaction.set_data
+
+        def set_and_interrupt(*arguments):
+            set_data(*arguments)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(transaction, 'set_data', set_and_interrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                client.tpc_abort(transaction)
+        self.assertFalse(client._commit_lock.locked())
+        commit(client, {2: b'two'})
+
+    def test_at_each_line_while_the_lock_is_taken_and_freed(self):
+        lock = threading.Lock()
+        for at in itertools.count(1):
+            written = Written(1)
+            interrupter = Interrupter(at)
+            with contextlib.suppress(KeyboardInterrupt), interrupter:
+                written.hold(lock)
+                written.close()
+            written.close()
+            self.assertFalse(lock.locked())
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 4)
+
+    def test_an_end_that_is_repeated_leaves_the_lock_to_another(self):
+        lock = threading.Lock()
+        written = Written(1)
+        written.hold(lock)
+        self.assertTrue(lock.locked())
+        written.close()
+        with lock:
+            written.close()
+            self.assertTrue(lock.locked())
 
     def test_of_the_thread_whose_load_is_joined(self):
         """It did not come to its end; who waits asks by itself."""

@@ -712,6 +712,26 @@ class Interrupts(Opened):
         self.peer.send(server.voted(number, ()) + server.aborted(number))
         self.check_it_goes_on()
 
+    def test_what_it_has_received(self):
+        """It is completed, though nothing more comes."""
+        number = self.begin()
+        complete_all = self.stream._complete_all
+        interrupted = []
+
+        def interrupt():
+            if not interrupted and self.stream._frames._buffer:
+                interrupted.append(True)
+                raise _Interrupt
+            complete_all()
+
+        with mock.patch.object(self.stream, '_complete_all', interrupt):
+            vote = self.ask_vote(number)
+            until(lambda: 0 in self.stream._turn, 'reading')
+            self.peer.send(server.invalid(oid(1), [oid(7)]))
+            with self.assertRaises(_Interrupt):
+                vote.result()
+            until(lambda: self.completed, 'read in the background')
+
     def test_a_thread_that_waits_for_its_finish(self):
         """It goes on; whoever reads completes it."""
         number = self.begin()

@@ -1356,7 +1356,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
 
         until(is_published, 'published')
         packs[0].result()
-        storage._commit_lock.release()
+        storage.move_on()
         storage.tpc_finish(transaction, now)
         storage.own_publishing(None)
         storage._sequencer.drain()

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 import weakref
+from unittest import mock
 
 import transaction
 import ZODB
@@ -245,6 +246,31 @@ class Packing(TestCase):
         self.assertEqual(storage.load(oid(5))[0], b'late')
         storage.close()
         self.assertEqual(self.open().load(oid(5))[0], b'late')
+
+    def test_an_interrupt_leaves_the_append_lock_free(self):
+        """Just after it was taken; and when all is ready to be swapped."""
+        storage = self.open()
+        first = commit(storage, {0: b'a'})
+        commit(storage, {0: b'b'}, {0: first})
+        hold_still = storage.hold_still
+
+        def hold_still_and_interrupt():
+            hold_still()
+            self.assertTrue(storage._commit_lock.locked())
+            raise KeyboardInterrupt
+
+        for number, patch in enumerate((
+            mock.patch.object(
+                storage, 'hold_still', hold_still_and_interrupt),
+            mock.patch.object(
+                packing.swap, 'freed_later', side_effect=KeyboardInterrupt),
+        ), 1):
+            with self.subTest(number):
+                with patch, self.assertRaises(KeyboardInterrupt):
+                    storage.pack(time.time() + 1, lambda data: [], gc=False)
+                self.assertFalse(storage._commit_lock.locked())
+                commit(storage, {number: b'x'})
+        storage.pack(time.time() + 1, lambda data: [], gc=False)
 
     def test_undo_and_iteration_afterwards(self):
         db = self.database()

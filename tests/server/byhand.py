@@ -21,10 +21,15 @@ from ..support import oid
 class Executor:
     """Threads whose jobs are done when the test says so."""
 
+    #: What the system says when there is no thread; None: there is one.
+    error = None
+
     def __init__(self, *arguments):
         self.jobs = collections.deque()
 
     def submit(self, job, *arguments):
+        if self.error is not None:
+            raise self.error
         self.jobs.append((job, arguments))
 
     def do_one(self):
@@ -93,8 +98,7 @@ class World:
         self.told = []      # (name of the client, result, error)
         self._news = []
         self._last_id = 0
-        with mock.patch.object(
-                module.concurrent.futures, 'ThreadPoolExecutor', Executor):
+        with mock.patch.object(module, 'Threads', Executor):
             self.committer = Committer(
                 'test', storage, self,
                 lambda *letter: self.letters.append(letter))

@@ -1,6 +1,8 @@
 """The committer, by hand: what becomes of each ballot, in each state."""
 
+import errno
 import os
+import threading
 import time
 from unittest import mock
 
@@ -20,6 +22,7 @@ from fsyncstorage.server.ballot import VOTED
 from fsyncstorage.server.ballot import VOTING
 from fsyncstorage.server.ballot import WAITING
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
@@ -417,6 +420,78 @@ class Ends(ByHand):
         late.abort()
 
 
+class NoThread(ByHand):
+    """The system starts no thread for a step.  The committer goes on."""
+
+    def setUp(self):
+        super().setUp()
+        self.voters, self.appender = self.world.voters, self.world.appender
+        self.error = RuntimeError("can't start new thread")
+
+    def test_of_votes(self):
+        self.voters.error = self.error
+        ballots = [self.vote(str(number), {number: b'x'}, small=False)
+                   for number in range(module.VOTERS + 2)]
+        self.world.settle()
+        self.assertEqual(set(self.states(*ballots)), {OVER})
+        self.assertEqual(self.whats_told(), [
+            (f'vote {number}', 'RuntimeError')
+            for number in range(module.VOTERS + 2)])
+        self.assertEqual(self.committer._ballots, set())
+        self.voters.error = None
+        for number in range(module.VOTERS):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.assertEqual(len(self.voters.jobs), module.VOTERS)
+
+    def test_of_a_vote_that_was_served(self):
+        """Those behind it do not wait for it."""
+        first = self.vote('first', {1: b'x'})
+        second = self.vote('second', {1: b'x'}, small=False)
+        third = self.vote('third', {1: b'x'})
+        self.world.settle()
+        self.assertEqual(self.states(second, third), [WAITING] * 2)
+        self.voters.error = self.error
+        first.abort()
+        self.world.settle()
+        self.assertEqual(self.states(second, third), [OVER, VOTED])
+        third.abort()
+
+    def test_of_a_vote_that_is_aborted(self):
+        self.voters.error = self.error
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        ballot.abort()
+        self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(self.whats_told(), [])
+        self.assertEqual(self.committer._under_way, 0)
+
+    def test_of_a_finish(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        waits = self.vote('b', {1: b'x'})
+        self.appender.error = self.error
+        self.finish(ballot)
+        self.assertEqual(ballot.state, OVER)
+        self.world.settle()
+        self.assertEqual(self.whats_told(), [
+            'vote a', ('finish a', 'RuntimeError'), 'vote b'])
+        waits.abort()
+
+    def test_of_an_abort(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        self.appender.error = self.error
+        ballot.abort()
+        self.assertEqual(self.committer._ballots, set())
+        self.assertEqual(owners(self.storage._turns), 0)
+
+    def test_of_the_end(self):
+        self.vote('a', {1: b'x'})
+        self.appender.error = self.error
+        self.committer.close()
+        self.assertEqual(owners(self.storage._turns), 0)
+
+
 class Blobs(ByHand):
 
     def with_blob(self, name, number):
@@ -507,6 +582,24 @@ class Aside(ByHand):
         self.assertEqual(self.states(*ballots), [OVER] * 3)
         self.assertEqual(len(told), 2)
 
+    def test_one_cannot_be_told(self):
+        """As in a user of ballots with a defect: the others go on."""
+        self.append(1)
+        ballots = [self.begin(name, {1: b'mine'}, self.serials)
+                   for name in 'ab']
+        done = mock.Mock(side_effect=[ValueError('cannot be told'), None])
+        for ballot in ballots:
+            ballot.vote(done)
+        self.world.settle()
+        self.assertEqual(self.states(*ballots), [ASIDE] * 2)
+        with mock.patch.object(
+                type(ballots[0]), 'is_light', return_value=True), \
+                mock.patch.object(
+                    self.storage, 'tpc_begin', side_effect=OSError), \
+                self.assertLogs(LOG, 'ERROR'):
+            self.world.publish()
+        self.assertEqual(self.states(*ballots), [OVER] * 2)
+
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
         self.append(1)
@@ -549,6 +642,52 @@ class Aside(ByHand):
         self.assertEqual(
             self.whats_told()[-1], ('vote aside', 'OSError'))
         self.world.publish()
+
+
+class AsideOfAnotherThread(ByHand):
+    """What the ballot waits for was committed by another thread of the
+    process: nobody tells the committer that it has failed."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+        self.storage = self.open('Other.fs', durability='group-commit',
+                                 blob_dir=self.path('other'))
+        self.begin_service()
+        self.serials = self.stored({1: b'x'})
+        self.notified = threading.Event()
+        self.storage.own_publishing(self.notified.set)
+        self.disk.hold_syncs()
+        self.world.finish_direct(vote(
+            self.storage, {1: b'new'}, self.serials))
+        self.disk.wait_for_sync()
+        self.ballot = self.vote('aside', {1: b'mine'}, self.serials)
+
+    def fail(self):
+        self.notified.clear()
+        self.disk.fail_sync(OSError(errno.EIO, 'fails'))
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.disk.release_syncs()
+            self.assertTrue(self.notified.wait(PATIENCE))
+
+    def check_told(self):
+        self.world.settle()
+        self.assertEqual(self.ballot.state, OVER)
+        self.assertEqual(
+            self.whats_told(), [('vote aside', 'WritingStopped')])
+
+    def test_its_sync_fails(self):
+        self.world.settle()
+        self.assertEqual(self.ballot.state, ASIDE)
+        self.fail()
+        self.world.publish()
+        self.check_told()
+
+    def test_its_sync_fails_while_the_vote_is_made(self):
+        self.world.voters.do_one()
+        self.fail()
+        self.world.publish()
+        self.check_told()
 
 
 class InTheLoop(ByHand):

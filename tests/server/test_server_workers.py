@@ -17,6 +17,7 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
+from .test_server_threads import no_more_threads
 
 LOG = 'fsyncstorage.server'
 
@@ -250,6 +251,17 @@ class Jobs(TestCase):
         self.assertEqual((result, none, nothing), ((3, 1), None, None))
         self.assertIsInstance(error, ZeroDivisionError)
 
+    def test_a_job_that_would_end_its_thread(self):
+        for _ in range(4):
+            self.submit(sys.exit, 'the end')
+        self.submit(int)
+        self.wait(5)
+        errors = [error for _, error in self.results if error is not None]
+        self.assertEqual(
+            [str(error) for error in errors],
+            ["a call has ended with SystemExit('the end')"] * 4)
+        self.assertEqual(self.workers.busy, 0)
+
     def test_threads_are_started_when_they_are_needed(self):
         self.assertEqual(self.threads(), [])
         self.hold(2)
@@ -263,6 +275,58 @@ class Jobs(TestCase):
         self.assertEqual((self.workers.busy, self.workers.waiting), (3, 2))
         self.go_on.set()
         self.wait(5)
+
+    def start_no_more_threads(self):
+        """Undo it with what is returned."""
+        refused = no_more_threads()
+        refused.start()
+        self.addCleanup(refused.stop)
+        return refused.stop
+
+    def test_no_thread_can_be_started(self):
+        """Each job has an outcome, and nothing of it stays counted."""
+        start_again = self.start_no_more_threads()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            for _ in range(workers.AT_HAND * 3 + 1):
+                self.submit(int)
+        self.wait(workers.AT_HAND * 3 + 1)
+        start_again()
+        self.assertIn("worker 1: a thread could not be started: can't",
+                      logs.output[0])
+        self.assertEqual(
+            {(result, type(error)) for result, error in self.results},
+            {(None, RuntimeError)})
+        self.assertEqual(self.workers.waiting, 0)
+        self.assertEqual(self.workers._handed_out, 0)
+        self.assertEqual(self.line.under_way, 0)
+        self.results.clear()
+        self.submit(int)
+        self.wait()
+        self.assertEqual(self.results, [(0, None)])
+
+    def test_no_other_thread_can_be_started(self):
+        """The one that runs does all jobs."""
+        self.hold(1)
+        start_again = self.start_no_more_threads()
+        with self.assertLogs(LOG, 'ERROR'):
+            for _ in range(5):
+                self.submit(int)
+        start_again()
+        self.assertEqual(len(self.threads()), 1)
+        self.go_on.set()
+        self.wait(6)
+        self.assertEqual(self.results, [(None, None)] + [(0, None)] * 5)
+
+    def test_the_end_where_a_thread_could_not_be_started(self):
+        self.hold(1)
+        start_again = self.start_no_more_threads()
+        with self.assertLogs(LOG, 'ERROR'):
+            self.submit(int)
+        start_again()
+        self.go_on.set()
+        self.wait(2)
+        self.workers.close()
+        self.assertEqual(self.threads(), [])
 
     def test_at_the_end_those_that_wait_are_dropped(self):
         """Nobody is left who could be told.  What was begun is done."""

@@ -301,8 +301,7 @@ class FsyncClient(OneTrip):
         stream = self._server.stream
         try:
             if stream is None:
-                self._commit_lock.acquire()
-                written.lock = self._commit_lock
+                written.hold(self._commit_lock)
                 # There may be another connection now.
                 written.connection_generation = self._connection_generation
                 stream = self._server.stream
@@ -323,8 +322,9 @@ class FsyncClient(OneTrip):
         written = self._written(txn)
         if written is not None:
             self._server.over(id(txn))
-            txn.set_data(self, None)
+            # In this order: an interrupted end is repeated.
             written.close()
+            txn.set_data(self, None)
 
     def _written(self, txn: Any) -> Written | None:
         """What it wrote; None if it was not begun here, or is over."""

@@ -275,6 +275,8 @@ class Stream:
         if not answer.was_left:
             self._answers.pop(answer.number, None)
             self._give_up_turn(answer)
+            if not answer.is_there:  # nor may be all that it has received
+                self._watch.wake()
             answer.was_left = True
 
     def _give_up_turn(self, holder):

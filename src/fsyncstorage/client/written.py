@@ -5,6 +5,7 @@ than most transactions.  What is written is held in memory, up to a limit; for
 objects beyond that, the cache is only told that they have changed.
 """
 
+from collections.abc import Generator
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,8 @@ KEPT = 4 << 20
 
 class Written:
 
-    #: The lock that its transaction holds until it is over, or None.
-    lock: Any = None
+    # Keeps the lock that its transaction holds until it is over.
+    _keeps_lock: Generator[None, None, None] | None = None
     #: Stock's way to report a failed store; here it raises at once.
     exception = None
 
@@ -57,8 +58,23 @@ class Written:
         for oid, data in self._data.items():
             yield oid, data, oid in self.server_resolved
 
+    def hold(self, lock: Any) -> None:
+        """Take the lock, and keep it until the transaction is over."""
+        self._keeps_lock = _kept(lock)
+        next(self._keeps_lock)
+
     def close(self) -> None:
-        """The transaction is over."""
+        """The transaction is over.  May be repeated."""
         self._data = None
-        if self.lock is not None:
-            self.lock.release()
+        if self._keeps_lock is not None:
+            self._keeps_lock.close()
+
+
+def _kept(lock: Any) -> Generator[None, None, None]:
+    """Hold the lock from `next` to `close`.
+
+    A generator, because only with `with` no interrupt can come between taking
+    or freeing a lock and the note of it.
+    """
+    with lock:
+        yield

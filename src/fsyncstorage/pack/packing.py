@@ -110,7 +110,8 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 try:
                     blobs = swap.swap(storage, *packed)
                 finally:
-                    storage._commit_lock.release()
+                    if not storage.move_on():  # the packer is another one
+                        storage._commit_lock.release()
         storage._checkpoints.wake()  # if much was committed meanwhile
         watch.over(packed[0])
         _say_what_stays_of_blobs(storage, watch.gone_blobs)
@@ -125,6 +126,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     finally:
         with storage._lock:
             if storage.pack_watch is watch:  # else another pack is under way
+                storage.move_on()  # an interrupt may have come before
                 storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
@@ -313,7 +315,7 @@ class _Packing:
             self._copy_rest(copier)
             self._watch.go_on()  # the swap would not know what to remove
         except BaseException:
-            self._storage._commit_lock.release()
+            storage.move_on()
             raise
         return Packed(copier.written_to, copier.index, self._index_to)
 
@@ -422,7 +424,7 @@ class _Packing:
                 rest = self._rest(copier)
                 if rest < SMALL_REST:
                     return
-                self._storage._commit_lock.release()
+                self._storage.move_on()
                 self._storage.is_swapping = False
             elif rest >= before:
                 in_vain += 1

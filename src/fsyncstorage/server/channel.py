@@ -116,9 +116,9 @@ class Channel(asyncio.Protocol):
 
     def resume_writing(self):
         self.full = False
+        self._blobs.wake()  # first: whatever the others raise
         self.look()
         self.work()
-        self._blobs.wake()
 
     def connection_lost(self, error):
         self.closed = True

@@ -11,7 +11,8 @@ of all clients stand in the queues of their objects, as other threads do that
 commit in the same storage, and each holds its objects and nothing else (I12).
 
 A vote that conflicts with a transaction that is appended and not yet published
-is put *aside* (I6), and repeated when that transaction is published.
+is put *aside* (I6), and repeated when that transaction is published; or when
+it may never be, because its finish or a sync has failed.
 
 Small transactions of a storage of ours are *light*: if what they replace is in
 memory, and no pack is under way, they wait for nothing.  The loop votes and
@@ -26,11 +27,13 @@ ballots hold their objects there.
 Any other storage, or one in a wrapper that votes by itself, gets one ballot at
 a time, in one thread; the others wait outside (`entrance`).
 
+Where no thread can be started for a step, that ends the ballot: it is taken
+back, and its client is told.
+
 The end may come from another thread: `_lock` is held while the loop changes
 something, and by the end.
 """
 
-import concurrent.futures
 import functools
 import threading
 import time
@@ -51,6 +54,7 @@ from .ballot import WAITING
 from .entrance import Entrance
 from .fairline import FairLine
 from .mailbox import attempt
+from .threads import Threads
 
 # After a step that took this many seconds ...
 LONG = 0.02
@@ -83,11 +87,9 @@ class Committer:
         self._under_way = 0
         self._not_before = 0
         # (No thread is started before it is needed.)
-        self._appender = concurrent.futures.ThreadPoolExecutor(
-            1, f'appender of {name}')
-        self._voters = concurrent.futures.ThreadPoolExecutor(
-            VOTERS, f'voter of {name}'
-        ) if self._side_by_side else self._appender
+        self._appender = Threads(1, f'appender of {name}')
+        self._voters = (Threads(VOTERS, f'voter of {name}')
+                        if self._side_by_side else self._appender)
 
     # From ballots
 
@@ -106,7 +108,7 @@ class Committer:
             ballot.state = FINISHING
             if not (ballot.is_small and self._may_do_it_here()
                     and self._finish_here(ballot)):
-                self._appender.submit(self._finish_there, ballot)
+                self._leave_finish_to_a_thread(ballot)
 
     def abort(self, ballot):
         with self._lock:
@@ -118,9 +120,11 @@ class Committer:
     # From the service
 
     def published(self):
-        """Something was published: ballots put aside may go on."""
+        """Something was published, or never will be: ballots put aside may go
+        on."""
         if self._aside:
-            self._take_back(self._storage.lastTransaction())
+            self._take_back(maxtid if self._storage.has_stopped
+                            else self._storage.lastTransaction())
 
     def failed(self):
         """What the ballots put aside wait for may never be published."""
@@ -134,7 +138,10 @@ class Committer:
             self._queue.clear()
         if self._voters is not self._appender:
             self._voters.shutdown()
-        self._appender.submit(self._abort_all)
+        try:
+            self._appender.submit(self._abort_all)
+        except RuntimeError:  # there is no thread, so nothing is finishing
+            self._abort_all()
         self._appender.shutdown()
 
     # Statistics, from anywhere
@@ -197,7 +204,11 @@ class Committer:
         while self._queue and self._under_way < VOTERS:
             ballot = self._queue.pop()
             self._under_way += 1
-            self._voters.submit(self._vote_there, ballot)
+            try:
+                self._voters.submit(self._vote_there, ballot)
+            except RuntimeError as error:
+                self._abort(ballot)
+                self._post(self._voted_there, ballot, None, error)
 
     def _vote_there(self, ballot):
         """In a thread."""
@@ -256,7 +267,8 @@ class Committer:
 
     def _put_aside(self, ballot, tid):
         if (tid <= self._storage.lastTransaction()
-                or ballot.failures != self._failures):
+                or ballot.failures != self._failures
+                or self._storage.has_stopped):
             self._come(ballot)  # that has ended since it was voted
         else:
             ballot.state = ASIDE
@@ -268,7 +280,7 @@ class Committer:
                 # (What one is told may end another.)
                 if (tid <= up_to and not self._closing
                         and self._aside.pop(ballot, None) is not None):
-                    self._come(ballot)
+                    attempt(self._come, ballot)
 
     # Finishing
 
@@ -280,6 +292,13 @@ class Committer:
             return False
         self._finished(ballot, error)
         return True
+
+    def _leave_finish_to_a_thread(self, ballot):
+        try:
+            self._appender.submit(self._finish_there, ballot)
+        except RuntimeError as error:
+            self._abort(ballot)
+            self._finished(ballot, error)
 
     def _finish_there(self, ballot):
         """In a thread."""
@@ -340,7 +359,14 @@ class Committer:
             self._watched(self._abort, ballot)
             self._forget(ballot)
         else:
+            self._leave_abort_to_a_thread(ballot)
+
+    def _leave_abort_to_a_thread(self, ballot):
+        try:
             self._appender.submit(self._abort_there, ballot)
+        except RuntimeError:  # of a file that is removed, the loop can wait
+            self._abort(ballot)
+            self._forget(ballot)
 
     def _abort_there(self, ballot):
         """In a thread."""

@@ -39,6 +39,7 @@ from .door import CLIENT
 from .door import Full
 from .frames import LONG
 from .frames import Patience
+from .mailbox import attempt
 from .outbox import Outbox
 
 logger = quiet.get_logger(__name__)
@@ -276,7 +277,7 @@ class Connection(asyncio.Protocol):
             return
         waiting, self._when_writable = self._when_writable, []
         for function in waiting:
-            function()
+            attempt(function)
 
     def connection_lost(self, error):
         if error is not None:

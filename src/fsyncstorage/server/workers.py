@@ -8,6 +8,10 @@ can begin soon, so that few results wait for peers that do not take them.
 
 All of that belongs to the event loop.  The threads get a job, and what it
 returns, or raises, goes to the loop through the mailbox.
+
+A job that is handed to the threads has a thread that will take it.  Where the
+system starts no thread, those that run do the jobs; if none runs, that error
+is the outcome of the job, and nothing stays counted.
 """
 
 import collections
@@ -15,7 +19,10 @@ import contextlib
 import queue
 import threading
 
+from . import quiet
 from .accounts import ENOUGH
+
+logger = quiet.get_logger(__name__)
 
 # Seconds that a job under way may take when all is closed.
 END_WITHIN = 1
@@ -62,18 +69,24 @@ class Workers:
             line = self._turns.popleft()
             line.is_in_turn = False
             if line.may_go_on():
-                self._put((line, *line.jobs.popleft()))
                 line.under_way += 1
+                self._put(line, *line.jobs.popleft())
                 line.go_on()
 
-    def _put(self, job):
+    def _put(self, line, done, function, arguments):
         self._in_lines -= 1
         with self._lock:
-            if not self._closed:
-                self._handed_out += 1
-                self._jobs.put(job)
-                if len(self._threads) < min(self._size, self._handed_out):
-                    self._start()
+            if self._closed:
+                return
+            self._handed_out += 1
+            error = None
+            if len(self._threads) < min(self._size, self._handed_out):
+                error = self._start()
+            if self._threads:
+                self._jobs.put((line, done, function, arguments))
+                return
+        # Later, as the outcome of any job: what is told may submit another.
+        self._mailbox.post(self._finished, line, done, None, error)
 
     def _finished(self, line, done, result, error):
         self._handed_out -= 1
@@ -87,11 +100,17 @@ class Workers:
     # The threads
 
     def _start(self):
-        thread = threading.Thread(
-            target=self._run, daemon=True,
-            name=f'{self._name} {len(self._threads) + 1}')
+        """Start one more thread; return the error if there can be none."""
+        name = f'{self._name} {len(self._threads) + 1}'
+        thread = threading.Thread(target=self._run, daemon=True, name=name)
+        try:
+            thread.start()
+        except RuntimeError as error:  # of the system: there are too many
+            logger.error('%s: a thread could not be started: %s',
+                         name, error)
+            return error
         self._threads.append(thread)
-        thread.start()
+        return None
 
     def _run(self):
         me = threading.get_ident()
@@ -106,6 +125,11 @@ class Workers:
                 result, error = function(*arguments), None
             except Exception as raised:
                 result, error = None, raised
+            except BaseException as raised:
+                # SystemExit, of code of users: it ends neither this thread
+                # nor the loop.
+                result, error = None, RuntimeError(
+                    f'a call has ended with {raised!r}')
             self._busy.discard(me)
             self._mailbox.post(self._finished, line, done, result, error)
             # Keep nothing of this job alive while waiting for the next one.

@@ -476,6 +476,12 @@ class Commits(Appending):
         """
         self._sequencer.owned_by(notify)
 
+    @property
+    def has_stopped(self) -> bool:
+        """Is nothing appended any more?  What is appended and not published
+        may never be.  (The owner of the publishing is notified.)"""
+        return self._sequencer.pipeline.stopped is not None
+
     def never_wait_for_publishing(self, transaction: Metadata,
                                   resolve: bool = True) -> None:
         """For a transaction of the one that publishes: a conflict with an

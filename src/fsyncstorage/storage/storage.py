@@ -20,6 +20,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from collections.abc import Generator
 from typing import Any
 
 import zc.lockfile
@@ -172,6 +173,8 @@ class FsyncStorage(
         self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
+        #: Keeps the append lock for a pack.
+        self._still: Generator[None, None, None] | None = None
         #: Held while the data file is checked to be open, and written or cut.
         self._writing = threading.RLock()
         self._closed = False
@@ -380,17 +383,27 @@ class FsyncStorage(
     packer = staticmethod(packing.copy_what_is_needed)
 
     def hold_still(self) -> None:
-        """Take the append lock, with nothing on its way to the disk (for a
-        pack).
+        """Take the append lock until `move_on`, with nothing on its way to the
+        disk (for a pack).
 
         A transaction that is voted then has no place in the file: one that
         has, on the exclusive path, holds the lock."""
-        self._commit_lock.acquire()
-        try:
+        self._still = self._held_still()
+        next(self._still)
+
+    def _held_still(self) -> Generator[None, None, None]:
+        # (A generator, as `_kept_file`.)
+        with self._commit_lock:
             self._sequencer.drain()
-        except BaseException:
-            self._commit_lock.release()
-            raise
+            yield
+
+    def move_on(self) -> bool:
+        """Free the append lock; False if `hold_still` has not taken it."""
+        if self._still is None:
+            return False
+        self._still.close()
+        self._still = None
+        return True
 
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:

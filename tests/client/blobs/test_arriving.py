@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 from fsyncstorage.server.blobsender import BlobSender
 
+from ...commit.test_interrupts import Interrupter
 from ...support import PATIENCE
 from ...support import Thread
 from ...support import oid
@@ -170,6 +172,20 @@ class Short(BlobCacheTest):
                     'return_value.join.side_effect': RuntimeError('not yet'),
                 }), self.assertRaisesRegex(RuntimeError, 'no'):
             cache.open_arriving(oid(2), SERIAL)
+
+    def test_an_interrupt_at_each_line(self):
+        """Others who ask for the blob do not wait for ever."""
+        cache = self.cache(limit=None)
+        for at in itertools.count(1):
+            self.server.put(at, 2000)
+            interrupter = Interrupter(at)
+            with contextlib.suppress(KeyboardInterrupt), interrupter:
+                cache.open_arriving(oid(at), SERIAL).close()
+            with self.subTest(at=at):
+                Thread(self.open, cache, at).result()
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 50)
 
     def test_one_byte_more_has_a_thread(self):
         cache = self.cache()

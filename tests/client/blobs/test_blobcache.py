@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gc
+import itertools
 import os
 import shutil
 import sqlite3
@@ -26,6 +27,7 @@ from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
 from fsyncstorage.client.blobs.guests import open_guest
 
+from ...commit.test_interrupts import Interrupter
 from ...support import Thread
 from ...support import oid
 from ...support import until
@@ -210,6 +212,44 @@ class Locks(BlobCacheTest):
         file.close()
         filelocks.claim(path, wait=False).close()
         os.close(copy)
+
+
+    def test_one_that_is_dropped_keeps_nothing_locked(self):
+        path = self.path('lock')
+        file = filelocks.claim(path)
+        self.assertIsNone(filelocks.claim(path, wait=False))
+        del file
+        filelocks.claim(path, wait=False).close()
+
+
+class EveryLine(BlobCacheTest):
+    """An interrupt at each line: other threads go on afterwards."""
+
+    def check(self, step):
+        for at in itertools.count(1):
+            interrupter = Interrupter(at)
+            with contextlib.suppress(KeyboardInterrupt), interrupter:
+                step(at)
+            with self.subTest(at=at):
+                Thread(step, at).result()
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 15)
+
+    def test_of_the_books(self):
+        ledger = self.cache()._books._ledger
+        self.check(lambda at: ledger.work(
+            lambda db: list(db.execute('SELECT name FROM blobs'))))
+
+    def test_of_a_load(self):
+        """The next one takes it over: each time, another blob."""
+        cache = self.cache(limit=None)
+
+        def load(at):
+            self.server.put(at, 1500)
+            self.load(cache, at)
+
+        self.check(load)
 
 
 class Interruptions(BlobCacheTest):

@@ -77,34 +77,37 @@ class Arrivals:
 
         None: another process downloads it, or the blob is there.
         """
-        with self._lock:
-            self._refuse_if_closed()
-            if name in self._under_way:
-                return self._under_way[name]
-            part = self.directory.claim_missing(name, wait=False)
-            if part is None:
-                return None
-            arrival = self._under_way[name] = Arrival()
-        self._begin(arrival, part, oid, serial, name)
+        with contextlib.ExitStack() as stack:
+            with self._lock:
+                self._refuse_if_closed()
+                arrival = self._under_way.get(name)
+                if arrival is not None and not arrival.over:
+                    return arrival
+                part = self.directory.claim_missing(name, wait=False)
+                if part is None:
+                    return None
+                arrival = Arrival()
+                # First: whatever is registered has an end.
+                stack.enter_context(self._ending(arrival, part, name))
+                self._under_way[name] = arrival
+            self._begin(stack, arrival, part, oid, serial, name)
         return arrival
 
     def _refuse_if_closed(self):
         if self._closed:
             raise ValueError(f'{self.directory.path} is closed')
 
-    def _begin(self, arrival, part, oid, serial, name):
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._ending(arrival, part, name))
-            download = Download(part, name, self.directory, self.books)
-            arrival.follow(download)
-            stack.enter_context(download.given_up_if_it_fails())
-            download.most = SHORT
-            self._transfer(oid, serial, download)
-            if download.complete:
-                with download.finished():
-                    return
-            del download.most
-            rest = stack.pop_all()
+    def _begin(self, stack, arrival, part, oid, serial, name):
+        download = Download(part, name, self.directory, self.books)
+        arrival.follow(download)
+        stack.enter_context(download.given_up_if_it_fails())
+        download.most = SHORT
+        self._transfer(oid, serial, download)
+        if download.complete:
+            with download.finished():
+                return
+        del download.most
+        rest = stack.pop_all()
         try:
             self._start_thread(arrival, rest, download, oid, serial, name)
         except BaseException:
@@ -145,9 +148,15 @@ class Arrivals:
                     # There may be no reader left.
                     self.books.dismiss_guests()
             finally:
-                with self._lock:
+                self._end(arrival, name, error)
+
+    def _end(self, arrival, name, error):
+        try:
+            with self._lock:
+                if self._under_way.get(name) is arrival:
                     del self._under_way[name]
-                arrival.end(error)
+        finally:
+            arrival.end(error)
 
 
 class Arrival:

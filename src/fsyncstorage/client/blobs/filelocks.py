@@ -32,6 +32,10 @@ class LockFile:
     def __init__(self, path, flags=os.O_RDWR):
         self.path = path
         self.fd = os.open(path, flags, 0o600)
+        # Also if it is dropped: an interrupt may come before the caller has
+        # made sure that it will be closed.
+        self._close = weakref.finalize(self, os.close, self.fd)
+        self._close.atexit = False
         in_child(self)
 
     def lock(self, wait=True):
@@ -65,9 +69,8 @@ class LockFile:
             self.forked()
 
     def forked(self):
-        fd, self.fd = self.fd, None
-        if fd is not None:
-            os.close(fd)
+        self.fd = None
+        self._close()
 
     def __enter__(self):
         return self

@@ -86,12 +86,25 @@ class Ledger:
     @contextlib.contextmanager
     def locked(self, wait=True):
         """Yield whether it is locked: without `wait`, it may not be."""
-        if not self._mutex.acquire(blocking=wait):
+        mutex = self._mutex
+        if wait:
+            # No interrupt can come between taking it and the note of it.
+            with mutex, self._locked(wait) as locked:
+                yield locked
+        elif mutex.acquire(blocking=False):
+            try:
+                with self._locked(wait) as locked:
+                    yield locked
+            finally:
+                mutex.release()
+        else:
             yield False
-            return
+
+    @contextlib.contextmanager
+    def _locked(self, wait):
+        """The same, with the mutex."""
         # What is to be done without the lock (`later`).
         with contextlib.ExitStack() as self._later:
-            self._later.callback(self._mutex.release)
             try:
                 yield not self._closed and self._lock_in_place(wait)
             finally:
