@@ -77,19 +77,20 @@ class Arrivals:
 
         None: another process downloads it, or the blob is there.
         """
+        arrival = Arrival()
         with contextlib.ExitStack() as stack:
+            # First: whatever is registered has an end.
+            stack.enter_context(self._ending(arrival, name))
             with self._lock:
                 self._refuse_if_closed()
-                arrival = self._under_way.get(name)
-                if arrival is not None and not arrival.over:
-                    return arrival
+                other = self._under_way.get(name)
+                if other is not None and not other.over:
+                    return other
                 part = self.directory.claim_missing(name, wait=False)
                 if part is None:
                     return None
-                arrival = Arrival()
-                # First: whatever is registered has an end.
-                stack.enter_context(self._ending(arrival, part, name))
                 self._under_way[name] = arrival
+            stack.enter_context(part)
             self._begin(stack, arrival, part, oid, serial, name)
         return arrival
 
@@ -132,11 +133,10 @@ class Arrivals:
                 self.directory.use(name)
 
     @contextlib.contextmanager
-    def _ending(self, arrival, part, name):
+    def _ending(self, arrival, name):
         error = None
         try:
-            with part:
-                yield
+            yield
         except Exception as raised:
             # Not a BaseException, which concerns this thread alone: waiting
             # readers look again, and one of them goes on.
