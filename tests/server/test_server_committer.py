@@ -447,8 +447,8 @@ class NoThread(ByHand):
         """Those behind it do not wait for it."""
         first = self.vote('first', {1: b'x'})
         second = self.vote('second', {1: b'x'}, small=False)
-        third = self.vote('third', {1: b'x'})
         self.world.settle()
+        third = self.vote('third', {1: b'x'})
         self.assertEqual(self.states(second, third), [WAITING] * 2)
         self.voters.error = self.error
         first.abort()

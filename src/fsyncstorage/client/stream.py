@@ -309,8 +309,7 @@ class Stream:
                         self._give_up_turn(_BACKGROUND)
                 self._watch.wait()
         finally:
-            # Also if it is: the thread that ended it may have been
-            # interrupted before all were told.
+            # Also if it is: an interrupt may have come before all were told.
             self._be_over('its background reader has failed')
             self._close_socket()
 
