@@ -486,11 +486,8 @@ class Behind(LocalTestCase):
         self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
 
 
-class Verified(LocalTestCase):
-    """Connections of ZODB have objects that the cache has not.
-
-    A transaction that begins while a connection is verified sees one state.
-    """
+class TwoObjectsTestCase(LocalTestCase):
+    """Of ZODB, with the same value: x and y in the root."""
 
     records = {}
 
@@ -500,6 +497,13 @@ class Verified(LocalTestCase):
             with db.transaction() as connection:
                 for name in 'xy':
                     connection.root()[name] = MinPO(0)
+
+
+class Verified(TwoObjectsTestCase):
+    """Connections of ZODB have objects that the cache has not.
+
+    A transaction that begins while a connection is verified sees one state.
+    """
 
     def change_both(self):
         with contextlib.closing(ZODB.DB(self.connect_without())) as db:

@@ -12,7 +12,6 @@ from unittest import mock
 import ZODB
 from transaction import TransactionManager
 from ZEO.Exceptions import ClientDisconnected
-from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.errors import OutcomeUnknown
@@ -24,21 +23,15 @@ from fsyncstorage.wire import commitserver
 from ..support import Thread
 from ..support import until
 from .test_client_outcome import Lost
-from .test_local import LocalTestCase
+from .test_local import TwoObjectsTestCase
 from .test_local import after
 from .trips import Trips
 
 
-class InOneTrip(LocalTestCase):
-
-    records = {}
+class InOneTrip(TwoObjectsTestCase):
 
     def setUp(self):
         super().setUp()
-        with contextlib.closing(ZODB.DB(self.connect_without())) as db:
-            with db.transaction() as connection:
-                for name in 'xy':
-                    connection.root()[name] = MinPO(0)
         self.client = self.connect()
         self.db = ZODB.DB(self.client)
         self.addCleanup(self.db.close)

@@ -11,19 +11,17 @@ import random
 import threading
 import time
 import unittest
-from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.serialize import referencesf
 
-from fsyncstorage.client.local import NOT_KNOWN
-from fsyncstorage.client.local import Source
 from fsyncstorage.format import objectmap as layout
 
 from ..support import Thread
 from ..support import oid
 from .connected import begin
 from .connected import store
+from .localanswers import LocalAnswers
 from .test_local import LocalTestCase
 from .test_local import after
 
@@ -51,17 +49,7 @@ class Views(LocalTestCase):
         self.written = {number: [self.tid] for number in range(ACCOUNTS)}
         #: (told, tids of the accounts)
         self.seen = []
-        self.read_locally = 0
-        load = Source.load_before
-
-        def counted(source, *args):
-            answer = load(source, *args)
-            self.read_locally += answer is not NOT_KNOWN
-            return answer
-
-        patch = mock.patch.object(Source, 'load_before', counted)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.answers = LocalAnswers(self)
 
     def write(self, client, seed):
         choice = random.Random(seed)
@@ -117,7 +105,7 @@ class Views(LocalTestCase):
         self.assertEqual(wrong, [])
         self.assertGreaterEqual(len(self.seen), self.views)
         self.assertGreater(
-            self.read_locally, len(self.seen) * ACCOUNTS * self.locally)
+            self.answers.known, len(self.seen) * ACCOUNTS * self.locally)
 
 
 class ManyViews(Views):

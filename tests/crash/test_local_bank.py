@@ -17,9 +17,6 @@ import contextlib
 import os
 import pathlib
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 import unittest
@@ -34,16 +31,16 @@ from ZODB.tests.MinPO import MinPO
 from ZODB.utils import p64
 from ZODB.utils import u64
 
-from fsyncstorage.client.local import NOT_KNOWN
-from fsyncstorage.client.local import Source
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.format import objectmap as layout
 
+from ..client.localanswers import LocalAnswers
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
+from .serverprocess import ServerProcess
 
 ACCOUNTS = 20
 #: With fewer or more, records would have other lengths.
@@ -64,7 +61,7 @@ CONFIG = """
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
-class Bank(TestCase):
+class Bank(ServerProcess, TestCase):
 
     lives, views_of_a_life = 4, 40
     durability = 'group-commit'
@@ -93,40 +90,25 @@ class Bank(TestCase):
         self.views, self.wrong_sums, self.lost = [], [], 0
         #: Money was moved so often; each time between so many accounts.
         self.moved, self.involved = 0, 2
-        self.read_locally = self.asked_for = 0
+        self.answers = LocalAnswers(self)
         #: The client that finds no server now; and who looks holds this.
         self.held_up, self.looking = None, threading.Lock()
-        load, verify = Source.load_before, ZeoConnection.verify
-
-        def counted(source, *args):
-            answer = load(source, *args)
-            self.read_locally += answer is not NOT_KNOWN
-            self.asked_for += answer is NOT_KNOWN
-            return answer
+        verify = ZeoConnection.verify
 
         async def held_up(connection, tid):
             while connection.client is self.held_up:
                 await asyncio.sleep(0.01)
             await verify(connection, tid)
 
-        for patch in (
-                mock.patch.object(Source, 'load_before', counted),
-                mock.patch.object(ZeoConnection, 'verify', held_up)):
-            patch.start()
-            self.addCleanup(patch.stop)
+        patch = mock.patch.object(ZeoConnection, 'verify', held_up)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     # The server
 
     def start(self):
         self.began = time.time()
-        self.server = subprocess.Popen(
-            [sys.executable, '-m', 'fsyncstorage.server.runzeo', '-C',
-             self.path('zeo.conf')], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
-
-    def kill(self):
-        os.kill(self.server.pid, signal.SIGKILL)
-        self.server.wait()
+        super().start()
 
     def look_at_history(self):
         """Note what is new in the file, and return where each ends.
@@ -241,13 +223,13 @@ class Bank(TestCase):
             local = client._server.local
             lost = self.lose(self.look_at_history(), local and local.source)
             self.start()
-            moved, asked_for = self.moved, self.asked_for
+            moved, asked_for = self.moved, self.answers.not_known
             views = len(self.views)
             # As many, so that others are where the lost ones were.
             until(lambda: self.moved > moved + lost, 'moved')
         # What it needs is not durable: it waits for the server, or is wrong.
-        until(lambda: self.asked_for > asked_for or len(self.views) > views,
-              'a look without a server')
+        until(lambda: (self.answers.not_known > asked_for
+                       or len(self.views) > views), 'a look without a server')
         self.held_up = None
 
     def check(self):
@@ -268,7 +250,7 @@ class Bank(TestCase):
                         for tids in map(told[start].get, self.oids)]
             self.assertEqual(found, expected)
         self.assertGreater(
-            self.read_locally, len(self.views) * ACCOUNTS * self.locally)
+            self.answers.known, len(self.views) * ACCOUNTS * self.locally)
 
 
 class BankUnderInterval(Bank):

@@ -6,34 +6,29 @@ last one that the reader was told of.  What there was is known from the file.
 
 import bisect
 import contextlib
-import os
 import pathlib
 import random
-import signal
-import subprocess
-import sys
 import threading
 import unittest
-from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSError
 from ZODB.utils import p64
 from ZODB.utils import u64
 
-from fsyncstorage.client.local import NOT_KNOWN
-from fsyncstorage.client.local import Source
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.format import objectmap as layout
 
 from ..client.connected import begin
 from ..client.connected import store
+from ..client.localanswers import LocalAnswers
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
+from .serverprocess import ServerProcess
 
 ACCOUNTS = 20
 CONFIG = """
@@ -51,7 +46,7 @@ CONFIG = """
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
-class Killed(TestCase):
+class Killed(ServerProcess, TestCase):
 
     lives, views_of_a_life = 2, 100
     durability = 'group-commit'
@@ -65,27 +60,7 @@ class Killed(TestCase):
             CONFIG.format(self.directory, self.durability))
         self.end = threading.Event()
         self.seen = []
-        self.read_locally = 0
-        load = Source.load_before
-
-        def counted(source, *args):
-            answer = load(source, *args)
-            self.read_locally += answer is not NOT_KNOWN
-            return answer
-
-        patch = mock.patch.object(Source, 'load_before', counted)
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def start(self):
-        self.server = subprocess.Popen(
-            [sys.executable, '-m', 'fsyncstorage.server.runzeo', '-C',
-             self.path('zeo.conf')], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
-
-    def kill(self):
-        os.kill(self.server.pid, signal.SIGKILL)
-        self.server.wait()
+        self.answers = LocalAnswers(self)
 
     def connect(self):
         client = FsyncClient(
@@ -160,7 +135,7 @@ class Killed(TestCase):
             self.assertEqual(found, [
                 tids[bisect.bisect_right(tids, told) - 1]
                 for tids in written])
-        self.assertGreater(self.read_locally, len(self.seen) * ACCOUNTS // 4)
+        self.assertGreater(self.answers.known, len(self.seen) * ACCOUNTS // 4)
 
 
 class KilledOften(Killed):
