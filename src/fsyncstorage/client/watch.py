@@ -14,8 +14,9 @@ import select
 #: Only with this can the background reader be left asleep.
 is_possible = hasattr(select, 'epoll')
 
-# What the system says of a connection that is closed.
-CLOSED = errno.EBADF, errno.ENOENT
+# What the system says of a connection that is closed: also if its number is
+# that of something else by now, which cannot be polled if it is a file.
+CLOSED = errno.EBADF, errno.ENOENT, errno.EPERM
 
 
 class Watch:
