@@ -22,8 +22,11 @@ from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
 from ..histogram import Histogram
+from .figures import COUNTER
+from .figures import FIGURES
+from .figures import GAUGE
+from .figures import HISTOGRAMS
 from .pulse import Serving
-from .shown import Reading
 from .shown import Shown
 
 PREFIX = 'fsyncstorage_'
@@ -32,96 +35,8 @@ PREFIX = 'fsyncstorage_'
 _BOUNDS = [floatToGoString(bound)
            for bound in [*Histogram.ROUND_BOUNDS, float('inf')]]
 
-#: Of each figure: its kind, its name and what it says; how it is read, None
-#: where a storage has none; and the label by which it is divided, if it is.
-_FIGURES: list[tuple[type[Any], str, str, Callable[[Reading], Any],
-                     str | None]] = [
-    (CounterMetricFamily, 'commits',
-     'Transactions that were committed.',
-     lambda of: of.any_of('commits'), None),
-    (CounterMetricFamily, 'committed_bytes',
-     'Bytes that these have in the data file.',
-     lambda of: of.any_of('committed_bytes'), None),
-    (CounterMetricFamily, 'conflicts',
-     'Commits that failed because another transaction had changed an object.',
-     lambda of: of.conflicts, None),
-    (CounterMetricFamily, 'conflicts_resolved',
-     'Objects whose conflicts were resolved in a commit.',
-     lambda of: of.any_of('conflicts_resolved'), None),
-    (CounterMetricFamily, 'loads',
-     'Objects that clients have loaded, by where they were read from.',
-     lambda of: of.loads, 'source'),
-    (CounterMetricFamily, 'invalidations',
-     'Messages that told a client of the transaction of another.',
-     lambda of: of.any_of('invalidations'), None),
-    (CounterMetricFamily, 'channel_received_bytes',
-     'Bytes that came on read channels.',
-     lambda of: of.any_of('channel-bytes-received'), None),
-    (CounterMetricFamily, 'channel_sent_bytes',
-     'Bytes that were sent on read channels.',
-     lambda of: of.any_of('channel-bytes-sent'), None),
-    (GaugeMetricFamily, 'clients',
-     'Clients that are connected.',
-     lambda of: of.any_of('connections'), None),
-    (GaugeMetricFamily, 'read_channels',
-     'Read channels of these clients.',
-     lambda of: of.any_of('channels'), None),
-    (GaugeMetricFamily, 'transactions_waiting',
-     'Transactions that wait for their vote, or for a sync.',
-     lambda of: of.waiting, 'phase'),
-    (GaugeMetricFamily, 'reads_waiting',
-     'Reads from the disk that wait for a thread.',
-     lambda of: of.any_of('reader-threads-waiting'), None),
-    (GaugeMetricFamily, 'data_bytes',
-     'Size of the data file.',
-     lambda of: of.size.get('size'), None),
-    (GaugeMetricFamily, 'objects',
-     'Objects in the data file.',
-     lambda of: of.size.get('length'), None),
-    (GaugeMetricFamily, 'last_durable_commit_timestamp_seconds',
-     'Time of the last commit that is durable.',
-     lambda of: of.last_durable, None),
-    (GaugeMetricFamily, 'writing_stopped',
-     'Whether writing has stopped, as after a failed sync.',
-     lambda of: (of.storage['writing_stopped'] is not None
-                 if 'writing_stopped' in of.storage else None), None),
-    (GaugeMetricFamily, 'pack_phase_progress_ratio',
-     'How far the pack that is under way is in its phase.',
-     lambda of: of.pack, 'phase'),
-    (GaugeMetricFamily, 'last_pack_timestamp_seconds',
-     'When the last pack since the start ended.',
-     lambda of: of.last_pack and of.last_pack[0], None),
-    (GaugeMetricFamily, 'last_pack_duration_seconds',
-     'How long that pack took.',
-     lambda of: of.last_pack and of.last_pack[1], None),
-    (GaugeMetricFamily, 'last_pack_succeeded',
-     'Whether that pack did what it should: it did not fail, and was not'
-     ' cancelled.',
-     lambda of: of.last_pack and of.last_pack[2], None),
-    (GaugeMetricFamily, 'scrub_progress_ratio',
-     'How far this pass of the scrub is.',
-     lambda of: of.scrubbed, None),
-    (CounterMetricFamily, 'scrub_passes',
-     'Passes of the scrub that have ended.',
-     lambda of: of.scrub.get('passes'), None),
-    (GaugeMetricFamily, 'scrub_last_pass_timestamp_seconds',
-     'When the last pass of the scrub ended.',
-     lambda of: of.scrub.get('last_pass_ended'), None),
-    (GaugeMetricFamily, 'scrub_damaged_transactions',
-     'Damaged transactions that the scrub has found.',
-     lambda of: of.scrub.get('damaged'), None),
-]
-
-#: Of each histogram: its name, what it says, and what its storage calls it.
-_HISTOGRAMS = [
-    ('sync_duration_seconds', 'How long each sync took.', 'sync_latency'),
-    ('commit_duration_seconds',
-     'From the request to vote to the answer that it is committed.',
-     'commit_latency'),
-    ('lock_wait_duration_seconds',
-     'How long votes waited for objects that others held, if they waited.',
-     'lock_wait'),
-]
+_KINDS: dict[str, type[Any]] = {
+    COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily}
 
 
 class Collector:
@@ -138,13 +53,13 @@ class Collector:
     def _families(self) -> Iterator[Metric]:
         storages = [reading for shown in self._storages()
                     if (reading := shown.now()) is not None]
-        for kind, name, words, read, label in _FIGURES:
-            family = kind(PREFIX + name, words, labels=[
+        for kind, name, words, read, label in FIGURES:
+            family = _KINDS[kind](PREFIX + name, words, labels=[
                 'storage', *([label] if label else [])])
             for figures in storages:
                 _add(family, figures.name, read(figures), label)
             yield family
-        for name, words, key in _HISTOGRAMS:
+        for name, words, key in HISTOGRAMS:
             family = HistogramMetricFamily(
                 PREFIX + name, words, labels=['storage'])
             for figures in storages:
