@@ -18,7 +18,7 @@ LONG_MODULES = documents|every_fault|hostile|stress|_caches|_kill
 .PHONY: help venv run lint check test test-all test-oldest docs docs-build dist dist-check clean
 
 help:
-	@echo "make run          serve an example database over ZEO (PORT=$(PORT))"
+	@echo "make run          serve an example database over ZEO (PORT=$(PORT)), and show it"
 	@echo "make lint         run ruff and mypy"
 	@echo "make check        the same, and the tests that are short"
 	@echo "make test         run the tests"
@@ -97,6 +97,7 @@ dist-check: dist
 	  venv/bin/fsync-info --help >help; \
 	  venv/bin/fsync-pack --help >help; \
 	  venv/bin/fsync-runzeo --help >help; \
+	  venv/bin/python -c "from fsyncstorage.metrics import page; list(map(page.page_file, page.FILES))"; \
 	  venv/bin/fsync-time commits --quick; \
 	  rm -rf $$scratch; \
 	done

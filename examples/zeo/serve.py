@@ -1,4 +1,5 @@
-"""Serve the example database: say where it is, then become fsync-runzeo.
+"""Serve the example database: say where it and its live page are, then become
+fsync-runzeo.
 
 Data go to var/ in the current directory.
 """
@@ -12,8 +13,14 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONFIGURATION = os.path.join(HERE, 'zeo.conf')
 HOST = '127.0.0.1'
+HIGHEST = 65535     # of all ports
+
+# From the port of the database to that of the live page.
+BESIDE = 90
 
 NOTICE = """\
+See what it does, in a browser: http://{host}:{page}
+
 An example database is served at {host}:{port}, to this machine only.
 Its data are in {var}.  Ctrl-C stops it.
 
@@ -65,9 +72,14 @@ What to try next:
 
 
 def port_number(text):
-    if not (text.isdecimal() and 1 <= int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f'{text!r} is not from 1 to 65535')
+    if not (text.isdecimal() and 1 <= int(text) <= HIGHEST):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not from 1 to {HIGHEST}')
     return int(text)
+
+
+def beside(port):
+    return port + BESIDE if port + BESIDE <= HIGHEST else port - BESIDE
 
 
 def command(name):
@@ -91,16 +103,23 @@ def main():
     parser = argparse.ArgumentParser(
         description='Serve the example database over ZEO.')
     parser.add_argument('--port', type=port_number, default=8100)
-    port = parser.parse_args().port
+    parser.add_argument(
+        '--page', type=port_number,
+        help=f'port of the live page; {BESIDE} from that of the database')
+    arguments = parser.parse_args()
+    port = arguments.port
+    page = arguments.page or beside(port)
 
-    reason = why_not(port)
-    if reason:
-        sys.exit(f'Cannot serve at {HOST}:{port}: {reason}.\n'
-                 f'Choose another port, for example: make run PORT={port + 1}')
+    for each in port, page:
+        reason = why_not(each)
+        if reason:
+            sys.exit(
+                f'Cannot serve at {HOST}:{each}: {reason}.\n'
+                f'Choose another port, for example: make run PORT={port + 1}')
 
     os.makedirs('var', exist_ok=True)
     print(NOTICE.format(
-        host=HOST, port=port, python=sys.executable,
+        host=HOST, port=port, page=page, python=sys.executable,
         var=os.path.abspath('var'), check=command('fsync-check'),
         time=command('fsync-time'),
         configuration=CONFIGURATION), flush=True)
@@ -108,7 +127,8 @@ def main():
     runzeo = command('fsync-runzeo')
     os.execv(runzeo, [runzeo,
                       '-C', CONFIGURATION,
-                      '-a', f'{HOST}:{port}'])
+                      '-a', f'{HOST}:{port}',
+                      '--metrics', f'{HOST}:{page}'])
 
 
 if __name__ == '__main__':

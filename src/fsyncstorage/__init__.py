@@ -9,7 +9,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     check/      `fsync-check`: what is damaged, and what can be saved;
                 check/info/ is `fsync-info`: what takes the space
     server/     the ZEO server, `fsync-runzeo`
-    metrics/    figures for Prometheus, and probes
+    metrics/    figures for Prometheus, probes, and a live page
     storage/    FsyncStorage: opening, recovery, transactions
     pack/       a pack: what it copies, and how the new file replaces the old
     scrub/      all of the file, read and verified in turn while it is in use

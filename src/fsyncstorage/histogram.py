@@ -2,6 +2,7 @@
 
 import bisect
 import itertools
+import math
 import threading
 
 # Of each power of ten: numbers that grow by about a quarter.
@@ -50,11 +51,11 @@ class Histogram:
     def at_most(self) -> tuple[list[int], float]:
         """How many took no longer than each of ROUND_BOUNDS, and, last, how
         many there are in all; and the seconds that all took together."""
-        seen, total = self._seen()
+        seen, total = self.seen()
         return [seen[self.BOUNDS.index(bound)]
                 for bound in self.ROUND_BOUNDS] + seen[-1:], total
 
-    def _seen(self) -> tuple[list[int], float]:
+    def seen(self) -> tuple[list[int], float]:
         """How many took no longer than each bound, and all together."""
         self._put_into_buckets()
         with self._mutex:
@@ -62,18 +63,24 @@ class Histogram:
 
     def percentile(self, share: float) -> float:
         """The duration that this share (0 to 1) of all does not exceed."""
-        seen, _ = self._seen()
+        seen, _ = self.seen()
+        return min(self.percentile_of(seen, share), self._max)
+
+    @classmethod
+    def percentile_of(cls, seen: list[int], share: float) -> float:
+        """The same of what `seen` has returned, or of the difference of two
+        such: what was added between them.  0 if there is nothing; endless if
+        it is longer than the last bound."""
         if not seen[-1]:
             return 0.0
         bucket = bisect.bisect_left(seen, max(share * seen[-1], 1))
-        if bucket == len(self.BOUNDS):
-            return self._max
-        bound = self.BOUNDS[bucket]
-        middle: float = bound / 1.25 ** 0.5
-        return min(middle, self._max)
+        if bucket == len(cls.BOUNDS):
+            return math.inf
+        middle: float = cls.BOUNDS[bucket] / 1.25 ** 0.5
+        return middle
 
     def summary(self) -> dict[str, float]:
-        seen, total = self._seen()
+        seen, total = self.seen()
         return {
             'count': seen[-1],
             'mean': total / seen[-1] if seen[-1] else 0.0,

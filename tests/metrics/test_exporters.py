@@ -33,6 +33,13 @@ def free_address():
 
 class Shown(TestCase):
 
+    def setUp(self):
+        super().setUp()
+        # They are taken now and then, and read figures, too.
+        samples = mock.patch.object(exporter.Exporter, '_sample', mock.Mock())
+        samples.start()
+        self.addCleanup(samples.stop)
+
     def show(self, storage, address=HERE, name='1'):
         showing = Showing(address, name, storage)
         self.addCleanup(showing.close)
@@ -135,8 +142,8 @@ class Addresses(Shown):
         self.assertEqual(
             [(record.levelname, record.getMessage())
              for record in logged.records],
-            [('INFO', 'metrics and probes at http://127.0.0.1:%d'
-              % showing.exporter.address[1])])
+            [('INFO', 'a live page, metrics and probes at'
+              ' http://127.0.0.1:%d' % showing.exporter.address[1])])
 
     def test_another_address_is_a_warning(self):
         with self.one_line(r'0\.0\.0\.0:\d+: whoever can reach'):

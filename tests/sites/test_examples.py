@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import unittest
+import urllib.request
 
 import transaction
 import ZEO
@@ -123,12 +124,16 @@ class Run(Commands):
     @unittest.skipUnless(
         all(map(os.path.exists, COMMANDS)), 'the commands are not installed')
     def test_what_it_says(self):
-        port = free_port()
+        port, page = free_port(), free_port()
         server = self.start(
             [sys.executable, str(EXAMPLES / 'zeo' / 'serve.py'),
-             '--port', str(port)],
+             '--port', str(port), '--page', str(page)],
             lambda: answers(('127.0.0.1', port)))
         notice = self.said().partition('\n\n\n')[0]
+        address = re.search(r'http://\S+', notice.splitlines()[0])[0]
+        self.assertEqual(address, f'http://127.0.0.1:{page}')
+        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+            self.assertIn(b'page.js', answer.read())
         blocks = [textwrap.dedent(each) for each in re.findall(
             r'^    .*\n(?:    .*\n)*', notice, re.MULTILINE)]
         ours, stock, zope, commands = blocks

@@ -11,7 +11,10 @@ The thread rests `REST` times as long as it has used the processor, before it
 looks for more to do.  So all that ask, however many they are and whatever they
 send, together get one part in twenty of a processor.
 
-Of a request, only its first line is read: no header says anything here.
+Of a request, the first line is read, and the header Host: hosts says why.
+Each answer tells browsers to take it as what it is, to keep it nowhere, to
+show it in no page of others, and to load and send nothing because of it but
+from and to its own address.
 """
 
 import asyncio
@@ -24,6 +27,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+
+from . import hosts
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +48,18 @@ REST = 19
 _PIECE = 1 << 12
 
 TEXT = 'text/plain; charset=utf-8'
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'; require-trusted-types-for 'script';"
+    " trusted-types 'none'")
+_TO_BROWSERS = (
+    'Cache-Control: no-store\r\n'
+    f'Content-Security-Policy: {_POLICY}\r\n'
+    'Cross-Origin-Resource-Policy: same-origin\r\n'
+    'Referrer-Policy: no-referrer\r\n'
+    'X-Content-Type-Options: nosniff\r\n')
 
 
 class Answer(NamedTuple):
@@ -66,11 +83,15 @@ class _Resting(selectors.DefaultSelector):
         return super().select(timeout)
 
 
-def response(request: bytes, answer: Callable[[str], Answer | None]) -> bytes:
-    """The bytes that answer a request."""
-    words = request.partition(b'\r\n')[0].split(b' ')
+def response(request: bytes, answer: Callable[[str], Answer | None],
+             is_ours: Callable[[str], bool]) -> bytes:
+    """The bytes that answer a request.  `is_ours(host)`: may it call us so?"""
+    first, *headers = request.partition(b'\r\n\r\n')[0].split(b'\r\n')
+    words = first.split(b' ')
     if len(words) != 3 or not words[2].startswith(b'HTTP/1.'):
         found = _failed(http.HTTPStatus.BAD_REQUEST)
+    elif not all(map(is_ours, hosts.named_in(headers))):
+        found = _STRANGER
     elif words[0] not in (b'GET', b'HEAD'):
         found = _failed(http.HTTPStatus.NOT_IMPLEMENTED)
     else:
@@ -78,12 +99,19 @@ def response(request: bytes, answer: Callable[[str], Answer | None]) -> bytes:
         found = answer(path) or _failed(http.HTTPStatus.NOT_FOUND)
     head = (f'HTTP/1.0 {found.status:d} {http.HTTPStatus(found.status).phrase}'
             f'\r\nContent-Type: {found.content_type}'
-            f'\r\nContent-Length: {len(found.body)}\r\n\r\n').encode()
+            f'\r\nContent-Length: {len(found.body)}\r\n'
+            f'{_TO_BROWSERS}\r\n').encode()
     return head if words[0] == b'HEAD' else head + found.body
 
 
 def _failed(status: http.HTTPStatus) -> Answer:
     return Answer(status, TEXT, f'{status.phrase}\n'.encode())
+
+
+_STRANGER = Answer(
+    http.HTTPStatus.MISDIRECTED_REQUEST, TEXT,
+    b'ask by localhost, or by an address in numbers: this name may be that of'
+    b' a stranger\n')
 
 
 class Answering:
@@ -109,6 +137,7 @@ class Answering:
             family=socket.AF_INET6 if ':' in address[0] else socket.AF_INET)
         self._socket.setblocking(False)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._is_ours = hosts.those_of(address[0], self.address[0])
         #: From the oldest: the tasks, since when, and their connections.
         self._open: dict[asyncio.Task[None], tuple[float, socket.socket]] = {}
         self._accepting: asyncio.Task[None] | None = None
@@ -120,6 +149,10 @@ class Answering:
         except BaseException:
             self._socket.close()
             raise
+
+    def each(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call it in the thread, now and again and again."""
+        self._loop.call_soon_threadsafe(self._call, seconds, call)
 
     def close(self) -> None:
         """End the thread.  Whoever is asking gets no answer."""
@@ -146,6 +179,10 @@ class Answering:
             self._accepting = self._loop.create_task(self._accept_all())
             with contextlib.suppress(asyncio.CancelledError):
                 self._loop.run_until_complete(self._accepting)
+
+    def _call(self, seconds: float, call: Callable[[], object]) -> None:
+        self._loop.call_later(seconds, self._call, seconds, call)
+        call()
 
     def _end(self) -> None:
         assert self._accepting is not None
@@ -202,4 +239,4 @@ class Answering:
             request += piece
         if len(request) <= LONGEST:
             await self._loop.sock_sendall(
-                connection, response(request, self._answer))
+                connection, response(request, self._answer, self._is_ours))

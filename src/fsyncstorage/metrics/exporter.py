@@ -3,8 +3,9 @@
 A thread of its own answers there (answering); another thread may show a
 storage, or stop to, at any time.  `_mutex` guards the tables; it is a leaf.
 
-Without prometheus_client there are only the probes.  If the address cannot be
-had, nobody is answered, and whoever shows a storage does not notice.
+Without prometheus_client there are only the probes and the page.  If the
+address cannot be had, nobody is answered, and whoever shows a storage does not
+notice.
 
 The figures are read at most once in `KEPT` seconds, however often they are
 asked for: to read them takes the mutexes of those that commit.
@@ -23,6 +24,9 @@ from .address import shown as in_words
 from .answering import TEXT
 from .answering import Answer
 from .answering import Answering
+from .page import Page
+from .page import page_file
+from .past import EVERY
 from .pulse import Pulse
 from .pulse import Serving
 from .shown import Shown
@@ -46,12 +50,14 @@ class Exporter:
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
         self._has_failed = False
-        #: The last metrics, and when they were made.  Of the thread.
-        self._made: tuple[float, Answer] | None = None
+        #: By path: what was made last, and when.  Of the thread.
+        self._made: dict[str, tuple[float, Answer]] = {}
+        self._page = Page(phase, self.storages, self.servers)
         self._generate = self._metrics_or_none(address)
         self._answering: Answering | None = None
         try:
             self._answering = Answering(address, self._answer)
+            self._answering.each(EVERY, self._sample)
         except (OSError, RuntimeError, ValueError) as error:
             # (No thread could be started; a name that is none.)
             logger.warning('no metrics at %s, and no probes: %s',
@@ -65,7 +71,8 @@ class Exporter:
         return None if self._answering is None else self._answering.address
 
     def _say_where(self, address: tuple[str, int]) -> None:
-        logger.info('metrics and probes at http://%s', in_words(address))
+        logger.info('a live page, metrics and probes at http://%s',
+                    in_words(address))
         if not is_loopback(address[0]):
             logger.warning(
                 'metrics at %s: whoever can reach this address can read the'
@@ -138,23 +145,38 @@ class Exporter:
 
     def _answer(self, path: str) -> Answer | None:
         page = self._PAGES.get(path)
-        if page is None:
-            return None
         try:
-            return page(self)
+            return page_file(path) if page is None else page(self)
         except Exception:
-            if not self._has_failed:  # it is asked for every few seconds
-                self._has_failed = True
-                logger.exception('%s of the metrics could not be made', path)
+            self._say_that_it_failed(path)
             return Answer(500, TEXT, b'an error: see the log\n')
 
-    def _metrics(self) -> Answer:
-        if self._generate is None:
-            return Answer(501, TEXT, f'no metrics: {EXTRA}\n'.encode())
+    def _sample(self) -> None:
+        try:
+            self._page.sample()
+        except Exception:
+            self._say_that_it_failed('a sample')
+
+    def _say_that_it_failed(self, what: str) -> None:
+        if not self._has_failed:  # it is asked for every few seconds
+            self._has_failed = True
+            logger.exception('%s of the metrics could not be made', what)
+
+    def _kept(self, path: str, make: Callable[[], Answer]) -> Answer:
         now = time.monotonic()
-        if self._made is None or now - self._made[0] >= KEPT:
-            self._made = now, Answer(200, METRICS, self._generate())
-        return self._made[1]
+        if path not in self._made or now - self._made[path][0] >= KEPT:
+            self._made[path] = now, make()
+        return self._made[path][1]
+
+    def _metrics(self) -> Answer:
+        generate = self._generate
+        if generate is None:
+            return Answer(501, TEXT, f'no metrics: {EXTRA}\n'.encode())
+        return self._kept(
+            '/metrics', lambda: Answer(200, METRICS, generate()))
+
+    def _now(self) -> Answer:
+        return self._kept('/now', self._page.now)
 
     def _startup(self) -> Answer:
         return probes.startup(self._phase())
@@ -166,4 +188,4 @@ class Exporter:
         return probes.ready(self._phase(), self.storages())
 
     _PAGES = {'/metrics': _metrics, '/startup': _startup, '/live': _live,
-              '/ready': _ready}
+              '/ready': _ready, '/now': _now}

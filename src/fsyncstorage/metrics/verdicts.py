@@ -1,0 +1,98 @@
+"""Is it well?  What an operator should look at, and what needs one at once.
+
+Words with a level, of what is so now: when it is over, they are gone.  What
+has precedence is first.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..pack.progress import FAILED
+from . import probes
+from .past import Past
+from .shown import Reading
+
+#: Look at it some time; look at it at once.
+LOOK, BAD = 'look', 'bad'
+
+# Seconds that a client may hold objects for which others wait.
+HELD = 5.0
+# Seconds of a sync that are too many.
+SLOW = 1.0
+# Samples of the past, one after the other, in which no sync has ended.
+SILENT = 2
+# Characters of words from elsewhere, as of an error.
+_LONGEST = 300
+
+
+class Verdict(NamedTuple):
+    level: str
+    words: str
+
+
+UNREADABLE = Verdict(BAD, 'Its figures cannot be read: see the log.')
+
+
+def of_process(phase: str, age: float) -> list[Verdict]:
+    """`age`: seconds since an event loop has answered."""
+    verdicts = []
+    if age > probes.STUCK_AFTER:
+        verdicts.append(Verdict(
+            BAD, f'The server has not answered for {age:.0f} s: something'
+            ' keeps its event loop.'))
+    if phase != probes.SERVING:
+        verdicts.append(Verdict(LOOK, f'The server is {phase}.'))
+    return verdicts
+
+
+def of_storage(reading: Reading, past: Past) -> list[Verdict]:
+    return [Verdict(level, words) for level in (BAD, LOOK)
+            for words in _WORDS[level](reading, past)]
+
+
+def _bad(reading: Reading, past: Past) -> Iterator[str]:
+    stopped = reading.storage.get('writing_stopped')
+    if stopped:
+        yield f'Nothing can be committed: {_bounded(stopped)}'
+    damaged = reading.scrub.get('damaged')
+    if damaged:
+        yield f'Damaged transactions in the file: {damaged}.'
+    if not stopped and _no_sync_ends(past):
+        yield ('The disk does not answer: transactions wait, and no sync'
+               ' has ended.')
+
+
+def _no_sync_ends(past: Past) -> bool:
+    waiting = past.last('waiting_for_sync', SILENT)
+    return (len(waiting) == SILENT and all(waiting)
+            and not any(past.last('syncs', SILENT)))
+
+
+def _look(reading: Reading, past: Past) -> Iterator[str]:
+    since = reading.server.get('lock_time')
+    if since is not None and (reading.waiting or {}).get('vote'):
+        held = time.time() - since
+        if held > HELD:
+            yield (f'Others wait for objects that a client has held for'
+                   f' {held:.0f} s.')
+    slowest = past.last('sync_p99', 1)
+    if slowest and slowest[0] is not None and slowest[0] >= SLOW:
+        yield f'Syncs take long: {slowest[0]:.1f} s.'
+    last_pack = reading.packs.get('last')
+    if last_pack and last_pack['outcome'] == FAILED:  # nobody cancelled it
+        yield 'The last pack failed: see the log.'
+    # (A pack interrupts it once.)
+    interrupted = reading.scrub.get('interrupted', 0)
+    if interrupted > 1:
+        why = reading.scrub.get('interrupted_because')
+        yield (f'The scrub was interrupted {interrupted} times:'
+               f' {_bounded(why)}')
+
+
+_WORDS = {BAD: _bad, LOOK: _look}
+
+
+def _bounded(words: object) -> str:
+    text = str(words)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + ' ...'

@@ -1,0 +1,46 @@
+"""Who may call an address by which name."""
+
+import unittest
+
+from fsyncstorage.metrics import hosts
+
+
+class Names(unittest.TestCase):
+
+    def check(self, is_ours, answered, refused):
+        for named in answered:
+            self.assertTrue(is_ours(named), named)
+        for named in refused:
+            self.assertFalse(is_ours(named), named)
+
+    def test_on_loopback_no_name_that_a_stranger_can_have(self):
+        self.check(
+            hosts.those_of('127.0.0.1', '127.0.0.1'),
+            ['localhost', 'LocalHost:8190', '127.0.0.1', '127.0.0.1:8190',
+             '[::1]', '[::1]:8190', '10.0.0.1:80'],
+            ['', ':8190', 'evil.example', 'evil.example:8190',
+             'localhost.evil.example', '127.0.0.1.evil.example:80',
+             'a@localhost', 'localhost:80:80', 'localhost:evil.example',
+             'localhost/evil.example', 'evil.example/localhost', '[evil]:1',
+             'localhost ', '\xff', '[' * 100, 'localhost\t'])
+
+    def test_the_name_that_the_operator_has_written(self):
+        self.check(
+            hosts.those_of('Zeo.Example', '127.0.1.1'),
+            ['zeo.example:8190', 'ZEO.EXAMPLE'],
+            ['evil.example', 'a.zeo.example', 'zeo.example.evil'])
+
+    def test_ipv6(self):
+        self.check(hosts.those_of('::1', '::1'), ['[::1]:8190', 'localhost'],
+                   ['evil.example'])
+
+    def test_another_address_has_the_names_of_its_network(self):
+        for host in '0.0.0.0', '::', '192.0.2.1':
+            self.check(hosts.those_of(host, host), ['zeo.svc:8190', ''], [])
+
+    def test_what_headers_name(self):
+        self.assertEqual(
+            list(hosts.named_in([
+                b'Host: a', b'hOsT:b ', b'X-Host: c', b'Hos: d', b'Host',
+                b'', b':', b'\xff: \xff', b'host : \xff'])),
+            ['a', 'b', '', '\xff'])

@@ -1,0 +1,376 @@
+"""The live page: what it says is what the metrics say, and is all its own."""
+
+import html.parser
+import http.client
+import json
+import pathlib
+import re
+import unittest
+from unittest import mock
+
+from ZODB.MappingStorage import MappingStorage
+
+import fsyncstorage.metrics
+from fsyncstorage.metrics import answering
+from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics.exporters import Showing
+from fsyncstorage.metrics.past import MOST
+from fsyncstorage.metrics.shown import Shown
+
+from ..server.serving import ErrorReply
+from ..server.serving import Served
+from ..server.serving import counter
+from ..server.serving import record
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import commit
+from ..support import until
+from .asking import get
+from .asking import metrics
+from .asking import probe
+
+HERE = '127.0.0.1', 0
+ROOM = pathlib.Path(fsyncstorage.metrics.__file__).parent
+ROOT = pathlib.Path(__file__).parents[2]
+FILES = sorted(path.name for path in ROOM.glob('page.*')
+               if path.suffix != '.py')
+
+
+def response(address, path, method='GET', **headers):
+    """Status, headers and body."""
+    connection = http.client.HTTPConnection(*address, timeout=PATIENCE)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+class PageTestCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        kept = mock.patch.object(exporter, 'KEPT', 0)
+        kept.start()
+        self.addCleanup(kept.stop)
+
+    def show(self, storage, name='main', address=HERE):
+        showing = Showing(address, name, storage)
+        self.addCleanup(showing.close)
+        self.exporter = showing.exporter
+        self.address = self.exporter.address
+        return showing
+
+    def now(self):
+        status, answer = probe(self.address, '/now')
+        self.assertEqual(status, 200)
+        return answer
+
+    def storage_now(self):
+        storage, = self.now()['storages']
+        return storage
+
+    def check_it_says_what_the_metrics_say(self):
+        shown, known = self.storage_now(), metrics(self.address)
+        pairs = [((name, *labels), value)
+                 for name, figure in shown['figures'].items()
+                 for labels, value in (
+                     [((label,), each) for label, each in figure.items()]
+                     if isinstance(figure, dict) else [((), figure)])]
+        pairs += [((f'{name}_count',), each['count'])
+                  for name, each in shown['durations'].items()]
+        for (name, *labels), value in pairs:
+            self.assertAlmostEqual(
+                known[('fsyncstorage_' + name, *labels)], value, delta=0.01,
+                msg=name)
+        of_the_process = ('storage_loop_lag_', 'storage_received_bytes_',
+                          'storage_sent_bytes_', 'storage_build_info')
+        self.assertEqual(
+            {'fsyncstorage_' + name for (name, *_), _ in pairs},
+            {name for name, *_ in known
+             if not name.endswith(('_bucket', '_sum'))
+             and not any(each in name for each in of_the_process)})
+        return shown
+
+
+class Figures(Served, PageTestCase):
+
+    def served(self, storage=None):
+        self.server = self.serve(storage, metrics=HERE)
+        self.exporter = self.server._shown[0].exporter
+        self.address = self.exporter.address
+        return self.connect(self.server)
+
+    def test_they_are_those_of_the_metrics(self):
+        peer = self.served(self.open(scrub_rate='2MB', pack_process=False))
+        tid = peer.commit({0: record(1), 1: record(1), 2: counter(0)})
+        peer.commit({2: counter(1)}, tid)
+        peer.commit({2: counter(2)}, tid)
+        peer.load(1)
+        with self.assertRaises(ErrorReply):
+            peer.vote({1: record(2)})
+        self.server.storages['1'].pack(1, lambda data: [])
+        shown = self.check_it_says_what_the_metrics_say()
+        figures = shown['figures']
+        self.assertEqual(
+            (figures['commits_total'], figures['conflicts_total'],
+             figures['conflicts_resolved_total'], figures['clients'],
+             figures['loads_total'],
+             shown['durations']['commit_duration_seconds']['count']),
+            (3, 1, 1, 1, {'memory': 1, 'disk': 0}, 3))
+        self.assertEqual(
+            (self.now()['received_bytes_total'],
+             self.now()['sent_bytes_total']),
+            (self.server.traffic.received, self.server.traffic.sent))
+
+    def test_those_of_a_storage_that_is_not_ours(self):
+        peer = self.served(MappingStorage())
+        peer.commit({1: b'x'})
+        shown = self.check_it_says_what_the_metrics_say()
+        self.assertEqual(shown['figures']['commits_total'], 1)
+
+    def test_samples(self):
+        """What was between two of them, and nothing else."""
+        peer = self.served()
+        page = self.exporter._page
+        peer.commit({1: b'x'})
+        with mock.patch('fsyncstorage.metrics.page.time') as clock:
+            for now in 10 ** 6, 10 ** 6 + 10, 10 ** 6 + 20:
+                clock.monotonic.return_value = now
+                page.sample()
+                for number in range(5):
+                    peer.commit({now + number: b'x'})
+            past = json.loads(page.now().body)['storages'][0]['past']
+        self.assertEqual(past['commits'][-2:], [0.5, 0.5])
+        self.assertEqual(past['clients'][-1], 1)
+        self.assertEqual(past['ago'][-2:], [10, 0])
+        self.assertGreater(past['commit_p50'][-1], 0)
+
+
+class Samples(PageTestCase):
+
+    def test_they_are_taken_though_nobody_looks(self):
+        with mock.patch.object(exporter, 'EVERY', 0.01):
+            self.show(self.open())
+
+            def there_are_some():
+                return len(self.storage_now()['past']['ago']) >= 2
+
+            until(there_are_some, 'two samples')
+
+    def test_a_storage_that_is_hidden_is_forgotten(self):
+        self.show(self.open(), 'stays')
+        other = self.exporter.show('goes', self.open('other.fs'))
+        page = self.exporter._page
+        page.sample()
+        self.assertEqual(len(page._pasts), 2)
+        self.exporter.hide(other)
+        page.sample()
+        self.assertEqual([each.name for each in page._pasts], ['stays'])
+
+    def test_the_answer_is_bounded(self):
+        self.show(self.open())
+        page = self.exporter._page
+        with mock.patch('fsyncstorage.metrics.page.time') as clock:
+            for number in range(2 * MOST):
+                clock.monotonic.return_value = 5.0 * number + 1e9
+                page.sample()
+        self.assertEqual(
+            {len(each) for each in self.storage_now()['past'].values()},
+            {MOST})
+        self.assertLess(len(get(self.address, '/now')[1]), 32768)
+
+    def test_one_that_fails_is_one_line(self):
+        self.show(self.open())
+        with mock.patch.object(self.exporter._page, 'sample',
+                               side_effect=ZeroDivisionError), \
+                self.assertLogs('fsyncstorage.metrics') as logged:
+            self.exporter._sample()
+            self.exporter._sample()
+        self.assertEqual(
+            [each.getMessage() for each in logged.records],
+            ['a sample of the metrics could not be made'])
+
+
+class States(PageTestCase):
+
+    def verdicts(self):
+        return [(each['level'], each['words'])
+                for each in self.storage_now()['verdicts']]
+
+    def test_writing_that_has_stopped(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        self.show(storage)
+        self.assertEqual(self.verdicts(), [])
+        disk.fail_sync(OSError('I/O error'))
+        with self.assertRaises(Exception), self.assertLogs('fsyncstorage'):
+            commit(storage, {1: b'x'})
+        (level, words), = self.verdicts()
+        self.assertEqual(level, 'bad')
+        self.assertIn('I/O error', words)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+
+    def test_a_disk_that_does_not_answer(self):
+        disk = self.controlled_disk()
+        storage = self.open()
+        self.show(storage)
+        disk.hold_syncs()
+        thread = Thread(commit, storage, {1: b'x'})
+        disk.wait_for_sync()
+        for _ in range(3):
+            self.exporter._page.sample()
+        (level, words), = self.verdicts()
+        self.assertEqual(level, 'bad')
+        self.assertIn('does not answer', words)
+        disk.release_syncs()
+        thread.result()
+        self.exporter._page.sample()
+        self.assertEqual(self.verdicts(), [])
+
+    def test_figures_that_cannot_be_read(self):
+        self.show(self.open(), 'bad')
+        self.exporter.show('good', self.open('other.fs'))
+        now = Shown.now
+        with mock.patch.object(
+                Shown, 'now', lambda shown: (
+                    None if shown.name == 'bad' else now(shown))):
+            bad, good = self.now()['storages']
+        self.assertEqual([each['level'] for each in bad['verdicts']], ['bad'])
+        self.assertEqual(good['verdicts'], [])
+        self.assertEqual(good['figures']['objects'], 0)
+
+    def test_several_storages(self):
+        self.show(self.open(), 'one')
+        self.exporter.show('two', self.open('other.fs'))
+        self.assertEqual(
+            [each['name'] for each in self.now()['storages']], ['one', 'two'])
+
+    def test_a_name_is_only_text(self):
+        name = '</script><img src=x onerror=alert(1)>\n"\u2028'
+        self.show(self.open(), name)
+        status, headers, body = response(self.address, '/now')
+        self.assertEqual(json.loads(body)['storages'][0]['name'], name)
+        self.assertEqual(headers['Content-Type'], 'application/json')
+        self.assertEqual(headers['X-Content-Type-Options'], 'nosniff')
+        # The page itself has no name in it.
+        self.assertNotIn(b'alert', response(self.address, '/')[2])
+
+    def test_without_the_library(self):
+        with mock.patch.dict('sys.modules', {'prometheus_client': None}), \
+                self.assertLogs('fsyncstorage.metrics'):
+            self.show(self.open())
+        self.assertEqual(self.storage_now()['figures']['commits_total'], 0)
+        self.assertEqual(get(self.address, '/')[0], 200)
+
+
+class Asking(PageTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.show(self.open())
+
+    def test_each_file(self):
+        for path, content_type in (
+                ('/', 'text/html; charset=utf-8'),
+                ('/page.css', 'text/css; charset=utf-8'),
+                ('/page.js', 'text/javascript; charset=utf-8'),
+                ('/page.svg', 'image/svg+xml')):
+            with self.subTest(path):
+                status, headers, body = response(self.address, path)
+                name = 'page.html' if path == '/' else path[1:]
+                self.assertEqual(
+                    (status, headers['Content-Type'], body),
+                    (200, content_type, (ROOM / name).read_bytes()))
+
+    def test_what_browsers_are_told(self):
+        for path in '/', '/page.js', '/now', '/metrics', '/ready', '/none':
+            with self.subTest(path):
+                headers = response(self.address, path)[1]
+                self.assertEqual(headers['X-Content-Type-Options'], 'nosniff')
+                self.assertEqual(headers['Cache-Control'], 'no-store')
+                policy = dict(
+                    each.strip().partition(' ')[::2] for each in
+                    headers['Content-Security-Policy'].split(';'))
+                self.assertEqual(policy['default-src'], "'none'")
+                self.assertEqual(policy['frame-ancestors'], "'none'")
+                self.assertLessEqual(
+                    set(policy.values()), {"'none'", "'self'", "'script'"})
+
+    def test_other_methods(self):
+        for method in 'POST', 'PUT', 'DELETE', 'OPTIONS', 'TRACE', 'X' * 99:
+            self.assertEqual(
+                response(self.address, '/', method)[0], 501, method)
+        status, headers, body = response(self.address, '/', 'HEAD')
+        self.assertEqual((status, body), (200, b''))
+        self.assertEqual(int(headers['Content-Length']),
+                         (ROOM / 'page.html').stat().st_size)
+
+    def test_other_paths(self):
+        for path in ('/page.py', '/page.html', '/../page.css', '/./', '//',
+                     '/page.css/', '/%70age.css', '/%ff', '/' + 'x' * 7000):
+            self.assertEqual(response(self.address, path)[0], 404, path)
+
+    def test_a_name_of_strangers(self):
+        for path in '/', '/now', '/metrics', '/ready', '/none':
+            with self.subTest(path):
+                self.assertEqual(
+                    response(self.address, path, Host='evil.example')[0], 421)
+        for host in 'localhost:1', '127.0.0.1', '[::1]:8190':
+            self.assertEqual(response(self.address, '/', Host=host)[0], 200)
+
+    def test_two_names(self):
+        for names in (b'localhost', b'evil.example'), (
+                b'evil.example', b'localhost'):
+            request = b'GET / HTTP/1.1\r\n%s\r\n\r\n' % b'\r\n'.join(
+                b'Host: ' + name for name in names)
+            self.assertIn(b' 421 ', answering.response(
+                request, lambda path: None, lambda name: name == 'localhost'
+            ).partition(b'\r\n')[0])
+
+
+class Outside(unittest.TestCase):
+    """The page needs nothing from elsewhere, and makes HTML of nothing."""
+
+    def test_the_package_has_all(self):
+        listed = re.search(r'^"fsyncstorage.metrics" = \[(.*)\]$',
+                           (ROOT / 'pyproject.toml').read_text(), re.MULTILINE)
+        self.assertEqual(sorted(json.loads(f'[{listed[1]}]')), FILES)
+
+    def test_no_address_is_named(self):
+        for name in FILES:
+            text = (ROOM / name).read_text().replace(
+                'http://www.w3.org/2000/svg', '')  # a name, never asked for
+            for words in '//www', 'http:', 'https:', '@import', 'url(':
+                self.assertNotIn(words, text, name)
+
+    def test_what_the_page_refers_to_is_here(self):
+        names, inline = [], []
+
+        class Parser(html.parser.HTMLParser):
+
+            def handle_starttag(self, tag, attributes):
+                for name, value in attributes:
+                    if name in ('href', 'src'):
+                        names.append(value)
+                    if name.startswith('on') or name == 'style':
+                        inline.append(name)
+                if tag == 'style' or tag == 'script' and (
+                        'src' not in dict(attributes)):
+                    inline.append(tag)
+
+        Parser().feed((ROOM / 'page.html').read_text())
+        self.assertEqual(inline, [])
+        self.assertLessEqual(set(FILES) - {'page.html'}, set(names))
+        self.assertEqual(
+            set(names) - set(FILES),
+            {'metrics', 'live', 'ready', 'startup', 'now'})
+
+    def test_the_program_makes_no_html(self):
+        text = (ROOM / 'page.js').read_text()
+        for words in ('innerHTML', 'outerHTML', 'insertAdjacent', 'eval',
+                      'Function(', 'document.write', '.style', 'DOMParser'):
+            self.assertNotIn(words, text)
