@@ -187,6 +187,12 @@ def _broken_off(number, frame):
         signal.signal(each, signal.SIG_IGN)
 
 
+def let_bytecode_be_kept():
+    """Hundreds of processes would compile the same modules otherwise."""
+    os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+
+
 if __name__ == '__main__':
     let_signals_break_off()
+    let_bytecode_be_kept()
     sys.exit(main(sys.argv[1:]))

@@ -8,9 +8,14 @@ is, and no other; an import inside a function is an arrow like any other.
 import ast
 import collections
 import graphlib
+import os
 import pathlib
 import re
+import subprocess
+import sys
 import unittest
+
+import fsyncstorage
 
 HOME = pathlib.Path(__file__).parents[1]
 ROOT = HOME / 'src' / 'fsyncstorage'
@@ -193,6 +198,32 @@ class Rooms(unittest.TestCase):
         self.assertEqual(drawn, {
             name: targets - {name} for name, targets in plan.items()
             if targets - {name}})
+
+
+class Starting(unittest.TestCase):
+
+    def test_what_needs_no_storage_starts_without_it(self):
+        for name in 'client.storage', 'pack.child', 'scrub.child', 'files':
+            with self.subTest(name):
+                subprocess.run([
+                    sys.executable, '-c', IMPORTS_NO_STORAGE, name],
+                    check=True, env=os.environ | {
+                        'PYTHONPATH': os.pathsep.join(sys.path)})
+
+    def test_the_names_of_the_package(self):
+        for name in fsyncstorage.__all__:
+            self.assertIn(name, dir(fsyncstorage))
+            self.assertEqual(getattr(fsyncstorage, name).__name__, name)
+        with self.assertRaises(AttributeError):
+            fsyncstorage.NoSuchStorage
+
+
+IMPORTS_NO_STORAGE = """
+import importlib
+import sys
+importlib.import_module(f'fsyncstorage.{sys.argv[1]}')
+assert 'fsyncstorage.storage' not in sys.modules
+"""
 
 
 def _outer(name):

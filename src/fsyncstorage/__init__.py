@@ -26,9 +26,27 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     histogram   how long something took, each time, in fixed memory
     forks       what a forked child must not use
     errors      what a disk that fails makes of a call
+
+The storage is imported when it is first asked for.  A client, and a process
+that packs or reads a file through, start without it.
 """
 
-from .storage import AsyncFinish
-from .storage import FsyncStorage
+import typing
+
+if typing.TYPE_CHECKING:
+    from .storage import AsyncFinish
+    from .storage import FsyncStorage
 
 __all__ = ['AsyncFinish', 'FsyncStorage']
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in __all__:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    from . import storage
+    globals().update({each: getattr(storage, each) for each in __all__})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

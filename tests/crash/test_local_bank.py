@@ -146,6 +146,8 @@ class Bank(ServerProcess, TestCase):
 
     def connect(self):
         client = FsyncClient(self.path('zeo.sock'), wait_timeout=PATIENCE)
+        # Where no server answers, ZEO tries again after a second or two.
+        client._server.client.connect_poll = 0
         db = ZODB.DB(client)
         self.addCleanup(db.close)
         return client, db

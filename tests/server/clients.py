@@ -29,7 +29,7 @@ from ..support import oid
 OBJECTS = 20  # of each client
 TRANSACTION = 1  # what a light client calls each of its transactions
 # Seconds for which a stock client waits until it has a connection again; it
-# tries every two.
+# tries every second.
 WAIT = 20
 
 
@@ -159,6 +159,8 @@ class BlobClient(Client):
             self._blobs = tempfile.TemporaryDirectory()
             self._storage = self.make(
                 self._address, blob_dir=self._blobs.name, wait_timeout=WAIT)
+            # Where no server answers, ZEO tries again after a second or two.
+            self._storage._server.client.connect_poll = 0
         self._storage.ping()  # waits until there is a connection
         yield
 

@@ -130,7 +130,7 @@ def at_level_2(suite):
 
 
 def test_suite():
-    return unittest.TestSuite([
+    return zeosuites.lasting(unittest.TestSuite([
         *generic_tests(),
         *map(at_level_2, zeosuites.connection_tests(
             STOCK, default=lambda case: False)),
@@ -140,4 +140,4 @@ def test_suite():
                              OUR_NAMES | OF_OUR_SERVER),
         cache_tests(),
         *small_tests(),
-    ])
+    ]))

@@ -97,10 +97,10 @@ class OptionsTests(ZEO.tests.testZEOOptions.TestZEOOptions):
 
 
 def test_suite():
-    return unittest.TestSuite([
+    return zeosuites.lasting(unittest.TestSuite([
         *generic_tests(),
         *zeosuites.connection_tests(
             [our_server], default=in_the_default_run),
         zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES),
         unittest.defaultTestLoader.loadTestsFromTestCase(OptionsTests),
-    ])
+    ]))

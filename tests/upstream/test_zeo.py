@@ -1,9 +1,8 @@
 """Stock ZEO over our storage: server and clients unchanged."""
 
-import unittest
-
 import ZEO.tests.testZEO
 
+from . import zeosuites
 from . import zodbsuites
 
 CONFIG = """
@@ -27,4 +26,4 @@ def generic_tests(policy):
 
 
 def test_suite():
-    return unittest.TestSuite([generic_tests('group-commit')])
+    return zeosuites.lasting(generic_tests('group-commit'))

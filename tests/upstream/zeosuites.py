@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import doctest
 import functools
+import gc
 import os
 import threading
 import unittest
@@ -110,6 +111,14 @@ def _call(link, method, *args, wait=True, call=Link.call, **options):
 
     threading.Thread(target=run).start()
     return future
+
+
+def lasting(suite):
+    """Whenever a server stops, ZEO collects garbage: not among these tests,
+    and all that was imported for them."""
+    gc.collect()
+    gc.freeze()
+    return suite
 
 
 def during(contexts, suite):
