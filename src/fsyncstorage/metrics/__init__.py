@@ -8,7 +8,9 @@
 - pulse      does an event loop answer, and how late?
 - shown      the figures of one storage at one moment
 - collector  these figures as metrics (it needs prometheus_client)
-- clients    the figures of clients as metrics, for a registry of their own
+- clientfigures  what there is to know of a client
+- clients        this as metrics, for a registry of the client's process
+- observability  and for plone.observability, where that is installed
 
 Nothing here is needed to keep data.  What goes wrong is one line of the log,
 and the storages go on without it.  Figures are counted where they arise, in
