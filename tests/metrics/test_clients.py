@@ -2,12 +2,15 @@
 
 import contextlib
 import re
+import shutil
+import subprocess
 import unittest
 from unittest import mock
 
 import ZODB
 import ZODB.blob
 from prometheus_client import CollectorRegistry
+from prometheus_client import generate_latest
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
@@ -20,6 +23,7 @@ from fsyncstorage.metrics.clients import ClientCollector
 
 from ..server.serving import Served
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -139,6 +143,14 @@ class BlobCaches(ClientsTestCase):
                        blob_cache_evictions_total=evictions)
         database.close()
 
+    @unittest.skipUnless(shutil.which('promtool'), 'no promtool here')
+    def test_prometheus_finds_nothing_to_say(self):
+        done = subprocess.run(
+            ['promtool', 'check', 'metrics'],
+            input=generate_latest(self.registry),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual((done.returncode, done.stdout), (0, b''))
+
     def test_who_asks_does_not_wait(self):
         """Another process has the books: what was known last is shown."""
         with contextlib.closing(filelocks.LockFile(
@@ -146,5 +158,5 @@ class BlobCaches(ClientsTestCase):
             other.lock()
             with mock.patch.object(
                     self.client._blobs._books, '_last_total', 7):
-                self.check(blob_cache_bytes=7)
+                Thread(self.check, blob_cache_bytes=7).result()
         self.check(blob_cache_bytes=0)
