@@ -105,13 +105,15 @@ class Clients(ClientsTestCase):
         # What only the server knows is not counted as read there.
         self.load(1)
         self.check(cache_misses_total=1, local_reads_total=3)
-        # One in 16 is timed, and the first.
+        timed = self.by_source()
         self.assertEqual(
-            self.by_source(), {'local': 1, 'channel': 1, 'connection': 0})
-        for _ in range(EACH):
+            (timed['channel'], timed['connection']), (1, 0))
+        # The first is timed, and about one in 16.
+        self.assertIn(timed['local'], (1, 2))
+        for _ in range(10 * EACH):
             self.client.loadBefore(oid(1), after)
-        self.check(local_reads_total=3 + EACH)
-        self.assertEqual(self.by_source()['local'], 2)
+        self.check(local_reads_total=3 + 10 * EACH)
+        self.assertIn(self.by_source()['local'], range(10, 13))
 
     def test_the_documents_have_each(self):
         names = {

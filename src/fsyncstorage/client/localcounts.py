@@ -1,7 +1,7 @@
 """How many loads were answered by the data file itself, and how fast.
 
 Such a load takes a microsecond or two, and to time it a quarter of one.  So
-each is counted, and one in `EACH` is timed.
+each is counted, and about one in `EACH` is timed.
 
 Any thread may count: `next` of a counter is one step.  Nobody can look at a
 counter without taking a number from it; so the looks are counted, too.
@@ -37,12 +37,15 @@ class LocalCounts:
         return found
 
     def answered(self):
-        if not next(self._answers) % EACH:
+        """One was; return the number that it takes.  (A look takes one, too.)"""
+        number = next(self._answers)
+        if not number % EACH:
             self.due = True
+        return number
 
     @property
     def loads(self):
         """How many were answered."""
         with self._mutex:
             self._looks += 1
-            return next(self._answers) - self._looks
+            return self.answered() - self._looks
