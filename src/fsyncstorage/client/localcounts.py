@@ -37,7 +37,7 @@ class LocalCounts:
         return found
 
     def answered(self):
-        """One was; return the number that it takes.  (A look takes one, too.)"""
+        """One was; return the number that it takes, as a look does."""
         number = next(self._answers)
         if not number % EACH:
             self.due = True
