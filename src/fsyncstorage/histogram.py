@@ -61,6 +61,11 @@ class Histogram:
         with self._mutex:
             return list(itertools.accumulate(self._buckets)), self._total
 
+    @property
+    def count(self) -> int:
+        seen, _ = self._seen()
+        return seen[-1]
+
     def percentile(self, share: float) -> float:
         """The duration that this share (0 to 1) of all does not exceed."""
         seen, _ = self.seen()

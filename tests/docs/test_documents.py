@@ -13,6 +13,7 @@ from .documents import page_suite
 
 #: Why blocks are not run.
 REASONS = {
+    'it needs Plone',
     'they need a container engine',
     'they need a package index',
     'they need certificates',

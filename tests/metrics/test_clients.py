@@ -1,29 +1,41 @@
 """Figures of clients: a known number of loads gives exactly these."""
 
+import contextlib
 import re
+import shutil
+import subprocess
+import unittest
+from unittest import mock
 
+import ZODB
+import ZODB.blob
 from prometheus_client import CollectorRegistry
+from prometheus_client import generate_latest
 from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
 
+from fsyncstorage.client.blobs import filelocks
+from fsyncstorage.client.localcounts import EACH
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.format import objectmap
 from fsyncstorage.metrics.clients import ClientCollector
 
 from ..server.serving import Served
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import commit
 from ..support import oid
+from ..support import until
 from .test_figures import the_page
 
 
-class Clients(Served):
+class ClientsTestCase(Served):
 
-    def setUp(self):
-        super().setUp()
-        storage = self.open()
-        commit(storage, {1: b'x', 2: b'y', 3: b'z'})
+    def connect_to(self, storage, **options):
         self.server = self.serve(storage)
         self.client = FsyncClient(
-            self.server.addr, wait_timeout=PATIENCE, wait=True)
+            self.server.addr, wait_timeout=PATIENCE, wait=True, **options)
         self.addCleanup(self.client.close)
         self.registry = CollectorRegistry(auto_describe=True)
         self.registry.register(ClientCollector({'main': self.client}))
@@ -42,7 +54,16 @@ class Clients(Served):
         return {source: self.registry.get_sample_value(
             'fsyncclient_load_duration_seconds_count',
             {'storage': 'main', 'source': source})
-            for source in ('channel', 'connection')}
+            for source in ('local', 'channel', 'connection')}
+
+
+class Clients(ClientsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        storage = self.open()
+        commit(storage, {1: b'x', 2: b'y', 3: b'z'})
+        self.connect_to(storage)
 
     def test_hits_and_misses(self):
         self.check(connected=1, cache_hits_total=0, cache_misses_total=0)
@@ -51,7 +72,9 @@ class Clients(Served):
         self.load(1, 2, 1)
         self.check(cache_hits_total=3, cache_misses_total=2,
                    cache_evictions_total=0)
-        self.assertEqual(self.by_source(), {'channel': 2, 'connection': 0})
+        self.assertEqual(
+            self.by_source(), {'local': 0, 'channel': 2, 'connection': 0})
+        self.check(reads_locally=0, blob_cache_bytes=None)
 
     def test_loads_on_the_connection(self):
         reader, self.client._server._reader = (
@@ -59,12 +82,38 @@ class Clients(Served):
         self.load(1)
         self.client._server._reader = reader
         self.load(2, 3)
-        self.assertEqual(self.by_source(), {'channel': 2, 'connection': 1})
+        self.assertEqual(
+            self.by_source(), {'local': 0, 'channel': 2, 'connection': 1})
         self.check(cache_misses_total=3)
 
     def test_without_a_server(self):
         self.client.close()
         self.check(connected=0)
+
+    @unittest.skipUnless(objectmap.is_possible(), 'needs sealed memory')
+    def test_what_is_read_from_the_file(self):
+        """It is no hit, and no miss."""
+        storage = self.open('local.fs', local_reads=True)
+        tid = commit(storage, {1: b'x', 2: b'y'})
+        self.connect_to(storage)
+        until(lambda: self.client.stats()['reads_locally'], 'reads locally')
+        after = p64(u64(tid) + 1)
+        for number in 1, 2, 1:
+            self.client.loadBefore(oid(number), after)
+        self.check(reads_locally=1, local_reads_total=3, cache_hits_total=0,
+                   cache_misses_total=0)
+        # What only the server knows is not counted as read there.
+        self.load(1)
+        self.check(cache_misses_total=1, local_reads_total=3)
+        timed = self.by_source()
+        self.assertEqual(
+            (timed['channel'], timed['connection']), (1, 0))
+        # The first is timed, and about one in 16.
+        self.assertIn(timed['local'], (1, 2))
+        for _ in range(10 * EACH):
+            self.client.loadBefore(oid(1), after)
+        self.check(local_reads_total=3 + 10 * EACH)
+        self.assertIn(self.by_source()['local'], range(10, 13))
 
     def test_the_documents_have_each(self):
         names = {
@@ -75,3 +124,41 @@ class Clients(Served):
             r'^``(\w+)`` ', the_page().partition('Of a client')[2],
             re.MULTILINE)
         self.assertEqual(sorted(documented), sorted(names))
+
+
+class BlobCaches(ClientsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.connect_to(
+            self.open(blob_dir=self.path('blobs')),
+            blob_dir=self.path('cache'), blob_cache_size=1000)
+
+    def test_bytes_and_evictions(self):
+        self.check(blob_cache_bytes=0, blob_cache_evictions_total=0)
+        database = ZODB.DB(self.client)
+        for number, (size, total, evictions) in enumerate([
+                (600, 600, 0), (300, 900, 0), (500, 800, 1), (900, 900, 3)]):
+            with database.transaction() as connection:
+                connection.root()[number] = ZODB.blob.Blob(b'x' * size)
+            self.check(blob_cache_bytes=total,
+                       blob_cache_evictions_total=evictions)
+        database.close()
+
+    @unittest.skipUnless(shutil.which('promtool'), 'no promtool here')
+    def test_prometheus_finds_nothing_to_say(self):
+        done = subprocess.run(
+            ['promtool', 'check', 'metrics'],
+            input=generate_latest(self.registry),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual((done.returncode, done.stdout), (0, b''))
+
+    def test_who_asks_does_not_wait(self):
+        """Another process has the books: what was known last is shown."""
+        with contextlib.closing(filelocks.LockFile(
+                self.client._blobs._directory.lock)) as other:
+            other.lock()
+            with mock.patch.object(
+                    self.client._blobs._books, '_last_total', 7):
+                Thread(self.check, blob_cache_bytes=7).result()
+        self.check(blob_cache_bytes=0)

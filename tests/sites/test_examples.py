@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,20 +20,24 @@ import urllib.request
 import transaction
 import ZEO
 
+from fsyncstorage.server import listening
 from fsyncstorage.server.runzeo import Options
 
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..commands import answers
 from ..docs.scratch import Scratch
+from ..metrics import asking
+from ..metrics.asking import probe
 from ..support import PATIENCE
 from .zopes import free_port
 
 EXAMPLES = pathlib.Path(__file__).parents[1].with_name('examples')
 UNIT = EXAMPLES / 'systemd' / 'fsyncstorage.service'
+ADDRESS = EXAMPLES / 'systemd' / 'fsyncstorage.socket'
 CONTAINERFILE = EXAMPLES / 'container' / 'Containerfile'
 
-#: Where both have the configuration, which is examples/zeo/zeo.conf.
+#: Where the unit has the configuration, which is examples/zeo/zeo.conf.
 ZEO_CONF = '/etc/fsyncstorage/zeo.conf'
 
 
@@ -55,10 +60,25 @@ class Unit(Commands):
         program = settings(UNIT.read_text())['ExecStart'].split()[0]
         with open(unit, 'w') as file:
             file.write(UNIT.read_text().replace(program, sys.executable))
+        address = shutil.copy(ADDRESS, self.directory)
         found = subprocess.run(
-            ['systemd-analyze', 'verify', '--man=no', unit],
+            ['systemd-analyze', 'verify', '--man=no', unit, address],
             capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((found.returncode, found.stderr), (0, ''))
+
+    def test_it_is_watched(self):
+        said = settings(UNIT.read_text())
+        self.assertEqual(
+            (said['Type'], said['NotifyAccess'], said['TimeoutStartSec']),
+            ('notify', 'main', 'infinity'))
+        self.assertGreaterEqual(int(said['WatchdogSec']), 10)
+
+    def test_the_address_is_that_of_the_configuration(self):
+        said = settings(ADDRESS.read_text())
+        self.assertIn(f"address {said['ListenStream']}\n",
+                      (EXAMPLES / 'zeo' / 'zeo.conf').read_text())
+        self.assertEqual(int(said['Backlog']), listening.BACKLOG)
+        self.assertEqual(ADDRESS.stem, UNIT.stem)
 
     def test_it_syncs(self):
         """Its filter of system calls takes no sync away."""
@@ -83,29 +103,75 @@ class Served(Commands):
             file.write((EXAMPLES / 'zeo' / 'zeo.conf').read_text().replace(
                 '127.0.0.1:8100', self.path('socket')))
 
-    def check(self, command):
-        program, *arguments = command
-        server = self.start(
-            [*SCRIPTS[os.path.basename(program)], *arguments],
-            lambda: answers(self.path('socket')))
+    def check(self, command, file):
+        server = self.start(command, lambda: answers(self.path('socket')))
         connection = ZEO.connection(self.path('socket'))
         connection.root.greeting = 'hello'
         transaction.commit()
         connection.close()
         server.send_signal(signal.SIGTERM)
         self.assertEqual(server.wait(PATIENCE), 0, self.said())
-        self.assertTrue(os.path.getsize(self.path('var/Data.fs')))
+        self.assertTrue(os.path.getsize(self.path(file)))
 
     def test_unit(self):
-        command = settings(UNIT.read_text())['ExecStart']
-        self.check(command.replace(ZEO_CONF, 'zeo.conf').split())
+        program, *arguments = settings(UNIT.read_text())['ExecStart'].replace(
+            ZEO_CONF, 'zeo.conf').split()
+        self.check([*SCRIPTS[os.path.basename(program)], *arguments],
+                   'var/Data.fs')
+
+    def in_the_container(self, **environment):
+        """Its command, with what it copies in a directory of the test."""
+        text = CONTAINERFILE.read_text()
+        *sources, there = re.search(
+            r'^COPY (examples/.+)$', text, re.MULTILINE)[1].split()
+        os.makedirs(self.path('etc'))
+        for source in sources:
+            shutil.copy(EXAMPLES.parent / source, self.path('etc'))
+        os.mkdir(self.path('bin'))
+        with open(self.path('bin/fsync-runzeo'), 'w') as file:
+            file.write('#!/bin/sh\nexec %s "$@"\n' % shlex.join(
+                SCRIPTS['fsync-runzeo']))
+        os.chmod(self.path('bin/fsync-runzeo'), 0o755)
+        self.options['env'].update(
+            environment, DATA=self.path('data'),
+            PATH=f"{self.path('bin')}:{os.environ['PATH']}")
+        return [word.replace(there, self.path('etc/'))
+                for word in json.loads(instruction(text, 'ENTRYPOINT'))]
 
     def test_container(self):
+        # (Only this machine shall reach it.)
+        self.check([*self.in_the_container(), '-a', self.path('socket')],
+                   'data/filestorage/Data.fs')
+
+    def test_container_by_its_variables(self):
+        port, metrics = free_port(), free_port()
+        command = self.in_the_container(
+            ZEO_PORT=str(port), ZEO_READ_ONLY='', ZEO_PACK_KEEP_OLD='false',
+            FSYNC_DURABILITY='per-commit', FSYNC_SCRUB_RATE='off',
+            FSYNC_METRICS=f'127.0.0.1:{metrics}')
+        with open(self.path('etc/zeo.conf'), 'r+') as file:
+            text = file.read().replace('0.0.0.0', '127.0.0.1')
+            file.seek(0)
+            file.write(text)
+        self.start(command, lambda: answers(('127.0.0.1', port)))
+        self.assertEqual(probe(('127.0.0.1', metrics), '/ready')[0], 200)
+        figures = asking.metrics(('127.0.0.1', metrics))
+        self.assertEqual(figures['fsyncstorage_writing_stopped',], 0)
+        self.assertNotIn(('fsyncstorage_scrub_progress_ratio',), figures)
+
+    def test_the_variables_of_the_container_are_written_down(self):
         text = CONTAINERFILE.read_text()
-        command = [word for name in ('ENTRYPOINT', 'CMD')
-                   for word in json.loads(instruction(text, name))]
-        self.check([{ZEO_CONF: 'zeo.conf', '0.0.0.0:8100': self.path('socket')}
-                    .get(word, word) for word in command])
+        used = re.findall(
+            r'\$\((\w+)\)', (CONTAINERFILE.parent / 'zeo.conf').read_text())
+        for name in {*used, 'FSYNC_METRICS'} - {'DATA'}:
+            self.assertIn(f'#     {name} ', text)
+        for name, value in re.findall(
+                r'^export (\w+)="\$\{\w+:-(.*)\}"',
+                (CONTAINERFILE.parent / 'start.sh').read_text(),
+                re.MULTILINE):
+            self.assertIn(name, used)
+            if name != 'DATA':
+                self.assertRegex(text, rf'#     {name} +{value}\b')
 
     def test_what_the_container_copies_is_there(self):
         checkout = EXAMPLES.parent

@@ -2,6 +2,8 @@
 
 import unittest
 
+from ..metrics.asking import metrics
+from ..metrics.asking import probe
 from ..support import until
 from .zope_site import built
 from .zope_site import restart_often
@@ -37,6 +39,11 @@ class Buildout(unittest.TestCase):
         print('', *restarts, load, sep='\n  ')
         for restart in restarts:
             self.assertTrue(restart.in_time, restart)
+
+    def test_its_metrics(self):
+        address = Running.site.metrics
+        self.assertEqual(probe(address, '/ready')[0], 200)
+        self.assertGreater(metrics(address)['fsyncstorage_commits_total',], 0)
 
     def test_backup_and_pack(self):
         """By the scripts that the recipes make."""

@@ -50,7 +50,9 @@ class Site:
         self.directory = pathlib.Path(directory) / 'site'
         shutil.copytree(EXAMPLE / 'src', self.directory / 'src')
         self.address = '127.0.0.1', free_port()
-        ports = {8100: self.address[1], 8081: free_port(), 8082: free_port()}
+        self.metrics = '127.0.0.1', free_port()
+        ports = {8100: self.address[1], 8190: self.metrics[1],
+                 8081: free_port(), 8082: free_port()}
         for name in 'buildout.cfg', 'zeo.conf':
             (self.directory / name).write_text(re.sub(
                 '127.0.0.1:([0-9]+)',

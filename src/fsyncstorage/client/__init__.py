@@ -23,6 +23,7 @@
       |     PlainPrefetches (plainprefetch)   prefetches without channels
       |     LocalReads (local)  loads from the file of a server on this machine
       |       LocalBlobs (localblobs)   and where that keeps its blobs
+      |     LocalCounts (localcounts)   how many these were, and how fast
       |     Process (process)   a fork must not use any of this
       |-- Packs (packs)         what our server tells of packs
       `-- BlobCache (blobs/)    blob files, and how much they may take; they

@@ -29,6 +29,7 @@ from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
+from .localcounts import LocalCounts
 from .opening import opening
 from .outcome import check_kept
 from .outgoing import Outgoing
@@ -76,8 +77,10 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
-        #: How long loads took that the cache could not answer, by what did.
-        self.load_times = {'channel': Histogram(), 'connection': Histogram()}
+        #: How long loads took that the cache did not answer, by what did.
+        self.local_counts = LocalCounts()
+        self.load_times = {'local': self.local_counts.times,
+                           'channel': Histogram(), 'connection': Histogram()}
         self._committing = {}  # id of a transaction -> Committing
         self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')

@@ -152,14 +152,20 @@ class FsyncClient(OneTrip):
         opened."""
         _, _, evictions, _, hits = self._cache.getStats()
         local = self._server.local
+        times = self._server.load_times
         return {'connected': self.is_connected(), 'cache_hits': hits,
+                'cache_misses': times['channel'].count
+                + times['connection'].count,
                 'cache_evictions': evictions,
                 'reads_locally':
-                local is not None and local.source is not None}
+                local is not None and local.source is not None,
+                'local_reads': self._server.local_counts.loads,
+                **({} if self._blobs is None else self._blobs.stats())}
 
     def load_times(self) -> dict[str, Histogram]:
-        """How long loads took that the cache could not answer, by what did:
-        a read channel, or the ZEO connection."""
+        """How long loads took that the cache did not answer, by what did: the
+        data file, read here (local; one in 16 is timed), a read channel, or
+        the ZEO connection."""
         times: dict[str, Histogram] = self._server.load_times
         return times
 
@@ -183,8 +189,11 @@ class FsyncClient(OneTrip):
                      tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
         local = self._server.local
         if local is not None:
-            found = local.load_before(oid, tid)
+            counts = self._server.local_counts
+            found = (counts.timed(local.load_before, oid, tid) if counts.due
+                     else local.load_before(oid, tid))
             if found is not NOT_KNOWN:
+                counts.answered()
                 return found
         return super().loadBefore(oid, tid)
 

@@ -13,7 +13,9 @@
 - page       the live page
 - past       the last ten minutes, for its pictures
 - verdicts   is it well?  For the page
-- clients    the figures of clients as metrics, for a registry of their own
+- clientfigures  what there is to know of a client
+- clients        this as metrics, for a registry of the client's process
+- observability  and for plone.observability, where that is installed
 
 Nothing here is needed to keep data.  What goes wrong is one line of the log,
 and the storages go on without it.  Figures are counted where they arise, in

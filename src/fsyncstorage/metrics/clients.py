@@ -14,9 +14,16 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.core import Metric
 
+from .clientfigures import COUNTER
+from .clientfigures import FIGURES
+from .clientfigures import GAUGE
+from .clientfigures import PREFIX
+from .clientfigures import TIMES
+from .clientfigures import TIMES_SAY
 from .collector import add_histogram
 
-PREFIX = 'fsyncclient_'
+_FAMILIES: dict[str, type[Any]] = {
+    COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily}
 
 
 class ClientCollector:
@@ -30,31 +37,17 @@ class ClientCollector:
         return ClientCollector({}).collect()
 
     def collect(self) -> Iterator[Metric]:
-        connected = GaugeMetricFamily(
-            PREFIX + 'connected', 'Whether there is a server.',
-            labels=['storage'])
-        hits = CounterMetricFamily(
-            PREFIX + 'cache_hits', 'Loads that were answered from the cache.',
-            labels=['storage'])
-        misses = CounterMetricFamily(
-            PREFIX + 'cache_misses', 'Loads that were not.',
-            labels=['storage'])
-        evictions = CounterMetricFamily(
-            PREFIX + 'cache_evictions',
-            'Objects that were dropped from the cache for others.',
-            labels=['storage'])
+        read = {name: client.stats()
+                for name, client in self._clients.items()}
+        for kind, key, words in FIGURES:
+            family = _FAMILIES[kind](PREFIX + key, words, labels=['storage'])
+            for name, figures in read.items():
+                if key in figures:
+                    family.add_metric([name], figures[key])
+            yield family
         times = HistogramMetricFamily(
-            PREFIX + 'load_duration_seconds',
-            'How long loads took that the cache could not answer.',
-            labels=['storage', 'source'])
+            PREFIX + TIMES, TIMES_SAY, labels=['storage', 'source'])
         for name, client in self._clients.items():
-            figures = client.stats()
-            load_times = client.load_times()
-            connected.add_metric([name], figures['connected'])
-            hits.add_metric([name], figures['cache_hits'])
-            misses.add_metric([name], sum(
-                each.summary()['count'] for each in load_times.values()))
-            evictions.add_metric([name], figures['cache_evictions'])
-            for source, histogram in load_times.items():
+            for source, histogram in client.load_times().items():
                 add_histogram(times, [name, source], [histogram])
-        yield from (connected, hits, misses, evictions, times)
+        yield times

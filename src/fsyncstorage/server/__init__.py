@@ -8,6 +8,8 @@ through its mailbox; the loop never waits for them.
 From the outside in:
 
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
+- manager       tells the service manager that it serves, lives, and ends
+- passed        sockets that the service manager has opened for it
 - server        the listening server: connections, all storages together
 - listening     the listening sockets, and newcomers until they say something
 - door          how many connections there are, and which one is closed first

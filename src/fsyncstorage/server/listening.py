@@ -45,7 +45,9 @@ ZEO, TLS = (b'\0', 'ZEO'), (b'\x16', 'TLS')
 class Listener:
     """Takes the arguments of ZEO's Acceptor, and replaces it."""
 
-    def __init__(self, server, addr, ssl, msgpack):
+    def __init__(self, server, addr, ssl, msgpack, passed=()):
+        """`passed`: sockets that listen already (passed); then `addr` is that
+        of the first one."""
         self.server = server
         self.ssl_context = ssl
         self.first_byte, self.protocol = TLS if ssl else ZEO
@@ -56,7 +58,7 @@ class Listener:
         self.event_loop = stock.new_event_loop()
         self._bound, self.sockets = None, []
         try:
-            self._open(addr)
+            self._open(addr, passed)
         except BaseException:
             self.close_loop()
             raise
@@ -64,11 +66,14 @@ class Listener:
         self._listen()
         logger.info('listening on %s', self.addr)
 
-    def _open(self, addr):
-        self._bound = self.event_loop.run_until_complete(self._bind(addr))
-        self.sockets = [
-            socket.socket(fileno=os.dup(each.fileno()))
-            for each in self._bound.sockets]
+    def _open(self, addr, passed):
+        if passed:
+            self.sockets = list(passed)
+        else:
+            self._bound = self.event_loop.run_until_complete(self._bind(addr))
+            self.sockets = [
+                socket.socket(fileno=os.dup(each.fileno()))
+                for each in self._bound.sockets]
         for each in self.sockets:
             each.setblocking(False)
             each.listen(BACKLOG)

@@ -35,6 +35,8 @@ from ..metrics import address
 from ..metrics import exporters
 from ..metrics import probes
 from . import reachable
+from .manager import Manager
+from .passed import passed
 from .server import Server
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,9 @@ class Runner(ZEO.runzeo.ZEOServer):
         super().__init__(options)
         # Stock's options, which tests give, have no such thing.
         self._metrics_address = getattr(options, 'metrics', None)
+        self._manager = Manager(os.environ)
+        #: Sockets that listen already, in place of the address.
+        self._passed = passed(os.environ)
 
     def handle_sigterm(self):
         self._end('terminated by SIGTERM', 0)
@@ -107,6 +112,14 @@ class Runner(ZEO.runzeo.ZEOServer):
         _allow_all_descriptors()
         super().main()
         sys.exit(self._status)
+
+    def check_socket(self):
+        if not self._passed:  # else somebody listens there, for us
+            super().check_socket()
+
+    def clear_socket(self):
+        if not self._passed:  # else its file is that of the service manager
+            super().clear_socket()
 
     def make_pidfile(self):
         """Not yet: the file may be that of a server that has the storages."""
@@ -142,12 +155,15 @@ class Runner(ZEO.runzeo.ZEOServer):
             invalidation_age=options.invalidation_age,
             transaction_timeout=options.transaction_timeout,
             ssl=options.ssl,
-            metrics=self._metrics_address)
+            metrics=self._metrics_address,
+            passed=self._passed)
+        self._manager.watch(self.server.acceptor.event_loop)
         exporters.process_is(probes.SERVING)
         self._warn_of_strangers()
 
     def close_server(self):
         exporters.process_is(probes.STOPPING)
+        self._manager.stopping()
         super().close_server()
         if self._metrics is not None:
             self._metrics.close()
@@ -174,7 +190,11 @@ def _allow_all_descriptors():
 def main(args=None):
     options = Options()
     options.realize(args)
-    Runner(options).main()
+    try:
+        runner = Runner(options)
+    except ValueError as error:  # of the sockets that were passed
+        sys.exit(f'fsync-runzeo: {error}')
+    runner.main()
 
 
 if __name__ == '__main__':

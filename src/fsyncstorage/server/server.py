@@ -4,8 +4,11 @@ It takes the arguments of ZEO's StorageServer, and replaces it.
 """
 
 import asyncio
+import functools
 import os
+import socket
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import ZODB.event
@@ -46,9 +49,11 @@ class Server(StorageServer):
                  invalidation_age: float | None = None,
                  transaction_timeout: float | None = None,
                  metrics: exporters.Address | None = None,
+                 passed: Sequence[socket.socket] = (),
                  **options: Any) -> None:
         """The arguments of StorageServer; `metrics` is where all of the
-        storages are shown, beside those addresses that they name."""
+        storages are shown, beside those addresses that they name; `passed` are
+        sockets that listen already, in place of `addr`."""
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
         self.connections: set[Connection | Channel] = set()
@@ -61,7 +66,9 @@ class Server(StorageServer):
         self.accounts = Accounts()
         self._closing = False
         self.said_farewell = False
-        super().__init__(addr, storages, Acceptor=Listener, **options)
+        super().__init__(
+            passed[0].getsockname() if passed else addr, storages,
+            Acceptor=functools.partial(Listener, passed=passed), **options)
         if self.client_conflict_resolution:
             for storage in storages.values():
                 # Instead of stock's, whose error unpickles the record.

@@ -80,6 +80,12 @@ class BlobCache:
         self._let_go()
         self._books.close()
 
+    def stats(self) -> dict[str, int]:
+        """Figures for monitoring.  Others may use the directory: the bytes
+        are those of all, what was removed is counted by whoever did it."""
+        return {'blob_cache_bytes': self._books.total(),
+                'blob_cache_evictions': self._books.evictions}
+
     # Reading
 
     def load(self, oid: bytes, serial: bytes) -> str:

@@ -71,6 +71,9 @@ class Books:
         """`limit` is in bytes, or infinite."""
         self._directory = directory
         self._limit = limit
+        #: Blobs that this process has removed to make room for others.
+        self.evictions = 0
+        self._last_total = 0
         self._ledger = Ledger(directory, VERSION, self._walk, self._strike_out)
         try:
             with self._ledger.locked():
@@ -109,6 +112,14 @@ class Books:
 
         return self._ledger.work(work)
 
+    def total(self):
+        """Bytes of all blobs that are counted.
+
+        What was known last, where it would take to wait for others.
+        """
+        self._ledger.try_work(self._note_total)
+        return self._last_total
+
     def current_edition(self):
         return self._ledger.current_edition()
 
@@ -133,6 +144,7 @@ class Books:
             self._settle(db, name)
         self._dismiss_guests(db)
         self._evict(db, self._total(db) - self._limit)
+        self._note_total(db)
 
     def _make_room(self, db, size):
         """Remove blobs, if that helps; return whether `size` bytes fit now."""
@@ -163,6 +175,7 @@ class Books:
                 continue
             freed += size
         self._remove(db, leaving)
+        self.evictions += len(leaving)
         return freed
 
     def _first_to_go(self, db):
@@ -235,6 +248,9 @@ class Books:
         for name in note.splitlines():
             if self._directory.is_gone(name):
                 db.execute(DELETE, (name,))
+
+    def _note_total(self, db):
+        self._last_total = self._total(db)
 
     def _total(self, db):
         return db.execute('SELECT bytes FROM total').fetchone()[0]

@@ -1,0 +1,28 @@
+"""What there is to know of a client, whatever library shows it.
+
+Of each figure: its kind, its name and what it says.  The names are those of
+`FsyncClient.stats()`; what a client has not (a blob cache, say) is not there.
+"""
+
+COUNTER, GAUGE = 'counter', 'gauge'
+
+PREFIX = 'fsyncclient_'
+
+FIGURES = [
+    (GAUGE, 'connected', 'Whether there is a server.'),
+    (COUNTER, 'cache_hits', 'Loads that were answered from the cache.'),
+    (COUNTER, 'cache_misses', 'Loads for which the server was asked.'),
+    (COUNTER, 'cache_evictions',
+     'Objects that were dropped from the cache for others.'),
+    (GAUGE, 'reads_locally',
+     'Whether objects are read from the data file, without the server.'),
+    (COUNTER, 'local_reads', 'Loads that were answered from the data file.'),
+    (GAUGE, 'blob_cache_bytes', 'Bytes of the blobs in the blob cache.'),
+    (COUNTER, 'blob_cache_evictions',
+     'Blobs that were removed from the blob cache for others.'),
+]
+
+#: A histogram, by `FsyncClient.load_times()`.
+TIMES = 'load_duration_seconds'
+TIMES_SAY = ('How long loads took that the cache did not answer, by what did:'
+             ' the data file, a read channel or the connection.')

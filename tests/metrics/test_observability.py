@@ -1,0 +1,190 @@
+"""The figures of clients at `@@metrics` of plone.observability.
+
+Plone is too much to install for this: the two names of that package which are
+used here are written down below, as release 1.0 has them.  Where it is
+installed (without what it needs will do), it is asked itself, too.
+"""
+
+import dataclasses
+import importlib
+import re
+import sys
+import types
+import unittest
+from unittest import mock
+
+import OFS.interfaces
+import ZODB
+import zope.component
+import zope.component.testing
+import zope.configuration.xmlconfig
+from ZODB.MappingStorage import MappingStorage
+from ZODB.utils import maxtid
+from ZODB.utils import z64
+from zope.interface import Attribute
+from zope.interface import Interface
+from zope.interface import implementer
+
+import fsyncstorage.metrics
+from fsyncstorage.client.storage import FsyncClient
+
+from ..server.serving import Served
+from ..support import PATIENCE
+
+try:
+    import plone.observability.metrics.formatters as formatters
+except ImportError:
+    formatters = None
+
+
+class IMetricProvider(Interface):
+
+    name = Attribute('Its name')
+    scope = Attribute('global or instance')
+
+    def collect():
+        """Yield metrics."""
+
+
+@dataclasses.dataclass
+class Metric:
+    name: str
+    value: float
+    type: str
+    scope: str
+    help: str
+    labels: dict = dataclasses.field(default_factory=dict)
+
+
+def as_installed():
+    """Modules as those of the package are."""
+    modules = {name: types.ModuleType(name) for name in (
+        'plone', 'plone.observability', 'plone.observability.interfaces',
+        'plone.observability.metric')}
+    modules['plone'].observability = modules['plone.observability']
+    modules['plone.observability.interfaces'].IMetricProvider = IMetricProvider
+    modules['plone.observability.metric'].Metric = Metric
+    return modules
+
+
+@implementer(OFS.interfaces.IApplication)
+class Application:
+
+    def __init__(self, connection):
+        self._p_jar = connection
+
+
+class ObservabilityTestCase(Served):
+
+    def setUp(self):
+        super().setUp()
+        zope.component.testing.setUp()
+        self.addCleanup(zope.component.testing.tearDown)
+        # It is imported by each test, with the package or what stands for it.
+        ours = 'fsyncstorage.metrics.observability'
+        self.addCleanup(sys.modules.pop, ours, None)
+        self.addCleanup(fsyncstorage.metrics.__dict__.pop, 'observability',
+                        None)
+        self.client = FsyncClient(
+            self.serve().addr, wait_timeout=PATIENCE, wait=True)
+        databases = {}
+        for name, storage in [
+                ('main', self.client), ('temporary', MappingStorage())]:
+            database = ZODB.DB(
+                storage, database_name=name, databases=databases)
+            self.addCleanup(database.close)
+        connection = databases['main'].open()
+        self.addCleanup(connection.close)
+        self.application = Application(connection)
+        self.client._cache.clear()
+        self.client.loadBefore(z64, maxtid)
+
+    def load_zcml(self):
+        context = zope.configuration.xmlconfig.file(
+            'meta.zcml', zope.component)
+        zope.configuration.xmlconfig.file(
+            'configure.zcml', fsyncstorage.metrics, context=context)
+
+    def provided(self, interface):
+        return dict(zope.component.getAdapters(
+            (self.application,), interface))
+
+    def check_figures(self, figures):
+        """(name, source, le) -> value, of the database of the client."""
+        times = self.client.load_times()
+        asked = times['channel'].count
+        self.assertGreater(asked, 0)
+        self.assertEqual(figures['fsyncclient_connected', None, None], 1)
+        self.assertEqual(
+            figures['fsyncclient_cache_misses_total', None, None], asked)
+        name = 'fsyncclient_load_duration_seconds_'
+        for source, histogram in times.items():
+            self.assertEqual(
+                [figures[name + 'count', source, None],
+                 figures[name + 'bucket', source, '+Inf']],
+                [histogram.count] * 2)
+        self.assertGreater(figures[name + 'sum', 'channel', None], 0)
+        self.assertEqual(
+            figures[name + 'bucket', 'channel', '100'], asked)
+
+
+class AsWrittenDown(ObservabilityTestCase):
+
+    def setUp(self):
+        super().setUp()
+        modules = mock.patch.dict(sys.modules, as_installed())
+        modules.start()
+        self.addCleanup(modules.stop)
+
+    def test_the_figures(self):
+        self.load_zcml()
+        (name, provider), = self.provided(IMetricProvider).items()
+        self.assertEqual((name, provider.name), ('fsyncclient',) * 2)
+        self.assertTrue(IMetricProvider.providedBy(provider))
+        metrics = list(provider.collect())
+        self.assertEqual({each.scope for each in metrics}, {'instance'})
+        # No other storage than a client is asked.
+        self.assertEqual(
+            {each.labels['storage'] for each in metrics}, {'main'})
+        self.assertEqual(
+            {each.type for each in metrics}, {'counter', 'gauge'})
+        self.check_figures({
+            (each.name, each.labels.get('source'), each.labels.get('le')):
+            each.value for each in metrics})
+
+    def test_all_of_a_name_follow_each_other(self):
+        self.load_zcml()
+        self.application._p_jar.db().databases['second'] = mock.Mock(
+            storage=self.client)
+        provider, = self.provided(IMetricProvider).values()
+        names = [each.name for each in provider.collect()]
+        changes = sum(a != b for a, b in zip(names, names[1:]))
+        self.assertEqual(changes + 1, len(set(names)))
+        self.assertEqual(names.count('fsyncclient_connected'), 2)
+
+
+class WithoutThePackage(ObservabilityTestCase):
+
+    def test_nothing_is_registered(self):
+        with mock.patch.dict(sys.modules, {'plone.observability': None}):
+            self.load_zcml()
+        self.assertNotIn('fsyncstorage.metrics.observability', sys.modules)
+
+
+@unittest.skipUnless(formatters, 'plone.observability is not installed')
+class AsInstalled(ObservabilityTestCase):
+
+    def test_the_text_for_prometheus(self):
+        self.load_zcml()
+        interfaces = importlib.import_module('plone.observability.interfaces')
+        provider = self.provided(interfaces.IMetricProvider)['fsyncclient']
+        text = formatters.PrometheusFormatter().format(provider.collect())
+        # (The parser of prometheus_client gives counters other names.)
+        figures = {}
+        for name, labels, value in re.findall(
+                r'^(\w+)\{(.*)\} (\S+)$', text, re.MULTILINE):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            self.assertEqual(labels['scope'], 'instance')
+            figures[name, labels.get('source'), labels.get('le')] = float(
+                value)
+        self.check_figures(figures)

@@ -1,0 +1,299 @@
+"""What the service manager is told, and the sockets that it passes."""
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import warnings
+from unittest import mock
+
+from fsyncstorage.server import manager
+from fsyncstorage.server import passed
+from fsyncstorage.server.manager import Manager
+
+from ..commands import SCRIPTS
+from ..commands import Commands
+from ..commands import answers
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import until
+from .test_server_runner import CONFIG
+from .test_server_runner import RunnerTestCase
+
+# Of WATCHDOG_USEC; twice in this time, it has to be said.
+SHORT = 20_000
+
+
+class FakeManager:
+    """Its end of the socket."""
+
+    def __init__(self, test, name=None):
+        #: As NOTIFY_SOCKET has it.
+        self.name = name or test.path('notify')
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        test.addCleanup(self._socket.close)
+        self._socket.bind(self.name.replace('@', '\0', 1))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+    def hear(self, within=PATIENCE):
+        """One message; None: there is none."""
+        return self.hear_from(within)[0]
+
+    def hear_from(self, within=PATIENCE):
+        """The message, and the process that sent it."""
+        self._socket.settimeout(within)
+        try:
+            message, ancillary, _, _ = self._socket.recvmsg(1000, 100)
+        except (BlockingIOError, TimeoutError):
+            return None, None
+        (_, _, credentials), = ancillary
+        return message.decode(), struct.unpack('iII', credentials)[0]
+
+    def hear_all(self):
+        """What was said until now."""
+        while self.hear(0) is not None:
+            pass
+
+    def do_not_listen(self):
+        """Until it hears again, nobody can say anything more."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    other.sendto(b'noise', self._socket.getsockname())
+
+
+class ManagerTestCase(RunnerTestCase):
+
+    def start(self, **environment):
+        """A server whose loop does not run yet."""
+        with mock.patch.dict(os.environ, environment):
+            runner = self.runner()
+            self.assertEqual(
+                [name for name in manager._VARIABLES if name in os.environ],
+                [])
+        runner.open_storages()
+        runner.create_server()
+        self.server = runner.server
+        self.addCleanup(runner.close_server)
+        return runner
+
+    @contextlib.contextmanager
+    def running(self, runner):
+        thread = Thread(self.server.loop)
+        try:
+            yield
+        finally:
+            self.server.stop()
+            thread.result()
+            runner.close_server()
+
+
+class Told(ManagerTestCase):
+
+    def check_begin_and_end(self, hears):
+        runner = self.start(NOTIFY_SOCKET=hears.name)
+        self.assertIsNone(hears.hear(0))  # it does not serve yet
+        with self.running(runner):
+            self.assertEqual(hears.hear(), 'READY=1')
+        self.assertEqual(hears.hear(), 'STOPPING=1')
+        self.assertIsNone(hears.hear(0))
+
+    def test_a_path(self):
+        self.check_begin_and_end(FakeManager(self))
+
+    def test_an_abstract_address(self):
+        self.check_begin_and_end(
+            FakeManager(self, f'@fsyncstorage-test-{os.getpid()}'))
+
+    def test_the_loop_gives_the_signs_of_life(self):
+        hears = FakeManager(self)
+        runner = self.start(
+            NOTIFY_SOCKET=hears.name, WATCHDOG_USEC=str(SHORT),
+            WATCHDOG_PID=str(os.getpid()))
+        blocked, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def block():
+            blocked.set()
+            go_on.wait(PATIENCE)
+
+        with self.running(runner):
+            self.assertEqual(hears.hear(), 'READY=1')
+            for _ in range(3):
+                self.assertEqual(hears.hear(), 'WATCHDOG=1')
+            self.server.mailbox.post(block)
+            self.assertTrue(blocked.wait(PATIENCE))
+            hears.hear_all()
+            heard = hears.hear(5 * SHORT / 1e6)
+            go_on.set()
+            self.assertIsNone(heard)
+            self.assertEqual(hears.hear(), 'WATCHDOG=1')
+
+    def test_a_manager_that_does_not_read(self):
+        hears = FakeManager(self)
+        with mock.patch.object(manager, 'AGAIN', 0.001):
+            runner = self.start(NOTIFY_SOCKET=hears.name)
+            hears.do_not_listen()
+            with self.running(runner):
+                while (said := hears.hear()) == 'noise':
+                    pass
+        self.assertEqual(said, 'READY=1')
+
+    def test_a_manager_that_is_gone(self):
+        """One line, and it serves all the same."""
+        runner = self.start(
+            NOTIFY_SOCKET=self.path('nobody'), WATCHDOG_USEC=str(SHORT))
+        with self.assertLogs('fsyncstorage.server.manager') as logged:
+            with self.running(runner):
+                until(lambda: logged.output, 'it is said')
+                self.assertTrue(answers(self.server.addr))
+        line, = logged.output
+        self.assertIn('cannot be told READY=1', line)
+
+
+class Asked(TestCase):
+    """What the environment asks for."""
+
+    def every(self, **environment):
+        made = Manager({'NOTIFY_SOCKET': '/nowhere', **environment})
+        self.addCleanup(made.stopping)
+        made._has_failed = True  # nobody is there, and no line is wanted
+        return made.every
+
+    def test_how_often(self):
+        own, other = str(os.getpid()), str(os.getppid())
+        for environment, every in [
+                ({}, None),
+                ({'WATCHDOG_USEC': '30000000'}, 15),
+                ({'WATCHDOG_USEC': '30000000', 'WATCHDOG_PID': own}, 15),
+                ({'WATCHDOG_USEC': '30000000', 'WATCHDOG_PID': other}, None),
+                ({'WATCHDOG_USEC': '0'}, None),
+                ({'WATCHDOG_USEC': 'soon'}, None)]:
+            with self.subTest(environment):
+                self.assertEqual(self.every(**environment), every)
+
+    def test_nobody(self):
+        for name in '', 'relative', 'vsock:2:1234':
+            with self.subTest(name):
+                made = Manager({'NOTIFY_SOCKET': name, 'WATCHDOG_USEC': '1'})
+                self.assertIsNone(made.every)
+                with self.assertNoLogs('fsyncstorage'):
+                    made.stopping()
+
+
+class Passed(TestCase):
+
+    def take(self, made, **environment):
+        """Those that `passed` finds where the manager puts the first one."""
+        descriptor = os.dup(made.fileno())
+        with mock.patch.object(passed, 'FIRST', descriptor):
+            try:
+                found = passed.passed({
+                    'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1',
+                    **environment})
+            except ValueError:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+                raise
+        for each in found:
+            self.addCleanup(each.close)
+        if not found:
+            os.close(descriptor)
+        return found
+
+    def listening(self):
+        made = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(made.close)
+        return made
+
+    def test_one_that_listens(self):
+        made = self.listening()
+        found, = self.take(made)
+        self.assertEqual(found.getsockname(), made.getsockname())
+        self.assertFalse(found.get_inheritable())
+
+    def test_none(self):
+        made = self.listening()
+        for environment in (
+                {'LISTEN_PID': '1'}, {'LISTEN_PID': ''}, {'LISTEN_FDS': '0'}):
+            with self.subTest(environment):
+                self.assertEqual(self.take(made, **environment), [])
+        self.assertEqual(passed.passed({}), [])
+
+    def test_what_is_no_listening_socket(self):
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        connected, other = socket.socketpair()
+        with datagrams, connected, other, open(os.devnull) as file:
+            for made in (datagrams, connected, file):
+                with self.subTest(made), warnings.catch_warnings():
+                    warnings.simplefilter('ignore', ResourceWarning)
+                    with self.assertRaisesRegex(
+                            ValueError, 'passed to listen on, is no'):
+                        self.take(made)
+
+    def test_a_number_that_is_none(self):
+        for number in '', '-1', 'x', '65', '9' * 100:
+            with self.subTest(number):
+                with self.assertRaisesRegex(ValueError, 'LISTEN_FDS is'):
+                    self.take(self.listening(), LISTEN_FDS=number)
+
+
+# What systemd does between `fork` and `exec`: the descriptor gets its number.
+START = """\
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class AsAService(Commands):
+
+    def start_with(self, listening, hears):
+        self.options['env']['NOTIFY_SOCKET'] = hears.name
+        self.options['pass_fds'] = [listening.fileno()]
+        said = []
+
+        def is_up():
+            said.append(hears.hear_from(0))
+            return said[-1][0] is not None
+
+        process = self.start(
+            [sys.executable, '-c', START, str(listening.fileno()),
+             *SCRIPTS['fsync-runzeo'], '-C', self.path('zeo.conf')], is_up)
+        # The process that was started serves, and no child of it.
+        self.assertEqual(said[-1], ('READY=1', process.pid), self.said())
+        return process
+
+    def test_a_socket_that_outlives_the_server(self):
+        with open(self.path('zeo.conf'), 'w') as file:
+            file.write(CONFIG.format(self.directory, '').replace(
+                '127.0.0.1:0', self.path('socket')))
+        hears = FakeManager(self)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self.path('socket'))
+            listening.listen()
+            for _ in range(2):
+                server = self.start_with(listening, hears)
+                self.assertTrue(answers(self.path('socket')))
+                server.send_signal(signal.SIGTERM)
+                self.assertEqual(server.wait(PATIENCE), 0, self.said())
+                self.assertEqual(
+                    hears.hear_from(), ('STOPPING=1', server.pid))
+                # Who comes now waits for the next one.
+                with socket.socket(socket.AF_UNIX) as early:
+                    early.connect(self.path('socket'))
+
+    def test_what_is_no_socket(self):
+        with open(self.path('zeo.conf'), 'w') as file:
+            file.write(CONFIG.format(self.directory, ''))
+        hears = FakeManager(self)
+        with open(os.devnull) as nothing:
+            with self.assertRaisesRegex(
+                    AssertionError, 'fsync-runzeo: descriptor 3, .* is no'):
+                self.start_with(nothing, hears)
