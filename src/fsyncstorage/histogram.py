@@ -63,7 +63,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        seen, _ = self._seen()
+        seen, _ = self.seen()
         return seen[-1]
 
     def percentile(self, share: float) -> float:
