@@ -802,7 +802,7 @@ class InTheLoop(ByHand):
 
     def test_a_disk_that_makes_writers_wait(self):
         asked = 0
-        times = iter([asked, 0, 0, 1, 1.5,
+        times = iter([asked, 0, 0, 1, 1.5, 1.5,
                       asked, 1 + module.RETREAT, 9, 9])
         with mock.patch.object(module, 'time') as time:
             time.monotonic = times.__next__

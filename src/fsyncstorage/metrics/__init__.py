@@ -8,6 +8,7 @@
 - pulse      does an event loop answer, and how late?
 - shown      the figures of one storage at one moment
 - collector  these figures as metrics (it needs prometheus_client)
+- served     who does what: the clients of a storage, as JSON
 - clients    the figures of clients as metrics, for a registry of their own
 
 Nothing here is needed to keep data.  What goes wrong is one line of the log,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import probes
+from . import served
 from .address import is_loopback
 from .address import shown as in_words
 from .answering import TEXT
@@ -46,8 +47,8 @@ class Exporter:
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
         self._has_failed = False
-        #: The last metrics, and when they were made.  Of the thread.
-        self._made: tuple[float, Answer] | None = None
+        #: What was made last, and when, by its path.  Of the thread.
+        self._made: dict[str, tuple[float, Answer]] = {}
         self._generate = self._metrics_or_none(address)
         self._answering: Answering | None = None
         try:
@@ -151,10 +152,20 @@ class Exporter:
     def _metrics(self) -> Answer:
         if self._generate is None:
             return Answer(501, TEXT, f'no metrics: {EXTRA}\n'.encode())
+        generate = self._generate
+        return self._kept(
+            '/metrics', lambda: Answer(200, METRICS, generate()))
+
+    def _clients(self) -> Answer:
+        return self._kept(
+            '/clients', lambda: served.clients(self.storages()))
+
+    def _kept(self, path: str, make: Callable[[], Answer]) -> Answer:
         now = time.monotonic()
-        if self._made is None or now - self._made[0] >= KEPT:
-            self._made = now, Answer(200, METRICS, self._generate())
-        return self._made[1]
+        made = self._made.get(path)
+        if made is None or now - made[0] >= KEPT:
+            made = self._made[path] = now, make()
+        return made[1]
 
     def _startup(self) -> Answer:
         return probes.startup(self._phase())
@@ -165,5 +176,5 @@ class Exporter:
     def _ready(self) -> Answer:
         return probes.ready(self._phase(), self.storages())
 
-    _PAGES = {'/metrics': _metrics, '/startup': _startup, '/live': _live,
-              '/ready': _ready}
+    _PAGES = {'/metrics': _metrics, '/clients': _clients,
+              '/startup': _startup, '/live': _live, '/ready': _ready}
