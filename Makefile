@@ -96,6 +96,7 @@ dist-check: dist
 	  venv/bin/fsync-check --help >help; \
 	  venv/bin/fsync-info --help >help; \
 	  venv/bin/fsync-pack --help >help; \
+	  venv/bin/fsync-top --help >help; \
 	  venv/bin/fsync-runzeo --help >help; \
 	  venv/bin/fsync-time commits --quick; \
 	  rm -rf $$scratch; \
