@@ -108,8 +108,8 @@ class Ballot(Timed):
     half_a_blob = None
     #: It has its turn in the storage: its next vote may wait for the rest.
     has_turn = False
-    #: When it was voted, by the clock of the day; a timer since.
-    voted_at = _timer = None
+    #: Since it was voted.
+    _timer = None
     #: What is called with the outcome; None: nobody waits for it.
     _done = None
 
@@ -190,7 +190,6 @@ class Ballot(Timed):
             done(result, error)
 
     def voted(self, loop, timeout):
-        self.voted_at = time.time()
         self.held_since = time.monotonic()
         self.state = VOTED  # last: another thread may ask how old it is
         self._count_no_more()

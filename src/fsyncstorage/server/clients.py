@@ -18,6 +18,7 @@ What a client says of itself is text of a peer: it is cut and made printable
 before it is shown.
 """
 
+import heapq
 import os
 import time
 
@@ -120,9 +121,6 @@ def clients_of(service, most):
 def _client(session, ballots, now):
     tally, own, told = session.tally, session.connection, session.told
     connections = [own] if own is told else [own, told]
-    transactions = sorted(
-        (_transaction(ballot, now) for ballot in ballots),
-        key=lambda each: (each['holds'], each['seconds']), reverse=True)
     return {
         'number': session.number,
         'label': session.label,
@@ -139,17 +137,34 @@ def _client(session, ballots, now):
         'loads': tally.loads,
         'commits': tally.commits,
         'conflicts': tally.conflicts,
-        'transactions': transactions[:MOST_TRANSACTIONS],
-        'transactions_left_out': max(
-            0, len(transactions) - MOST_TRANSACTIONS),
+        'transactions': [
+            _transaction(now, *each) for each in heapq.nlargest(
+                MOST_TRANSACTIONS, map(_state_of, ballots), _rank(now))],
+        'transactions_left_out': max(0, len(ballots) - MOST_TRANSACTIONS),
     }
 
 
-def _transaction(ballot, now):
-    """One that has asked for its vote."""
-    state, oids = ballot.state, ballot.oids  # (A repeated vote has new ones.)
+def _state_of(ballot):
+    """What is to be known of one that has asked for its vote: its state may
+    be another one in a moment."""
+    state = ballot.state
     holds = state in (VOTED, FINISHING)
-    since = ballot.held_since if holds else ballot.asked_at
+    return ballot, state, holds, (
+        ballot.held_since if holds else ballot.asked_at)
+
+
+def _rank(now):
+    """Those that hold their objects come first, then those that wait."""
+
+    def rank(each):
+        _, _, holds, since = each
+        return holds, now - since
+
+    return rank
+
+
+def _transaction(now, ballot, state, holds, since):
+    oids = ballot.oids  # (A repeated vote has new ones.)
     return {
         'state': state,
         'holds': holds,

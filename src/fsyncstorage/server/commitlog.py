@@ -56,6 +56,8 @@ class CommitLog:
         self._loop = loop
         #: Seconds from which on a commit is slow.
         self.slow_from = getattr(storage, 'slow_commit_log', 0) or math.inf
+        #: Is anything noted for it?
+        self.is_on = self.slow_from != math.inf
         self._conflicts = getattr(storage, 'conflict_log', OFF)
         self._thread = Threads(1, f'commit log of {name}')
         self._room = threading.BoundedSemaphore(AT_HAND)
@@ -96,7 +98,7 @@ class CommitLog:
 
     def in_the_way(self, ballot, ballots):
         """What has the objects that it waits for; None: nobody will ask."""
-        if self.slow_from == math.inf:
+        if not self.is_on:
             return None
         found = self._storage.in_the_way(ballot.transaction)
         if found is None:

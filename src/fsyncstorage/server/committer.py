@@ -106,7 +106,8 @@ class Committer:
         with self._lock:
             if self._closing:
                 return
-            ballot.finish_at = time.monotonic()
+            if self._service.commit_log.is_on:
+                ballot.finish_at = time.monotonic()
             ballot.state = FINISHING
             if not (ballot.is_small and self._may_do_it_here()
                     and self._finish_here(ballot)):
@@ -165,8 +166,9 @@ class Committer:
 
     def voted_since(self):
         """The time of the oldest vote whose ballot is not finished."""
-        return min((ballot.voted_at for ballot in self.ballots()
-                    if ballot.state is VOTED), default=None)
+        since = min((ballot.held_since for ballot in self.ballots()
+                     if ballot.state is VOTED), default=None)
+        return since and time.time() - (time.monotonic() - since)
 
     def is_alive(self):
         return not self._closing
@@ -193,7 +195,8 @@ class Committer:
     def _go_on(self, ballot):
         """Vote it: from the start, or from where it had to wait."""
         ballot.state = VOTING
-        ballot.goes_on()
+        if ballot.waits_for is not None:
+            ballot.goes_on()
         ballot.failures = self._failures
         if self._may_do_it_here() and ballot.is_light(self._storage):
             self._voted(ballot, *self._watched(
@@ -341,7 +344,8 @@ class Committer:
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
             lambda tid: self._service.published(ballot, tid, True), wait))
-        ballot.appended_at = time.monotonic()
+        if self._service.commit_log.is_on:
+            ballot.appended_at = time.monotonic()
 
     def _finish_now(self, ballot):
         """Of a storage that is not ours: it is durable on return."""

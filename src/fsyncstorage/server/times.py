@@ -1,8 +1,10 @@
 """When a ballot came to which step, and what it waited for meanwhile.
 
-Three readings of a clock for each commit; the waits are noted only where there
-are any.  All of it belongs to whoever owns the ballot at that moment: the loop
-or, from the call of its finish to its end, the thread that finishes it.
+A commit costs no more than it did: one reading of a clock at its vote.  Where
+slow commits are logged, there are two more, and the waits are noted anyway:
+they are rare.  All of it belongs to whoever owns the ballot at that moment,
+the loop or, from the call of its finish to its end, the thread that finishes
+it.
 """
 
 import time
@@ -14,11 +16,12 @@ ROOM, OBJECTS, PUBLISHING = 'room', 'its objects', 'another to be published'
 class Timed:
     """Part of a ballot."""
 
-    #: When its vote was asked for, first; when it got its objects; when its
-    #: finish was asked for; when it was in the file.
+    #: When its vote was asked for, first; when it was voted.  Where slow
+    #: commits are logged: when its finish was asked for, and when it was in
+    #: the file.
     asked_at = held_since = finish_at = appended_at = None
     #: What it waits for now, and since when.
-    _waits_for = _waits_since = None
+    waits_for = _waits_since = None
     #: What it waited for -> seconds; None: it did not.
     waited = None
     #: What it waited for last: a tid, or what the storage says of the
@@ -26,20 +29,19 @@ class Timed:
     behind = None
 
     def waits(self, what, behind=None):
-        if self._waits_for is not None:
+        if self.waits_for is not None:
             self.goes_on()
-        self._waits_for, self._waits_since = what, time.monotonic()
+        self.waits_for, self._waits_since = what, time.monotonic()
         if behind is not None:
             self.behind = behind
 
     def goes_on(self):
         """It waits no more."""
-        what, self._waits_for = self._waits_for, None
-        if what is not None:
-            if self.waited is None:
-                self.waited = {}
-            self.waited[what] = (self.waited.get(what, 0.0)
-                                 + time.monotonic() - self._waits_since)
+        what, self.waits_for = self.waits_for, None
+        if self.waited is None:
+            self.waited = {}
+        self.waited[what] = (self.waited.get(what, 0.0)
+                             + time.monotonic() - self._waits_since)
 
     def phases(self, now):
         """What took how long, in the order of a commit; about `now`, its
