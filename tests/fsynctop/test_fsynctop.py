@@ -296,6 +296,8 @@ class OfAServer(TopCase):
 
 class BadInput(TopCase):
 
+    had_enough = False
+
     def answering(self, data, close=True):
         """Its address: each that asks gets these bytes."""
         listening = socket.create_server(('127.0.0.1', 0))
@@ -312,11 +314,17 @@ class BadInput(TopCase):
         try:
             connection.sendall(data)
         except ConnectionError:
-            pass  # it has had enough
+            self.had_enough = True
         if close:
             connection.close()
         else:
             self.done.append(connection)
+
+    def test_an_answer_without_an_end(self):
+        address = self.answering(b'HTTP/1.0 200 OK\r\n\r\n' + bytes(64 << 20))
+        with mock.patch.object(asking, 'LONGEST', 1 << 16):
+            self.cannot(address)
+        until(lambda: self.had_enough, 'no more is read')
 
     def document(self, storages):
         return (b'HTTP/1.0 200 OK\r\n\r\n'

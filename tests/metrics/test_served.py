@@ -27,6 +27,7 @@ from ..server.serving import Peer
 from ..server.serving import Served
 from ..server.serving import record
 from ..support import PATIENCE
+from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
@@ -319,6 +320,25 @@ class Holding(ClientsCase):
         self.assertEqual(found['holder'], [])
         self.assertTrue(found['other'][0]['holds'])
 
+    def test_those_that_hold_come_before_those_that_wait(self):
+        self.holder.vote({1: b'x'})
+        client = self.client(local_reads='off', client_label='both')
+        waits = Thread(self.vote, client, 1)
+        until(lambda: self.service.committer.waiting, 'it waits')
+        holds = self.vote(client, 2)
+        self.assertEqual([each['state'] for each in self.by_label()['both']],
+                         ['voted', 'waiting for its objects'])
+        self.holder.abort()
+        for transaction in waits.result(), holds:
+            client.tpc_abort(transaction)
+
+    @staticmethod
+    def vote(client, number):
+        transaction = begin(client)
+        client.store(oid(number), bytes(8), record(1), '', transaction)
+        client.tpc_vote(transaction)
+        return transaction
+
     def test_since_when(self):
         self.holder.vote({1: b'x'})
         ballot, = self.service.committer.ballots()
@@ -334,12 +354,8 @@ class Holding(ClientsCase):
 
     def test_a_few_of_many_transactions(self):
         client = self.client(local_reads='off', client_label='many')
-        transactions = []
-        for number in range(MOST_TRANSACTIONS + 2):
-            transactions.append(begin(client))
-            client.store(oid(number), bytes(8), record(1), '',
-                         transactions[-1])
-            client.tpc_vote(transactions[-1])
+        transactions = [self.vote(client, number)
+                        for number in range(MOST_TRANSACTIONS + 2)]
         many, = (each for each in self.clients() if each['label'] == 'many')
         self.assertEqual(len(many['transactions']), MOST_TRANSACTIONS)
         self.assertEqual(many['transactions_left_out'], 2)
