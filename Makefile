@@ -96,6 +96,7 @@ dist-check: dist
 	  venv/bin/fsync-check --help >help; \
 	  venv/bin/fsync-info --help >help; \
 	  venv/bin/fsync-pack --help >help; \
+	  venv/bin/fsync-top --help >help; \
 	  venv/bin/fsync-runzeo --help >help; \
 	  venv/bin/python -c "from fsyncstorage.metrics import page; list(map(page.page_file, page.FILES))"; \
 	  venv/bin/fsync-time commits --quick; \

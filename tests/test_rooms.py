@@ -48,6 +48,7 @@ MAY_IMPORT = {
     'timing.results': set(),
     'config': {'storage', 'metrics', 'commit'},
     'fsyncpack': {'check', 'client', 'storage', 'format'},
+    'fsynctop': {'check', 'metrics'},
     'check.info': {'check', 'format'},
     'check': {'storage', 'format', 'datafile', 'errors'},
     'server': {'storage', 'metrics', 'pack', 'commit', 'format', 'wire',

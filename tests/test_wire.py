@@ -86,7 +86,11 @@ class Hellos(unittest.TestCase):
             message = self.message(INSTANCE, name)
             self.assertTrue(wire.is_hello(message))
             self.assertEqual(wire.read_hello(message),
-                             (wire.VERSION, INSTANCE, name))
+                             (wire.VERSION, INSTANCE, wire.NO_MARK, name))
+
+    def test_with_a_mark(self):
+        message = self.message(INSTANCE, '1', b'the mark')
+        self.assertEqual(wire.read_hello(message).mark, b'the mark')
 
     def test_no_handshake_of_zeo_is_one(self):
         for message in b'', b'Z5', b'M5', b'ruok', wire.MAGIC[:-1]:
@@ -94,7 +98,7 @@ class Hellos(unittest.TestCase):
 
     def test_of_another_version_only_the_version_counts(self):
         self.assertEqual(wire.read_hello(wire.MAGIC + b'\7whatever'),
-                         (7, None, None))
+                         (7, None, None, None))
 
     def test_every_cut(self):
         message = self.message(INSTANCE, 'ä')  # of two bytes
@@ -104,7 +108,8 @@ class Hellos(unittest.TestCase):
                 wire.read_hello(message[:length])
 
     def test_what_cannot_be_asked_for(self):
-        for wrong in (b'short', '1'), (INSTANCE, 'x' * 256):
+        for wrong in ((b'short', '1'), (INSTANCE, 'x' * 256),
+                      (INSTANCE, '1', b'short'), (INSTANCE, '1', 8)):
             with self.assertRaises(wire.CallerError):
                 wire.hello(*wrong)
 
@@ -426,9 +431,9 @@ class TheFormat(unittest.TestCase):
         self.assertEqual(frame, b''.join(parts))
 
     def test_of_the_client(self):
-        client = wire.Client(INSTANCE, 'main')
-        self.check(client.hello, b'\0\0\0\x1d', b'\xf5CHANNEL', b'\1',
-                   INSTANCE, b'main')
+        client = wire.Client(INSTANCE, 'main', b'the mark')
+        self.check(client.hello, b'\0\0\0\x25', b'\xf5CHANNEL', b'\2',
+                   INSTANCE, b'the mark', b'main')
         self.check(client.load(b'oid56789', b'tid56789')[1],
                    b'\0\0\0\x15', b'L', b'\0\0\0\1', b'oid56789tid56789')
         self.check(client.blob(b'oid56789', b'tid56789', 258, 772)[1],

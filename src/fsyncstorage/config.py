@@ -40,7 +40,8 @@ class FsyncStorage(BaseConfig):
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
             'reader_threads', 'pack_process', 'pack_rate', 'local_reads',
-            'local_reads_mode', 'scrub_rate')
+            'local_reads_mode', 'scrub_rate', 'slow_commit_log',
+            'conflict_log')
 
     def open(self) -> storage.FsyncStorage:
         config = self.config

@@ -41,6 +41,40 @@ class LocksTests(unittest.TestCase):
         self.assertFalse(self.locks.ask('waits', 'ab'))
         self.assertTrue(self.locks.ask('other', 'b'))
 
+    def test_what_is_in_the_way(self):
+        locks = self.locks
+        locks.ask('one', 'ab')
+        self.assertIsNone(locks.in_the_way('one'))
+        self.assertIsNone(locks.in_the_way('unknown'))
+        locks.ask('writer', 'bc')
+        locks.ask('reader', (), 'b')
+        for waiting in 'writer', 'reader':
+            self.assertEqual(locks.in_the_way(waiting), 'one')
+        locks.let_go('one')
+        self.assertIsNone(locks.in_the_way('writer'))
+        self.assertEqual(locks.in_the_way('reader'), 'writer')
+
+    def test_a_reader_in_the_way(self):
+        self.locks.ask('reader', (), 'a')
+        self.locks.ask('writer', 'a')
+        self.assertEqual(self.locks.in_the_way('writer'), 'reader')
+
+    def test_one_alone_in_the_way(self):
+        locks = self.locks
+        locks.ask('one', 'a')
+        locks.ask_alone('alone')
+        locks.ask('behind', 'b')
+        self.assertEqual(locks.in_the_way('alone'), 'one')
+        self.assertEqual(locks.in_the_way('behind'), 'alone')
+
+    def test_one_that_may_not_be_passed_again_in_the_way(self):
+        locks = self.locks
+        locks.ask('one', 'a')
+        locks.ask('first', 'ab')
+        with mock.patch('fsyncstorage.commit.locks.MOST_PASSED', 0):
+            self.assertFalse(locks.ask('second', 'b'))
+        self.assertEqual(locks.in_the_way('second'), 'first')
+
     def test_readers_share(self):
         self.assertTrue(self.locks.ask('one', 'a', 'x'))
         self.assertTrue(self.locks.ask('other', 'b', 'x'))

@@ -867,10 +867,11 @@ class Server(ChannelTestCase):
         client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
         self.addCleanup(client.close)
         ticket, = self.server.tickets
+        mark, = self.server.tallies
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'lost': False, 'packs': wire.PACKS, 'commits': commits.VERSION,
-            'ticket': ticket})
+            'mark': mark, 'lost': False, 'packs': wire.PACKS,
+            'commits': commits.VERSION, 'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

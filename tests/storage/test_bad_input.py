@@ -65,6 +65,16 @@ class Settings(unittest.TestCase):
             with self.subTest(wrong):
                 self.refused('scrub-rate', scrub_rate=wrong)
 
+    def test_slow_commit_log(self):
+        for wrong in -1, '2h', 'off', '', None, True:
+            with self.subTest(wrong):
+                self.refused('slow-commit-log', slow_commit_log=wrong)
+
+    def test_conflict_log(self):
+        for wrong in '', 'on', None, True, 1:
+            with self.subTest(wrong):
+                self.refused('conflict-log', conflict_log=wrong)
+
     def test_right_ones(self):
         for text, seconds in [('200ms', 0.2), ('2s', 2), (' 2 S ', 2),
                               ('1.5ms', 0.0015), (2, 2), (0.25, 0.25),

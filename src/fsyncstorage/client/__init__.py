@@ -17,6 +17,7 @@
       |       Finishing (finishing)       what its finish changes here
       |       outcome             what became of it, if its answer was lost
       |       TLSConnection (tlsconnection)   read and written at once
+      |     Introduction (introduction)   what it says of itself to the server
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
       |     Reader (reader)     loads, and prefetches (prefetch), on
       |       Channels (channels)   connections for reading only (readchannel)

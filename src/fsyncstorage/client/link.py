@@ -29,6 +29,7 @@ from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
+from .introduction import Introduction
 from .localcounts import LocalCounts
 from .opening import opening
 from .outcome import check_kept
@@ -59,7 +60,7 @@ class Link(ClientThread):
     #: What is read without the server (LocalReads); None: nothing.
     local = None
 
-    _reader = _outgoing = _stream = None
+    _reader = _outgoing = _stream = _introduction = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
     #: The server has not said yet whether there is a channel.
@@ -109,6 +110,7 @@ class Link(ClientThread):
         self.client.operational = False
         reader, self._reader = self._reader, None
         stream, self._stream = self._stream, None
+        introduction, self._introduction = self._introduction, None
         self._is_verified = self._has_moved = False
         self._cache.new_generation()
         if stream is not None:
@@ -117,6 +119,8 @@ class Link(ClientThread):
                 self._cache.begin_anew(self._cache.getLastTid())
         if reader is not None:
             reader.close()
+        if introduction is not None:
+            introduction.end()
 
     def leave_file(self):
         """Before another server is looked at."""
@@ -207,10 +211,12 @@ class Link(ClientThread):
             self._is_verified = True
             self._read_stream()
         self.instance = about.get('instance')
+        self._introduction = Introduction(
+            self.loop, self.client.call_async, about)
         if self._local_reads:
             self.local = local.begin(
                 self._name, self._cache, about.get('local'),
-                *self._local_paths)
+                *self._local_paths, self._introduction.reads_locally)
         if about.get('channel') != wire.VERSION:
             if not self._said_plain:
                 self._said_plain = True
@@ -220,7 +226,8 @@ class Link(ClientThread):
         address, hostname = self._peer()
         self._reader = Reader(self._cache, *(
             Channels(self._name, most, address, about['instance'],
-                     self._storage_key, self._ssl, hostname)
+                     self._storage_key, self._ssl, hostname,
+                     about.get('mark', wire.NO_MARK))
             for most in (self._read_channels, self._read_channels, 1)))
 
     def _peer(self):

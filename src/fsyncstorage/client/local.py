@@ -130,13 +130,16 @@ class LocalReads:
     #: Answers loads; None: there is nothing to read from.
     source = None
 
-    def __init__(self, name, cache, path, secret, blobs=None):
-        """`blobs`: the name of the server's directory of blobs."""
+    def __init__(self, name, cache, path, secret, blobs=None,
+                 tell=lambda does: None):
+        """`blobs`: the name of the server's directory of blobs.  `tell(does)`
+        is called in the thread whenever it begins to read, or has to stop."""
         self._name = name
         self._cache = cache
         self._path = path
         self._secret = secret
         self._blobs = blobs
+        self._tell = tell
         self._process = os.getpid()
         #: The last tid that was known, and the one up to which we answer.
         self._limits = b'', b''
@@ -247,13 +250,15 @@ class LocalReads:
             if self._closed.is_set():
                 raise _Closed
             self._connection, self.source = connection, source
+        self._tell(source is not None)
 
 
-def begin(name, cache, about, path=None, blobs=None):
+def begin(name, cache, about, path=None, blobs=None,
+          tell=lambda does: None):
     """LocalReads as the server's `get_info` describes it, or None.
 
     `path`, `blobs`: where its socket is, and its directory of blobs, if that
-    is known here.
+    is known here.  `tell`: see LocalReads.
     """
     if not (is_possible() and isinstance(about, dict)):
         return None
@@ -261,7 +266,7 @@ def begin(name, cache, about, path=None, blobs=None):
         return LocalReads(
             name, cache, _checked_path(path or _named_by_server(about)),
             _checked_secret(about.get('secret')),
-            blobs or about.get('blobs'))
+            blobs or about.get('blobs'), tell)
     except (RuntimeError, ValueError) as error:  # (no thread can be started)
         _say_not_locally(name, error)
         return None

@@ -54,8 +54,9 @@ class ReadChannel:
     # For pieces of blobs; made when it is first needed.
     _buffer = None
 
-    def __init__(self, address, instance, storage, ssl, hostname):
-        self._frames = wire.Client(instance, storage)
+    def __init__(self, address, instance, storage, ssl, hostname,
+                 mark=wire.NO_MARK):
+        self._frames = wire.Client(instance, storage, mark)
         self._socket = connect(address, ssl, hostname)
         self._looks = ssl is None  # a TLS socket cannot be polled so
         self._sleeps = 0

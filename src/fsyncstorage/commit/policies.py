@@ -55,6 +55,13 @@ POLICIES = {
 
 DEFAULT_INDEX_CHECKPOINT = '64MB'
 DEFAULT_READER_THREADS = 4
+#: Lines about slow commits name users, and pages that they have changed: an
+#: operator has to ask for them.  A summary of conflicts names neither, is a
+#: line a minute at most, and says what no other line does.
+DEFAULT_SLOW_COMMIT_LOG = '0'
+DEFAULT_CONFLICT_LOG = 'summary'
+CONFLICT_LOGS = 'off', 'summary', 'each'
+LONGEST_SLOW_COMMIT = 3600.0
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
 LONGEST_DELAY = 1.0
@@ -157,6 +164,25 @@ def scrub_rate(value: object) -> int | None:
             f'scrub-rate must be off, or at least 64KB, not {value!r}: a large'
             ' file would not be read within a year')
     return rate
+
+
+def slow_commit_log(value: object) -> float:
+    """Seconds from which on a commit is slow; 0: none is."""
+    seconds = duration(value, 'slow-commit-log (or 0)')
+    if not 0 <= seconds <= LONGEST_SLOW_COMMIT:
+        raise ValueError(
+            'slow-commit-log must be 0 for none, or a time up to 1h, not'
+            f' {value!r}')
+    return seconds
+
+
+def conflict_log(value: object) -> str:
+    """Which lines of the log tell of conflicts."""
+    kind = str(value).strip().lower()
+    if kind not in CONFLICT_LOGS:
+        raise ValueError(
+            f'conflict-log must be off, summary or each, not {value!r}')
+    return kind
 
 
 def reader_threads(value: object) -> int:

@@ -84,6 +84,11 @@ class Turns:
             self._waiters[owner] = function, time.monotonic()
             return True
 
+    def in_the_way(self, owner: Owner) -> Owner | None:
+        """One because of which it waits; None: it does not."""
+        with self._mutex:
+            return self._locks.in_the_way(owner)
+
     def let_go(self, owner: Owner) -> None:
         """Drop what it holds or waits for, if anything; may be repeated."""
         with self._mutex:

@@ -10,6 +10,7 @@
 - shown      the figures of one storage at one moment
 - figures    the table of all of them: their names, and where they are read
 - collector  these figures as metrics (it needs prometheus_client)
+- served     who does what: the clients of a storage, as JSON
 - page       the live page
 - past       the last ten minutes, for its pictures
 - verdicts   is it well?  For the page

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import probes
+from . import served
 from .address import is_loopback
 from .address import shown as in_words
 from .answering import TEXT
@@ -178,6 +179,10 @@ class Exporter:
     def _now(self) -> Answer:
         return self._kept('/now', self._page.now)
 
+    def _clients(self) -> Answer:
+        return self._kept(
+            '/clients', lambda: served.clients(self.storages()))
+
     def _startup(self) -> Answer:
         return probes.startup(self._phase())
 
@@ -187,5 +192,5 @@ class Exporter:
     def _ready(self) -> Answer:
         return probes.ready(self._phase(), self.storages())
 
-    _PAGES = {'/metrics': _metrics, '/startup': _startup, '/live': _live,
-              '/ready': _ready, '/now': _now}
+    _PAGES = {'/metrics': _metrics, '/clients': _clients, '/now': _now,
+              '/startup': _startup, '/live': _live, '/ready': _ready}

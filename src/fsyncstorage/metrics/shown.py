@@ -7,7 +7,9 @@ ours, there is what a server counts: no code of it is run to show it.
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
+from typing import TypeVar
 
 import ZODB.TimeStamp
 from ZODB.utils import z64
@@ -17,6 +19,8 @@ from ..pack.progress import NOTHING
 from ..pack.progress import PACKED
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar('_T')
 
 
 class Shown:
@@ -39,8 +43,19 @@ class Shown:
 
     def now(self) -> 'Reading | None':
         """None if they cannot be read: others are shown all the same."""
+        return self._read(
+            lambda: Reading(self.name, self.storage, self.service))
+
+    def clients(self, most: int) -> dict[str, Any] | None:
+        """The first of them, and what they do; None without a server, or if
+        that cannot be read."""
+        service = self.service  # another thread may take it away
+        return None if service is None else self._read(
+            lambda: service.clients(most))
+
+    def _read(self, read: Callable[[], _T]) -> _T | None:
         try:
-            return Reading(self.name, self.storage, self.service)
+            return read()
         except Exception:
             if not self._has_failed:  # they are asked for every few seconds
                 self._has_failed = True

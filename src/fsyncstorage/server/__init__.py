@@ -33,6 +33,9 @@ From the outside in:
 - conflicts     those of its vote that the client resolves
 - chosentids    the ids that clients choose for their transactions
 - figures       what is counted of a storage, for the operator
+- commitlog     lines about slow commits, and about conflicts; times has when
+                a ballot came to which step
+- clients       what each client does, and what it holds, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the

@@ -52,6 +52,7 @@ from . import chosentids
 from .conflicts import Conflicts
 from .operations import BATCH
 from .operations import Operations
+from .times import Timed
 
 # Bytes of a transaction that are kept in memory, and the bytes that are
 # counted for each operation in addition to its data.
@@ -98,7 +99,7 @@ class Kept:
 kept = Kept()
 
 
-class Ballot:
+class Ballot(Timed):
 
     state = BEGUN
     #: It is aborted as soon as a thread is done with it.
@@ -107,8 +108,8 @@ class Ballot:
     half_a_blob = None
     #: It has its turn in the storage: its next vote may wait for the rest.
     has_turn = False
-    #: When its vote was asked for, first; when it was voted; a timer since.
-    asked_at = voted_at = _timer = None
+    #: Since it was voted.
+    _timer = None
     #: What is called with the outcome; None: nobody waits for it.
     _done = None
 
@@ -189,7 +190,7 @@ class Ballot:
             done(result, error)
 
     def voted(self, loop, timeout):
-        self.voted_at = time.time()
+        self.held_since = time.monotonic()
         self.state = VOTED  # last: another thread may ask how old it is
         self._count_no_more()
         self.files_are_closed()

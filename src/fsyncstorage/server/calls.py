@@ -129,6 +129,7 @@ OURS = {  # calls that ZEO does not have
     'pack_status': Call(),
     'pack_cancel': Call(),
     'pack_forecast': Call(is_time),
+    'about_client': Call(is_name, is_flag),  # its version, reads locally
 }
 REGISTERED = {
     **OURS,

@@ -29,6 +29,7 @@ from .. import wire
 from . import quiet
 from .accounts import Account
 from .blobsender import BlobSender
+from .clients import Tally
 from .frames import Patience
 
 logger = quiet.get_logger(__name__)
@@ -59,7 +60,8 @@ def refuse_unless_meant(server, hello, version, protocol):
 
 
 def admit(server, message):
-    """Return the service that a hello asks for, or raise `Unwelcome`."""
+    """Return the service that a hello asks for, and the tally of its client;
+    or raise `Unwelcome`."""
     hello = wire.read_hello(message)
     refuse_unless_meant(server, hello, wire.VERSION, 'the channel protocol')
     if hello.storage not in server.services:
@@ -70,7 +72,9 @@ def admit(server, message):
     if open_channels >= MOST_CHANNELS:
         raise Unwelcome(wire.TOO_MANY,
                       f'{open_channels} channels are open, which is the limit')
-    return server.services[hello.storage]
+    # (Of a client that has gone meanwhile, nobody reads it.)
+    return (server.services[hello.storage],
+            server.tallies.get(hello.mark) or Tally())
 
 
 class Channel(asyncio.Protocol):
@@ -79,11 +83,13 @@ class Channel(asyncio.Protocol):
     #: There is more to send than the peer takes at the moment.
     full = False
 
-    def __init__(self, loop, addr, service, accounts, forget):
+    def __init__(self, loop, addr, service, accounts, forget, tally):
         self._loop = loop
         self._addr = addr
         self._service = service
         self._figures = service.figures
+        #: Of the client whose channel it is (clients.Tally).
+        self._tally = tally
         self._forget = forget
         self.account = Account(accounts, self)
         self.readers = service.readers.line(self.account)
@@ -107,6 +113,7 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data):
         self._figures.received += len(data)
+        self._tally.received += len(data)
         self._requests.add(data)
         self.work()
 
@@ -201,6 +208,7 @@ class Channel(asyncio.Protocol):
 
     def _take(self, request):
         self._figures.requests += 1
+        self._tally.messages += 1
         if request.__class__ is wire.Load:
             self._load(*request)
         else:
@@ -210,6 +218,7 @@ class Channel(asyncio.Protocol):
     def _load(self, number, oid, tid):
         service = self._service
         service.stats.loads += 1
+        self._tally.loads += 1
         as_of = service.last_tid  # before the lookup
         if service.load_cached:
             try:
@@ -283,6 +292,7 @@ class Channel(asyncio.Protocol):
 
     def sent(self, count):
         self._figures.sent += count
+        self._tally.sent += count
 
     # The end
 

@@ -439,6 +439,7 @@ class CommitChannel:
             self._fail(number, error)
             return
         self.session.stats.commits += 1
+        self.session.tally.commits += 1
         if error is not None:
             frames = commitserver.invalid(tid, oids) + self._error(
                 number, error)

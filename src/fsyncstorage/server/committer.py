@@ -44,6 +44,7 @@ from ZODB.utils import maxtid
 from ..errors import Occupied
 from ..errors import Unpublished
 from ..storage import AsyncFinish
+from . import times
 from .ballot import ASIDE
 from .ballot import FINISHING
 from .ballot import OUTSIDE
@@ -105,6 +106,8 @@ class Committer:
         with self._lock:
             if self._closing:
                 return
+            if self._service.commit_log.is_on:
+                ballot.finish_at = time.monotonic()
             ballot.state = FINISHING
             if not (ballot.is_small and self._may_do_it_here()
                     and self._finish_here(ballot)):
@@ -155,12 +158,17 @@ class Committer:
         return self._count(VOTED)
 
     def _count(self, *states):
-        return sum(ballot.state in states for ballot in self._ballots.copy())
+        return sum(ballot.state in states for ballot in self.ballots())
+
+    def ballots(self):
+        """From their votes to their ends."""
+        return self._ballots.copy()
 
     def voted_since(self):
         """The time of the oldest vote whose ballot is not finished."""
-        return min((ballot.voted_at for ballot in self._ballots.copy()
-                    if ballot.state is VOTED), default=None)
+        since = min((ballot.held_since for ballot in self.ballots()
+                     if ballot.state is VOTED), default=None)
+        return since and time.time() - (time.monotonic() - since)
 
     def is_alive(self):
         return not self._closing
@@ -171,6 +179,8 @@ class Committer:
         ballot.state = OUTSIDE
         if self._entrance.ask(ballot, ballot.weight, ballot.client.session):
             self._go_on(ballot)
+        else:
+            ballot.waits(times.ROOM)
 
     def _admitted(self, ballot):
         with self._lock:
@@ -185,6 +195,8 @@ class Committer:
     def _go_on(self, ballot):
         """Vote it: from the start, or from where it had to wait."""
         ballot.state = VOTING
+        if ballot.waits_for is not None:
+            ballot.goes_on()
         ballot.failures = self._failures
         if self._may_do_it_here() and ballot.is_light(self._storage):
             self._voted(ballot, *self._watched(
@@ -259,6 +271,8 @@ class Committer:
     def _wait(self, ballot):
         """Until its turn; if it has its turn, a thread waits for the rest."""
         ballot.state = WAITING
+        ballot.waits(times.OBJECTS, self._service.commit_log.in_the_way(
+            ballot, self._ballots))
         if not self._storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
@@ -272,6 +286,7 @@ class Committer:
             self._come(ballot)  # that has ended since it was voted
         else:
             ballot.state = ASIDE
+            ballot.waits(times.PUBLISHING, tid)
             self._aside[ballot] = tid
 
     def _take_back(self, up_to):
@@ -329,6 +344,8 @@ class Committer:
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
             lambda tid: self._service.published(ballot, tid, True), wait))
+        if self._service.commit_log.is_on:
+            ballot.appended_at = time.monotonic()
 
     def _finish_now(self, ballot):
         """Of a storage that is not ours: it is durable on return."""

@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
     unanswered = 0
     #: Calls before it has registered.
     _tries = 0
+    #: Messages that were taken; bytes that came, and bytes that were sent.
+    messages = received = sent = 0
     #: What may be called; the session sets more when it has registered.
     offered = calls.UNREGISTERED
 
@@ -106,7 +108,6 @@ class Connection(asyncio.Protocol):
         self._announcement = announcement(listener.msgpack)
         self._traffic = session.server.traffic
         self._buffer = bytearray()
-        self._received = 0
         self._registered = self._paused = self._work_is_near = False
         self._frame_patience = Patience(loop, self.cut_short)
         self._room = session.server.room
@@ -141,16 +142,16 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data):
         self._traffic.received += len(data)
-        self._received += len(data)
+        self.received += len(data)
         if self._receive != self._handshake and self._says_too_much():
             # Nothing is kept: there may be many such peers.
-            self._disconnect(f'{self._received} bytes, and not registered')
+            self._disconnect(f'{self.received} bytes, and not registered')
             return
         self._buffer += data
         self._process(len(data))
 
     def _says_too_much(self):
-        return not self._registered and self._received > MOST_BEFORE
+        return not self._registered and self.received > MOST_BEFORE
 
     def _disconnect(self, reason):
         logger.error('%s: disconnected: %s', self.session.log_label, reason)
@@ -164,7 +165,7 @@ class Connection(asyncio.Protocol):
         try:
             taken, more = self._take_frames()
             if self._says_too_much() and self._successor is None:
-                raise ValueError(f'{self._received} bytes, and not registered')
+                raise ValueError(f'{self.received} bytes, and not registered')
         except Exception as error:
             self._disconnect(f'{type(error).__name__}: {error}')
         finally:
@@ -205,6 +206,7 @@ class Connection(asyncio.Protocol):
                 self._uncork()
                 self._corked = []
         del buffer[:start]
+        self.messages += taken
         return taken, more
 
     def _may_take(self):
@@ -452,6 +454,7 @@ class Connection(asyncio.Protocol):
             self._corked_bytes += len(data)
         elif self.connected:
             self._traffic.sent += len(data)
+            self.sent += len(data)
             if self.account.full:
                 self.account.sent(len(data))
             if self.connected:

@@ -5,6 +5,7 @@ It takes the arguments of ZEO's StorageServer, and replaces it.
 
 import asyncio
 import functools
+import itertools
 import os
 import socket
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from .accounts import Accounts
 from .channel import Channel
 from .channel import Unwelcome
 from .channel import admit
+from .clients import Tally
 from .commitchannel import CommitChannel
 from .commitchannel import session_of
 from .connection import Connection
@@ -60,6 +62,9 @@ class Server(StorageServer):
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
         self.tickets: dict[bytes, Session] = {}
+        #: Of the clients that are here, by the marks of their read channels.
+        self.tallies: dict[bytes, Tally] = {}
+        self.numbers = itertools.count(1)
         self.outcomes = Outcomes()
         self.traffic = Traffic()
         self.door = Door()
@@ -123,10 +128,10 @@ class Server(StorageServer):
 
     def open_channel(self, connection: Connection, hello: bytes) -> Channel:
         """Return a read channel that takes the place of a connection."""
-        service = admit(self, hello)
+        service, tally = admit(self, hello)
         channel = Channel(
             connection.loop, connection.addr, service, self.accounts,
-            self.forget)
+            self.forget, tally)
         try:
             self.door.stay(connection, CHANNEL, channel)
         except Full:

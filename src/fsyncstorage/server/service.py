@@ -31,6 +31,8 @@ from . import handout
 from . import quiet
 from .calls import is_oid
 from .calls import is_tid
+from .clients import clients_of
+from .commitlog import CommitLog
 from .committer import Committer
 from .figures import Figures
 from .mailbox import attempt
@@ -122,6 +124,7 @@ class Service:
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         self.packs = Packs(self)
         self.figures = Figures()
+        self.commit_log = CommitLog(name, storage, loop)
         # Only of the storage itself: a wrapper's records differ from those in
         # the cache of the storage that it wraps.
         self.load_cached = (
@@ -151,6 +154,7 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
+        self.commit_log.close()
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
@@ -164,7 +168,10 @@ class Service:
 
     def refused(self, ballot, error):
         """A vote has failed."""
-        self.stats.conflicts += isinstance(error, ConflictError)
+        if isinstance(error, ConflictError):
+            self.stats.conflicts += 1
+            ballot.client.session.tally.conflicts += 1
+            self.commit_log.conflict(ballot, error)
         if not isinstance(error, TransactionError):
             logger.error('%s: a vote failed', ballot.client.log_label,
                          exc_info=error)
@@ -280,8 +287,11 @@ class Service:
         """Its committer is told that it is committed."""
         self.figures.invalidations -= 1
         if news.error is None:
-            self.figures.commit_time.add(
-                time.monotonic() - news.ballot.asked_at)
+            now = time.monotonic()
+            took = now - news.ballot.asked_at
+            self.figures.commit_time.add(took)
+            if took >= self.commit_log.slow_from:
+                self.commit_log.slow(news.ballot, news.tid, now)
         news.ballot.tell(news.tid, news.error)
 
     def _flush(self):
@@ -388,6 +398,10 @@ class Service:
         status['channel-bytes-received'] = self.figures.received
         status['channel-bytes-sent'] = self.figures.sent
         return status
+
+    def clients(self, most):
+        """What each client does; for any thread."""
+        return clients_of(self, most)
 
     def histograms(self):
         """All durations behind those of `status`."""

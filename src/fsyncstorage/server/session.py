@@ -26,6 +26,7 @@ from .ballot import VOTED
 from .ballot import Ballot
 from .ballot import Kept
 from .blobstream import BlobStreams
+from .clients import Shown
 from .storing import Storing
 
 
@@ -48,7 +49,7 @@ MOST_ITERATORS = 100
 STATUSES = (' ', 'p')
 
 
-class Session(ZEOStorage):
+class Session(Shown, ZEOStorage):
 
     service = _ballot = _storing = _answer = None
     #: The connection on which it is told of transactions: its own one, or its
@@ -92,6 +93,7 @@ class Session(ZEOStorage):
         it asks only for what came behind the last one that it knows of.
         """
         self.server.tickets.pop(self.ticket, None)
+        self.end_tally()
         self.told.abort()
         self.connection.abort()
 
@@ -119,6 +121,7 @@ class Session(ZEOStorage):
         """Stock's hook of `register`.  Nothing is delegated past us."""
         self.service = service = self.server.services[self.storage_id]
         self.kept = Kept()
+        self.begin_tally()
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
@@ -137,6 +140,7 @@ class Session(ZEOStorage):
         info['supports_record_iternext'] = self.record_iternext is not None
         info['fsyncstorage'] = about = {
             'instance': self.server.instance, 'channel': wire.VERSION,
+            'mark': self.mark,
             'lost': getattr(self.storage, 'may_have_lost', False)}
         handout = self.service.handout
         if handout is not None and handout.about is not None:
@@ -167,6 +171,7 @@ class Session(ZEOStorage):
 
     def loadBefore(self, oid, tid):
         self.stats.loads += 1
+        self.tally.loads += 1
         if self.service.load_cached:
             try:
                 found = self.service.load_cached(oid, tid)
@@ -395,6 +400,7 @@ class Session(ZEOStorage):
             answer.done(None, error)
             return
         self.stats.commits += 1
+        self.tally.commits += 1
         if error is not None:
             frames = connection.async_frame(
                 'invalidateTransaction', tid, oids

@@ -6,12 +6,15 @@ Whoever shows figures (the answer to `ruok`, the metrics) reads them from here.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ..commit.policies import Durability
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..histogram import Histogram
+from .transaction import Metadata
+from .transaction import Transaction
 
 
 class Counts:
@@ -46,6 +49,7 @@ class Statistics:
     _sequencer: Sequencer
     _turns: Turns
     durability: Durability
+    _find: Callable[[Metadata], Transaction | None]
 
     #: How many transactions had no room for a seal.
     _unsealable = 0
@@ -79,6 +83,13 @@ class Statistics:
             'conflicts_resolved': counts.conflicts_resolved,
             **pipeline,
         }
+
+    def in_the_way(self, transaction: Metadata) -> Transaction | None:
+        """One that has what this one waits for, if it waits; of that, `tid`,
+        `user` and `description` stay, also when it is over."""
+        under_way = self._find(transaction)
+        found: Any = under_way and self._turns.in_the_way(under_way)
+        return found or None
 
     def histograms(self) -> dict[str, Histogram]:
         """All durations behind those of `stats`."""

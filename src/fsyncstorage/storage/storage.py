@@ -127,6 +127,8 @@ class FsyncStorage(
         local_reads: bool = False,
         local_reads_mode: int = policies.DEFAULT_LOCAL_READS_MODE,
         scrub_rate: str | int = 'off',
+        slow_commit_log: str | float = policies.DEFAULT_SLOW_COMMIT_LOG,
+        conflict_log: str = policies.DEFAULT_CONFLICT_LOG,
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
@@ -140,6 +142,10 @@ class FsyncStorage(
         self.local_reads = bool(local_reads)
         self.local_reads_mode = policies.local_reads_mode(local_reads_mode)
         rate = policies.scrub_rate(scrub_rate)
+        #: For a server: from how many seconds on a commit of a client has a
+        #: line of the log, and which conflicts have.
+        self.slow_commit_log = policies.slow_commit_log(slow_commit_log)
+        self.conflict_log = policies.conflict_log(conflict_log)
         self._checksums = bool(checksums)
         self.durability = policies.Durability(
             policies.policy_named(durability),

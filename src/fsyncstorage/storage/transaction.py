@@ -240,6 +240,14 @@ class Transaction:
         """The caller's object; None when it is gone."""
         return self.caller()
 
+    @property
+    def user(self) -> bytes:
+        return self._texts[:self._lengths[0]]
+
+    @property
+    def description(self) -> bytes:
+        return self._texts[self._lengths[0]:]
+
     # Records
 
     def add(self, record: Record) -> None:

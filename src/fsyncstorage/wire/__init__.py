@@ -49,7 +49,7 @@ from .framing import refused as refused
 from .framing import welcome as welcome
 
 MAGIC = b'\xf5CHANNEL'
-VERSION = 1
+VERSION = 2
 #: Of the calls about packs, which are calls of ZEO.
 PACKS = 1
 
@@ -58,11 +58,13 @@ LOAD, BLOB = b'LB'
 FOUND, NOTHING, MISSING, FAILED, SIZE, CHUNK = b'fnmesc'
 
 LONGEST_NAME = 255
+#: Of a client that the server has not told its mark.
+NO_MARK = bytes(8)
 LONGEST_BLOB = (1 << 64) - 1
 #: Bytes that are sent of a blob that is longer than wanted.
 BEGIN = 1 << 16
 
-_HELLO = struct.Struct('>8sB16s')
+_HELLO = struct.Struct('>8sB16s8s')
 
 _LOAD = struct.Struct('>IBI8s8s')
 _BLOB = struct.Struct('>IBI8s8sQQ')
@@ -107,15 +109,19 @@ class Hello(typing.NamedTuple):
     version: int
     #: The server that the client wants; None in another version.
     instance: bytes | None
+    #: The client whose channel it is: for figures, and nothing else.
+    mark: bytes | None
     storage: str | None
 
 
-def hello(instance: bytes, storage: str) -> bytes:
+def hello(instance: bytes, storage: str, mark: bytes = NO_MARK) -> bytes:
     """The first frame of a client."""
     name = storage.encode()
-    if len(instance) != 16 or len(name) > LONGEST_NAME:
-        raise CallerError(f'no such server: {instance!r}, {storage!r}')
-    message = _HELLO.pack(MAGIC, VERSION, instance) + name
+    if (len(instance) != 16 or not isinstance(mark, bytes)
+            or len(mark) != len(NO_MARK) or len(name) > LONGEST_NAME):
+        raise CallerError(
+            f'no such server: {instance!r}, {storage!r}, {mark!r}')
+    message = _HELLO.pack(MAGIC, VERSION, instance, mark) + name
     return LENGTH.pack(len(message)) + message
 
 
@@ -127,13 +133,13 @@ def is_hello(message: bytes) -> bool:
 def read_hello(message: bytes) -> Hello:
     other = other_version(message, MAGIC, VERSION)
     if other is not None:
-        return Hello(other, None, None)
+        return Hello(other, None, None, None)
     try:
-        _, version, instance = _HELLO.unpack_from(message)
+        _, version, instance, mark = _HELLO.unpack_from(message)
         name = message[_HELLO.size:].decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise PeerError(f'a damaged hello: {error}') from None
-    return Hello(version, instance, name)
+    return Hello(version, instance, mark, name)
 
 
 # The server's side
@@ -282,10 +288,11 @@ class Client(_Inbox):
     answered when the channel is open.
     """
 
-    def __init__(self, instance: bytes, storage: str) -> None:
+    def __init__(self, instance: bytes, storage: str,
+                 mark: bytes = NO_MARK) -> None:
         super().__init__()
         #: To be sent first.
-        self.hello = hello(instance, storage)
+        self.hello = hello(instance, storage, mark)
         self._state = ANNOUNCING
         self._last_number = 0
         #: Unanswered requests: number -> Load, Blob, or bytes still to come.

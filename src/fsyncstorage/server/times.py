@@ -1,0 +1,61 @@
+"""When a ballot came to which step, and what it waited for meanwhile.
+
+A commit costs no more than it did: one reading of a clock at its vote.  Where
+slow commits are logged, there are two more, and the waits are noted anyway:
+they are rare.  All of it belongs to whoever owns the ballot at that moment,
+the loop or, from the call of its finish to its end, the thread that finishes
+it.
+"""
+
+import time
+
+# What a ballot waits for before its vote.
+ROOM, OBJECTS, PUBLISHING = 'room', 'its objects', 'another to be published'
+
+
+class Timed:
+    """Part of a ballot."""
+
+    #: When its vote was asked for, first; when it was voted.  Where slow
+    #: commits are logged: when its finish was asked for, and when it was in
+    #: the file.
+    asked_at = held_since = finish_at = appended_at = None
+    #: What it waits for now, and since when.
+    waits_for = _waits_since = None
+    #: What it waited for -> seconds; None: it did not.
+    waited = None
+    #: What it waited for last: a tid, or what the storage says of the
+    #: transaction that had its objects, and the client of that.
+    behind = None
+
+    def waits(self, what, behind=None):
+        if self.waits_for is not None:
+            self.goes_on()
+        self.waits_for, self._waits_since = what, time.monotonic()
+        if behind is not None:
+            self.behind = behind
+
+    def goes_on(self):
+        """It waits no more."""
+        what, self.waits_for = self.waits_for, None
+        if self.waited is None:
+            self.waited = {}
+        self.waited[what] = (self.waited.get(what, 0.0)
+                             + time.monotonic() - self._waits_since)
+
+    def phases(self, now):
+        """What took how long, in the order of a commit; about `now`, its
+        client is told."""
+        waited = self.waited or {}
+        yield from ((f'waited for {what}', seconds)
+                    for what, seconds in waited.items())
+        yield 'voted', (self.held_since - self.asked_at
+                        - sum(waited.values()))
+        yield 'held until its client finished it', (
+            self.finish_at - self.held_since)
+        appended_at = self.appended_at
+        if appended_at is None:  # it was published before that was noted
+            yield 'written and synced', now - self.finish_at
+        else:
+            yield 'written', appended_at - self.finish_at
+            yield 'synced', now - appended_at

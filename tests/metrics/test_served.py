@@ -1,0 +1,433 @@
+"""What each client does: a run with a known number of each gives these."""
+
+import contextlib
+import importlib.metadata
+import json
+import socket
+from unittest import mock
+
+import ZEO.ClientStorage
+from ZODB.POSException import ConflictError
+from ZODB.utils import maxtid
+
+from fsyncstorage import wire
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import served
+from fsyncstorage.metrics.exporters import Showing
+from fsyncstorage.metrics.shown import Shown
+from fsyncstorage.server import clients
+from fsyncstorage.server.clients import LONGEST
+from fsyncstorage.server.clients import MOST_OIDS
+from fsyncstorage.server.clients import MOST_TRANSACTIONS
+from fsyncstorage.timing.zeo import zeowire
+
+from ..server.serving import ErrorReply
+from ..server.serving import Peer
+from ..server.serving import Served
+from ..server.serving import record
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .asking import get
+from .asking import probe
+
+HERE = '127.0.0.1', 0
+
+
+def commit_over(client, records):
+    """(ZEO's clients always call what they are given.)"""
+    return commit(client, records, f=lambda tid: None)
+
+
+class Counting(Peer):
+    """Counts what it sends and gets, as the server should."""
+
+    def __init__(self, address):
+        self.sent = self.got = self.messages = 0
+        create = socket.create_connection
+        with mock.patch.object(
+                socket, 'create_connection',
+                lambda *args: _Counted(self, create(*args))):
+            super().__init__(address)
+
+
+class _Counted:
+
+    def __init__(self, peer, connection):
+        self._peer, self._connection = peer, connection
+
+    def sendall(self, data):
+        self._peer.sent += len(data)
+        self._peer.messages += 1
+        self._connection.sendall(data)
+
+    def recv(self, size):
+        data = self._connection.recv(size)
+        self._peer.got += len(data)
+        return data
+
+    def close(self):
+        self._connection.close()
+
+
+class ClientsCase(Served):
+
+    def setUp(self):
+        super().setUp()
+        kept = mock.patch.object(exporter, 'KEPT', 0)
+        kept.start()
+        self.addCleanup(kept.stop)
+        self.storage = self.open(local_reads=True)
+        self.showing = Showing(HERE, '1', self.storage)
+        self.addCleanup(self.showing.close)
+        self.storage.metrics = self.showing
+        self.server = self.serve(self.storage)
+        self.service = self.server.services['1']
+        self.address = self.showing.exporter.address
+
+    def clients(self):
+        status, answer = probe(self.address, '/clients')
+        self.assertEqual(status, 200)
+        return answer['storages']['1']['clients']
+
+    def only(self):
+        client, = self.clients()
+        return client
+
+    def check(self, **expected):
+        client = self.only()
+        self.assertEqual(
+            {name: client[name] for name in expected}, expected)
+
+    def client(self, make=FsyncClient, **options):
+        client = make(self.server.addr, wait_timeout=PATIENCE, wait=True,
+                      **options)
+        self.addCleanup(client.close)
+        return client
+
+
+class ByHand(ClientsCase):
+    """A client that speaks stock's protocol."""
+
+    def test_messages_and_bytes(self):
+        peer = self.peer()
+        peer.commit({1: b'x' * 1000})
+        peer.load(1)
+        # (The server says its announcement before it knows the client.)
+        self.check(
+            messages=peer.messages, received=peer.sent,
+            sent=peer.got - len(zeowire.frame(zeowire.HANDSHAKE)))
+        self.assertGreater(peer.got, 1000)
+
+    def test_of_several_each_has_its_own(self):
+        one, other = self.peer(), self.peer()
+        one.commit({1: b'x'})
+        for _ in range(2):
+            one.load(1)
+        other.ping()
+        first, second = sorted(
+            self.clients(), key=lambda each: each['number'])
+        self.assertEqual(
+            (first['commits'], first['loads'], first['messages'],
+             first['received']), (1, 2, one.messages, one.sent))
+        self.assertEqual(
+            (second['commits'], second['loads'], second['messages'],
+             second['received']), (0, 0, other.messages, other.sent))
+
+    def test_commits_conflicts_and_loads(self):
+        peer = self.peer()
+        tid = peer.commit({1: record(1), 2: record(1)})
+        peer.commit({2: record(2)}, tid)
+        for _ in range(3):
+            with self.assertRaises(ErrorReply):
+                peer.vote({2: record(3)}, tid)
+        for _ in range(4):
+            peer.load(1)
+        peer.vote({3: b'x'})
+        peer.abort()
+        self.check(commits=2, conflicts=3, loads=4, transactions=[])
+
+    def test_what_is_not_said_is_not_known(self):
+        self.peer()
+        self.check(label='', version=None, reads_locally=None,
+                   read_only=False)
+
+    def test_its_address(self):
+        peer = self.connect(self.server)
+        self.check(address='{}:{}'.format(*peer.socket.getsockname()))
+
+    def test_an_address_that_is_none(self):
+        path = self.path('socket')
+        server = self.serve(self.open('other.fs'), path)
+        client = FsyncClient(path, wait_timeout=PATIENCE, wait=True)
+        self.addCleanup(client.close)
+        found, = server.services['1'].clients(10)['clients']
+        self.assertEqual(found['address'], clients.UNIX)
+
+    def test_a_client_that_disconnects_leaves_nothing(self):
+        peer = self.peer()
+        peer.vote({1: b'x'})
+        self.assertEqual(len(self.server.tallies), 1)
+        peer.close()
+        until(lambda: not self.clients(), 'gone')
+        self.assertEqual(self.server.tallies, {})
+        until(lambda: not self.service.committer.ballots(), 'aborted')
+
+    def test_one_that_does_not_register_is_none(self):
+        with socket.create_connection(self.server.addr) as connection:
+            connection.sendall(zeowire.frame(zeowire.HANDSHAKE))
+            until(lambda: self.server.connections, 'a connection')
+            self.assertEqual(self.clients(), [])
+            self.assertEqual(self.server.tallies, {})
+
+    def peer(self):
+        peer = Counting(self.server.addr)
+        self.addCleanup(peer.close)
+        return peer
+
+
+class Stock(ClientsCase):
+
+    def test_a_client_of_zeo(self):
+        client = self.client(ZEO.ClientStorage.ClientStorage,
+                             client_label='stock 1')
+        commit_over(client, {1: record(1)})
+        client._cache.clear()
+        client.loadBefore(oid(1), maxtid)
+        with self.assertRaises(ConflictError):
+            transaction = begin(client)
+            client.store(oid(1), b'\0' * 7 + b'\1', record(2), '',
+                         transaction)
+            client.tpc_vote(transaction)
+        client.tpc_abort(transaction)
+        client.ping()
+        self.check(label='stock 1', version=None, reads_locally=None,
+                   commits=1, loads=1, conflicts=1)
+
+    def test_one_that_only_reads(self):
+        self.client(ZEO.ClientStorage.ClientStorage, read_only=True)
+        self.check(read_only=True, commits=0)
+
+
+class Ours(ClientsCase):
+
+    def test_what_it_says(self):
+        client = self.client(client_label='ours', local_reads='off')
+        client.ping()
+        self.check(label='ours', reads_locally=False,
+                   version=importlib.metadata.version('fsyncstorage'))
+
+    def test_reading_locally(self):
+        client = self.client()
+        until(lambda: self.only()['reads_locally'], 'it says so')
+        self.assertTrue(client.stats()['reads_locally'])
+        self.service.handout._map.retire()
+        until(lambda: not self.only()['reads_locally'], 'not any more')
+
+    def test_commits_loads_and_conflicts_on_the_channels(self):
+        commit(self.storage, {number: record(number)
+                              for number in range(1, 6)})
+        client = self.client(local_reads='off')
+        for number in range(1, 6):
+            client.loadBefore(oid(number), maxtid)
+        for number in range(10, 13):
+            commit_over(client, {number: record(1)})
+        with self.assertRaises(ConflictError):
+            transaction = begin(client)
+            client.store(oid(1), b'\0' * 7 + b'\1', record(2), '',
+                         transaction)
+            client.tpc_vote(transaction)
+        client.tpc_abort(transaction)
+        client.ping()
+        self.check(loads=5, commits=3, conflicts=1)
+
+    def test_bytes_are_those_of_all_of_its_connections(self):
+        commit(self.storage, {1: record(1), 2: record(2)})
+        client = self.client(local_reads='off')
+        self.assertIsNotNone(client._server.stream)
+        before = self.only()
+        for number in 1, 2:
+            client.loadBefore(oid(number), maxtid)
+        commit_over(client, {3: b'x' * 5000})
+        client.ping()
+        found, figures = self.only(), self.service.figures
+        hello = len(wire.hello(bytes(16), '1'))
+        self.assertEqual(figures.channels, 1)
+        self.assertEqual(figures.requests, 2)
+        self.assertEqual(
+            found['received'],
+            self.server.traffic.received + figures.received - hello)
+        self.assertGreater(found['received'] - before['received'], 5000)
+        self.assertEqual(
+            found['sent'], self.server.traffic.sent + figures.sent)
+        # Two loads; a begin, a store, a vote, a finish and a ping.
+        self.assertEqual(found['messages'] - before['messages'], 7)
+
+    def test_a_client_that_disconnects_leaves_nothing(self):
+        client = self.client(local_reads='off')
+        commit_over(client, {1: record(1)})
+        client.loadBefore(oid(1), maxtid)
+        client.close()
+        until(lambda: not self.clients(), 'gone')
+        self.assertEqual(self.server.tallies, {})
+
+    def test_a_channel_of_nobody(self):
+        """Of a mark that no client has: what it does is nobody's."""
+        commit(self.storage, {1: record(1)})
+        client = self.client(local_reads='off')
+        with mock.patch.object(self.server, 'tallies', {}):
+            client.loadBefore(oid(1), maxtid)
+        self.check(loads=0)
+        self.assertEqual(self.service.figures.requests, 1)
+
+
+class Holding(ClientsCase):
+
+    def setUp(self):
+        super().setUp()
+        self.holder = self.connect(self.server)
+        self.holder.post('set_client_label', 'holder')
+        self.other = self.connect(self.server)
+        self.other.post('set_client_label', 'other')
+
+    def by_label(self):
+        return {client['label']: client['transactions']
+                for client in self.clients()}
+
+    def test_the_one_that_holds_and_the_one_that_waits(self):
+        self.holder.vote({number: b'x' for number in range(1, 10)})
+        asked = self.other.ask_vote({9: b'y'})
+        until(lambda: self.service.committer.waiting, 'it waits')
+        found = self.by_label()
+        held, = found['holder']
+        self.assertTrue(held['holds'])
+        self.assertEqual(held['state'], 'voted')
+        self.assertEqual(held['objects'], 9)
+        self.assertEqual(
+            held['oids'], [hex(number).replace('0x', '0x0')
+                           for number in range(1, MOST_OIDS + 1)])
+        waiting, = found['other']
+        self.assertFalse(waiting['holds'])
+        self.assertEqual(waiting['state'], 'waiting for its objects')
+        self.assertGreaterEqual(held['seconds'], waiting['seconds'])
+        self.holder.abort()
+        self.other.answer(asked)
+        found = self.by_label()
+        self.assertEqual(found['holder'], [])
+        self.assertTrue(found['other'][0]['holds'])
+
+    def test_those_that_hold_come_before_those_that_wait(self):
+        self.holder.vote({1: b'x'})
+        client = self.client(local_reads='off', client_label='both')
+        waits = Thread(self.vote, client, 1)
+        until(lambda: self.service.committer.waiting, 'it waits')
+        holds = self.vote(client, 2)
+        self.assertEqual([each['state'] for each in self.by_label()['both']],
+                         ['voted', 'waiting for its objects'])
+        self.holder.abort()
+        for transaction in waits.result(), holds:
+            client.tpc_abort(transaction)
+
+    @staticmethod
+    def vote(client, number):
+        transaction = begin(client)
+        client.store(oid(number), bytes(8), record(1), '', transaction)
+        client.tpc_vote(transaction)
+        return transaction
+
+    def test_since_when(self):
+        self.holder.vote({1: b'x'})
+        ballot, = self.service.committer.ballots()
+        with mock.patch.object(
+                clients.time, 'monotonic', lambda: ballot.held_since + 5):
+            self.assertEqual(self.by_label()['holder'][0]['seconds'], 5)
+
+    def test_what_is_not_voted_holds_nothing(self):
+        self.holder.begin()
+        self.holder.store(1, b'x')
+        self.holder.ping()
+        self.assertEqual(self.by_label(), {'holder': [], 'other': []})
+
+    def test_a_few_of_many_transactions(self):
+        client = self.client(local_reads='off', client_label='many')
+        transactions = [self.vote(client, number)
+                        for number in range(MOST_TRANSACTIONS + 2)]
+        many, = (each for each in self.clients() if each['label'] == 'many')
+        self.assertEqual(len(many['transactions']), MOST_TRANSACTIONS)
+        self.assertEqual(many['transactions_left_out'], 2)
+        for transaction in transactions:
+            client.tpc_abort(transaction)
+
+
+class Bounds(ClientsCase):
+
+    def test_labels(self):
+        peer = self.connect(self.server)
+        peer.post('set_client_label', 'a\n\x1b[2Jb\u202e' + 'x' * 900)
+        peer.ping()
+        label = self.only()['label']
+        self.assertTrue(label.isprintable())
+        self.assertTrue(label.startswith('a\\n\\x1b[2Jb\\u202ex'))
+        self.assertEqual(len(label), LONGEST)
+
+    def test_what_a_peer_says_of_itself(self):
+        peer = self.connect(self.server)
+        peer.post('about_client', '1\r' + '0' * 900, 1)
+        peer.ping()
+        found = self.only()
+        self.assertEqual(found['version'][:3], '1\\r')
+        self.assertEqual(len(found['version']), LONGEST)
+        self.assertIs(found['reads_locally'], True)
+        for wrong in ((), (b'1', False), ('1', 2), ('1', False, 1)):
+            with self.assertRaises(ErrorReply):
+                peer.call('about_client', *wrong)
+
+    def test_many_clients(self):
+        for _ in range(3):
+            self.connect(self.server)
+        with mock.patch.object(served, 'MOST', 2):
+            _, answer = probe(self.address, '/clients')
+        found = answer['storages']['1']
+        self.assertEqual(len(found['clients']), 2)
+        self.assertEqual(found['left_out'], 1)
+
+    def test_all_storages_share_the_bound(self):
+        for _ in range(2):
+            self.connect(self.server)
+        shown = [Shown(name, self.storage) for name in ('one', 'two')]
+        for each in shown:
+            each.service = self.service
+        with mock.patch.object(served, 'MOST', 3):
+            found = json.loads(served.clients(shown).body)['storages']
+        self.assertEqual(len(found['one']['clients']), 2)
+        self.assertEqual(len(found['two']['clients']), 1)
+        self.assertEqual(found['two']['left_out'], 1)
+
+    def test_it_is_kept_for_a_moment(self):
+        with mock.patch.object(exporter, 'KEPT', 1000):
+            self.assertEqual(self.clients(), [])
+            self.connect(self.server)
+            self.assertEqual(self.clients(), [])
+        self.assertEqual(len(self.clients()), 1)
+
+    def test_without_a_server(self):
+        storage = self.open('alone.fs')
+        with contextlib.closing(Showing(HERE, 'alone', storage)) as showing:
+            _, answer = probe(showing.exporter.address, '/clients')
+        self.assertNotIn('alone', answer['storages'])
+
+    def test_figures_that_cannot_be_read(self):
+        """Of this storage nothing is said, and the log says so, once."""
+        self.connect(self.server)
+        with mock.patch.object(
+                self.service, 'clients', side_effect=ValueError):
+            with self.assertLogs('fsyncstorage', 'ERROR') as logged:
+                for _ in range(2):
+                    status, text = get(self.address, '/clients')
+        self.assertEqual(status, 200)
+        self.assertEqual(json.loads(text)['storages'], {})
+        self.assertEqual(len(logged.output), 1)
