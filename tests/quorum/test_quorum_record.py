@@ -184,8 +184,8 @@ class Bounds(unittest.TestCase):
                 with self.assertRaises(ValueError):
                     pack(made)
         raw = with_sum(pack(dataclasses.replace(SAMPLE, position=0, body=Data(
-            0, most, (), (), bytes(most)))) + b'\0')
-        with self.assertRaises(Damaged):
+            0, most + 1, (), (), bytes(most)))) + b'\0')
+        with self.assertRaisesRegex(Damaged, f'of {records.MOST + 1} bytes'):
             parse(raw)
 
     def test_nothing_is_packed_that_would_be_refused(self):

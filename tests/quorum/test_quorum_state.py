@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import struct
 import unittest
+import zlib
 from unittest import mock
 
 from hypothesis import given
@@ -55,6 +57,10 @@ class Bytes(unittest.TestCase):
             with self.assertRaisesRegex(Damaged, 'a number'):
                 states.parse(states.pack(dataclasses.replace(
                     FIRST, **changed)))
+        raw = bytearray(states.pack(FIRST)[:-4])
+        raw[9] = 2  # a pack, or none
+        with self.assertRaisesRegex(Damaged, 'a number'):
+            states.parse(raw + struct.pack('>I', zlib.crc32(raw)))
         with mock.patch.object(states, 'VERSION', 2):
             later = states.pack(FIRST)
         with self.assertRaisesRegex(Damaged, 'version 2'):

@@ -11,6 +11,7 @@ from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import MOST
 from fsyncstorage.quorum.record import Place
 from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.writer import Fenced
 from fsyncstorage.quorum.writer import Writer
 
@@ -251,6 +252,18 @@ class TheFence(WriterTest):
         self.engine.restore(head)
         self.write(b'second')
         self.fenced('ends at record 1, and record 2 was confirmed')
+
+    def test_it_stays_fenced(self):
+        """Also if the log has again what it had lost."""
+        self.write(b'first')
+        settle(self.writer)
+        head, raw = self.engine.head, self.engine.records[-1]
+        self.engine.restore(Place(1, place_of(self.engine.records[0]).link))
+        self.write(b'second')
+        self.fenced('was confirmed')
+        self.engine.append(self.engine.head, head, raw)
+        self.fenced('was confirmed')
+        self.assertEqual(len(self.engine.records), 2)
 
     def test_and_went_on_since(self):
         state = self.writer.state
