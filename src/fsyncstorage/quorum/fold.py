@@ -10,10 +10,9 @@ and nothing else decides what of a log becomes a part of a file.  So nodes that
 begin with the same state, and are shown the same log, have the same bytes,
 whatever else they are shown, how often, and in which order.
 
-All that a record must be is in CHECKS, one function for each reason to refuse
-it.  Most of what they look for cannot happen while the engine keeps its
-promises and nodes run this very code: a log is read by machines that rely on
-neither.
+What the next record must be is in CHECKS, one function for each thing.  Most
+of what they look for cannot happen while the engine keeps its promises and all
+nodes run this very code; a node relies on neither.
 
 A record that is refused stops the node.  It is never left out: its writer may
 have acknowledged what is in it, and to go on without it would lose that in
