@@ -1,0 +1,15 @@
+"""Beyond one machine: a log that a majority keeps, and what is made of it.
+
+- record        what one record of the log says, and its bytes
+- fold          what a node makes of the next record: it applies it, skips it
+                or refuses it
+- batch         how the bytes of commits become records
+- state         what a node keeps on its disk
+- log           what is asked of the engine that keeps the log
+- writer        the one that offers records, and learns what became of them
+
+No module takes a lock, starts a thread or uses a socket; only `state` has a
+file.
+Nothing imports this room yet; docs/internals/quorum.rst has the design of the
+whole, and says what is not built.
+"""

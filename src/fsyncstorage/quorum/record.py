@@ -1,0 +1,364 @@
+"""A record of the log: what it says, and its bytes.
+
+Every record has a front of the same shape, and then what its kind says:
+
+    Data        bytes of Data.fs: a chunk of a batch
+    Epoch       from here on another writer writes
+    PackBegin   all nodes may begin this pack
+    PackSwap    the packed file takes the place of the old one
+    Trim        what is before some record may be removed from the log
+
+A *batch* is the bytes of whole transactions, with the status that they finally
+have.  Its chunks are consecutive records with the same id.
+
+A record names the one before it by its *link*, a hash of its front.  The front
+has the CRC of the rest, and the link of the record before; so a link stands
+for all of the log up to there.  The first record names the log itself.  Two
+logs that were one until some record (one of them was restored from a backup)
+have other links from there on, whatever their sequence numbers are.
+
+What comes from a log may be damaged, or made to do harm: `parse` checks every
+type and bound before anything is used, and costs what the record costs.
+`pack` makes no record that `parse` refuses.
+"""
+
+import hashlib
+import struct
+import typing
+import zlib
+from dataclasses import dataclass
+
+MAGIC = b'\xf5QUORUM\n'
+VERSION = 1
+
+#: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob.
+IDENTITY = 16
+#: Bytes of a link.
+LINK = 16
+#: Bytes of a commit's id (wire.commits), of an oid, a tid and a checksum.
+COMMIT_ID = 36
+OID = 8
+CHECKSUM = 32
+#: Bytes behind the front of a record.  An engine must take records of
+#: `LARGEST` bytes.
+MOST = 1 << 20
+#: Bytes of a packer's version.
+LONGEST_VERSION = 64
+#: Positions, sequence numbers and the like are smaller.
+LIMIT = 1 << 63
+
+# Magic, version, kind, log, sequence, previous, epoch, writer, batch,
+# generation, position, length of the rest.
+_FRONT = struct.Struct('>8sBB16sQ16sQ16s16sQQI')
+# Of all that is before it, and all that is behind it.
+_CRC = struct.Struct('>I')
+FRONT = _FRONT.size + _CRC.size
+LARGEST = FRONT + MOST
+
+# What the kinds begin with.
+_DATA = struct.Struct('>QQII')
+_EPOCH = struct.Struct('>16s')
+_BEGIN = struct.Struct('>8sB')
+_SWAP = struct.Struct('>16sQ32s')
+_TRIM = struct.Struct('>Q')
+
+_COMMIT = struct.Struct('>36s8s')
+_BLOB = struct.Struct('>16s8s8s')
+_PLACE = struct.Struct('>Q16s')
+
+#: Bytes of a commit and of a blob in a chunk, and what room all of them and
+#: its bytes have.
+COMMIT, BLOB = _COMMIT.size, _BLOB.size
+ROOM = MOST - _DATA.size
+
+
+class Damaged(ValueError):
+    """These bytes are no record."""
+
+
+class Unknown(ValueError):
+    """A whole record, of a later release."""
+
+
+class Place(typing.NamedTuple):
+    """A record of one log: its number, and all that was before it."""
+
+    sequence: int
+    link: bytes
+
+    def packed(self) -> bytes:
+        return _PLACE.pack(*self)
+
+
+class Ends(typing.NamedTuple):
+    """Of a log."""
+
+    log: bytes
+    #: The number of the first record that it has, or will have.
+    first: int
+    #: Its last record.
+    head: Place
+
+
+def parse_place(raw: bytes) -> Place:
+    if len(raw) != _PLACE.size:
+        raise Damaged(f'a place of {len(raw)} bytes')
+    return Place._make(_PLACE.unpack(raw))
+
+
+class Commit(typing.NamedTuple):
+    """A commit whose client may ask what became of it."""
+
+    id: bytes
+    tid: bytes
+
+
+class Blob(typing.NamedTuple):
+    """What was staged under an identity is the blob of this record."""
+
+    staged: bytes
+    oid: bytes
+    tid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A chunk of a batch.
+
+    The commits and the blobs of a batch are in its first chunks, before any
+    bytes; so its last chunk has bytes, and ends where the batch does.
+    """
+
+    #: Where the batch begins and ends in the file.
+    begin: int
+    end: int
+    commits: tuple[Commit, ...]
+    blobs: tuple[Blob, ...]
+    #: What stands at the position of the record.
+    data: bytes
+
+    def packed(self) -> bytes:
+        return b''.join((
+            _DATA.pack(
+                self.begin, self.end, len(self.commits), len(self.blobs)),
+            *(_COMMIT.pack(*each) for each in self.commits),
+            *(_BLOB.pack(*each) for each in self.blobs), self.data))
+
+    @classmethod
+    def parsed(cls, rest: bytes) -> 'Data':
+        begin, end, commits, blobs = _DATA.unpack_from(rest)
+        blobs_at = _DATA.size + commits * _COMMIT.size
+        data_at = blobs_at + blobs * _BLOB.size
+        if data_at > len(rest):
+            raise ValueError(f'{commits} commits and {blobs} blobs')
+        return cls(
+            begin, end,
+            tuple(map(Commit._make, _COMMIT.iter_unpack(
+                rest[_DATA.size:blobs_at]))),
+            tuple(map(Blob._make, _BLOB.iter_unpack(rest[blobs_at:data_at]))),
+            rest[data_at:])
+
+    def check(self, position: int) -> None:
+        _check_numbers(self.begin, self.end)
+        for commit in self.commits:
+            _check_size(COMMIT_ID, commit.id)
+            _check_size(OID, commit.tid)
+        for blob in self.blobs:
+            _check_size(IDENTITY, blob.staged)
+            _check_size(OID, blob.oid, blob.tid)
+        if not self.begin <= position <= position + len(self.data) <= self.end:
+            raise ValueError(
+                f'{len(self.data)} bytes at {position} of a batch from'
+                f' {self.begin} to {self.end}')
+        if not self.data and (
+                position != self.begin or position == self.end
+                or not (self.commits or self.blobs)):
+            raise ValueError(f'a chunk without bytes, at {position}')
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The writer of this record writes, and no other any more.
+
+    What is there of a batch that is not complete is given up.
+    """
+
+    node: bytes
+
+    def packed(self) -> bytes:
+        return _EPOCH.pack(self.node)
+
+    @classmethod
+    def parsed(cls, rest: bytes) -> 'Epoch':
+        return cls(*_EPOCH.unpack(rest))
+
+    def check(self, position: int) -> None:
+        _check_size(IDENTITY, self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class PackBegin:
+    """A pack, which has the id of this record's batch."""
+
+    #: The pack time, as a tid; whether garbage goes; what packs.
+    time: bytes
+    collects: bool
+    version: bytes
+
+    def packed(self) -> bytes:
+        return _BEGIN.pack(self.time, self.collects) + self.version
+
+    @classmethod
+    def parsed(cls, rest: bytes) -> 'PackBegin':
+        time, collects = _BEGIN.unpack_from(rest)
+        if collects > 1:
+            raise ValueError(f'a flag of {collects}')
+        return cls(time, bool(collects), rest[_BEGIN.size:])
+
+    def check(self, position: int) -> None:
+        _check_size(OID, self.time)
+        if not 0 < len(self.version) <= LONGEST_VERSION:
+            raise ValueError(f'a version of {len(self.version)} bytes')
+
+
+@dataclass(frozen=True, slots=True)
+class PackSwap:
+    """The file up to this record's position is replaced by what the pack has
+    made of it: the next generation."""
+
+    pack: bytes
+    #: Of the new file.
+    size: int
+    checksum: bytes
+
+    def packed(self) -> bytes:
+        return _SWAP.pack(self.pack, self.size, self.checksum)
+
+    @classmethod
+    def parsed(cls, rest: bytes) -> 'PackSwap':
+        return cls(*_SWAP.unpack(rest))
+
+    def check(self, position: int) -> None:
+        _check_size(IDENTITY, self.pack)
+        _check_numbers(self.size)
+        _check_size(CHECKSUM, self.checksum)
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """What is before the record `first` is needed by no node."""
+
+    first: int
+
+    def packed(self) -> bytes:
+        return _TRIM.pack(self.first)
+
+    @classmethod
+    def parsed(cls, rest: bytes) -> 'Trim':
+        return cls(*_TRIM.unpack(rest))
+
+    def check(self, position: int) -> None:
+        _check_numbers(self.first)
+
+
+Body = Data | Epoch | PackBegin | PackSwap | Trim
+
+_KINDS: dict[int, type[Body]] = {
+    1: Data, 2: Epoch, 3: PackBegin, 4: PackSwap, 5: Trim}
+_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    log: bytes
+    #: 1 for the first one.
+    sequence: int
+    #: The link of the record before; of the first one, the log.
+    previous: bytes
+    epoch: int
+    writer: bytes
+    batch: bytes
+    #: Of the file, and where in it.
+    generation: int
+    position: int
+    body: Body
+
+
+def pack(record: Record) -> bytes:
+    """Its bytes; ValueError if it cannot be."""
+    _check(record)
+    rest = record.body.packed()
+    if len(rest) > MOST:
+        raise ValueError(f'a record of {len(rest)} bytes')
+    front = _FRONT.pack(
+        MAGIC, VERSION, _NUMBERS[type(record.body)], record.log,
+        record.sequence, record.previous, record.epoch, record.writer,
+        record.batch, record.generation, record.position, len(rest))
+    return b''.join((front, _CRC.pack(_crc(front, rest)), rest))
+
+
+def parse(raw: bytes) -> Record:
+    """The record in these bytes, which may be any.
+
+    Raise Damaged or Unknown.  (Every version has its front and its CRC in this
+    place.)
+    """
+    if len(raw) < FRONT or not raw.startswith(MAGIC):
+        raise Damaged(f'{len(raw)} bytes that are no record')
+    (_, version, kind, log, sequence, previous, epoch, writer, batch,
+     generation, position, length) = _FRONT.unpack_from(raw)
+    if length > MOST or len(raw) != FRONT + length:
+        raise Damaged(f'a record of {length} bytes in {len(raw)}')
+    rest = raw[FRONT:]
+    crc, = _CRC.unpack_from(raw, _FRONT.size)
+    if _crc(raw[:_FRONT.size], rest) != crc:
+        raise Damaged(f'the CRC of the record that says {sequence} is wrong')
+    if version != VERSION or kind not in _KINDS:
+        raise Unknown(
+            f'record {sequence} has kind {kind} of version {version}, which'
+            ' this release does not know')
+    try:
+        record = Record(
+            log, sequence, previous, epoch, writer, batch, generation,
+            position, _KINDS[kind].parsed(rest))
+        _check(record)
+    except (struct.error, ValueError) as error:
+        raise Damaged(f'record {sequence}: {error}') from None
+    return record
+
+
+def place_of(raw: bytes) -> Place:
+    """The place of a record that was parsed or packed."""
+    sequence, = struct.unpack_from('>Q', raw, _SEQUENCE_AT)
+    return Place(sequence, hashlib.blake2b(
+        raw[:FRONT], digest_size=LINK).digest())
+
+
+_SEQUENCE_AT = struct.calcsize('>8sBB16s')
+
+
+def _crc(front: bytes, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(front))
+
+
+def _check(record: Record) -> None:
+    _check_size(IDENTITY, record.log, record.writer, record.batch)
+    _check_size(LINK, record.previous)
+    _check_numbers(record.sequence, record.epoch, record.generation,
+                   record.position)
+    if not record.sequence or not record.epoch:
+        raise ValueError('sequence numbers and epochs begin with 1')
+    record.body.check(record.position)
+
+
+def _check_size(size: int, *identifiers: bytes) -> None:
+    """Struct would pad or cut any other."""
+    for each in identifiers:
+        if len(each) != size:
+            raise ValueError(f'{each!r} has not {size} bytes')
+
+
+def _check_numbers(*numbers: int) -> None:
+    for each in numbers:
+        if not 0 <= each < LIMIT:
+            raise ValueError(f'the number {each}')

@@ -1,0 +1,183 @@
+"""A log in memory, which fails when it is told to.
+
+An `Engine` is the log that all members keep; each caller has a `FakeLog` of
+its own, whose calls take what is next in its `faults`.  What is not answered
+may have happened, may happen later (`Engine.deliver`), or never.
+"""
+
+import collections
+import contextlib
+import enum
+import threading
+
+from fsyncstorage.quorum.log import Moved
+from fsyncstorage.quorum.log import Trimmed
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import Ends
+from fsyncstorage.quorum.record import Place
+
+MEMBERS = 3
+#: Records of one answer.
+AT_ONCE = 4
+
+
+class Fault(enum.Enum):
+    NONE = 'it is answered'
+    BEFORE = 'it fails, and has no effect'
+    AFTER = 'it takes effect, and is not answered'
+    DELAYED = 'it is not answered, and takes effect later'
+    #: Only of a read.
+    HOLE = 'the first record is left out'
+    DOUBLED = 'each record comes twice'
+    REVERSED = 'the last record comes first'
+
+
+_OF_READS = {
+    Fault.HOLE: lambda records: records[1:],
+    Fault.DOUBLED: lambda records: [
+        each for each in records for _ in range(2)],
+    Fault.REVERSED: lambda records: records[::-1],
+}
+
+
+class Engine:
+
+    def __init__(self, log, landed=lambda raw: None):
+        self.log = log
+        #: Called with each record that takes effect, before it does.
+        self.landed = landed
+        #: All there were.  What is before `first` is not shown.
+        self.records = []
+        self.first = 1
+        self.head = Place(0, log)
+        #: A member's own bytes, by member and sequence.
+        self.damaged = {}
+        #: Calls that were not answered, and have had no effect yet.
+        self.delayed = collections.deque()
+        #: No notice comes to those that wait.
+        self.silent = False
+        self.now = 0.0
+        self.lease = None  # its holder, and when it is over
+        self.changed = threading.Condition()
+
+    # What befalls it
+
+    def deliver(self, number=0):
+        """One of the delayed calls takes effect."""
+        call = self.delayed[number]
+        del self.delayed[number]
+        with contextlib.suppress(Moved, Trimmed):
+            call()
+
+    def damage(self, member, sequence, bit):
+        """A bit of a member's copy flips."""
+        raw = bytearray(self.records[sequence - 1])
+        raw[bit // 8 % len(raw)] ^= 1 << bit % 8
+        self.damaged[member, sequence] = bytes(raw)
+
+    def restore(self, head):
+        """It is as it was when this record was the last one."""
+        del self.records[head.sequence:]
+        self.head = head
+        self.damaged = {
+            (member, sequence): raw
+            for (member, sequence), raw in self.damaged.items()
+            if sequence <= head.sequence}
+
+    # What it does
+
+    def append(self, before, place, raw):
+        with self.changed:
+            if self.head != before:
+                raise Moved
+            self.landed(raw)
+            self.records.append(raw)
+            self.head = place
+            if not self.silent:
+                self.changed.notify_all()
+
+    def ends(self):
+        return Ends(self.log, self.first, self.head)
+
+    def read(self, sequence, member):
+        if sequence < self.first:
+            raise Trimmed
+        return [
+            self.damaged.get((member % MEMBERS, number), raw)
+            for number, raw in enumerate(
+                self.records[sequence - 1:sequence - 1 + AT_ONCE], sequence)]
+
+    def wait(self, sequence, seconds):
+        with self.changed:
+            if self.head.sequence < sequence:
+                self.changed.wait(seconds)
+
+    def trim(self, first):
+        self.first = max(self.first, first)
+
+    def hold(self, holder, seconds):
+        if self.holder() not in (None, holder):
+            return False
+        self.lease = holder, self.now + seconds
+        return True
+
+    def holder(self):
+        if self.lease is not None and self.now < self.lease[1]:
+            return self.lease[0]
+        return None
+
+    def let_go(self, holder):
+        if self.holder() == holder:
+            self.lease = None
+
+
+class FakeLog:
+    """The log of one caller."""
+
+    def __init__(self, engine):
+        self._engine = engine
+        #: Of the next calls, in their order.  Later ones have none.
+        self.faults = collections.deque()
+
+    def _call(self, name, *args):
+        fault = self.faults.popleft() if self.faults else Fault.NONE
+
+        def call():
+            return getattr(self._engine, name)(*args)
+
+        if fault is Fault.BEFORE:
+            raise Unanswered(name)
+        if fault is Fault.DELAYED:
+            self._engine.delayed.append(call)
+            raise Unanswered(name)
+        try:
+            answer = call()
+        finally:
+            if fault is Fault.AFTER:
+                raise Unanswered(name)
+        return _OF_READS[fault](answer) if (
+            name == 'read' and fault in _OF_READS) else answer
+
+    def ends(self):
+        return self._call('ends')
+
+    def append(self, before, place, raw):
+        self._call('append', before, place, raw)
+
+    def read(self, sequence, member=0):
+        return self._call('read', sequence, member)
+
+    def wait(self, sequence, seconds):
+        self._call('wait', sequence, seconds)
+
+    def trim(self, first):
+        self._call('trim', first)
+
+    def hold(self, holder, seconds):
+        return self._call('hold', holder, seconds)
+
+    def holder(self):
+        return self._call('holder')
+
+    def let_go(self, holder):
+        self._call('let_go', holder)

@@ -1,0 +1,471 @@
+"""Nodes that write and follow, over a log whose calls fail: in any order.
+
+`Histories` is a state machine for Hypothesis.  What it knows of the truth, it
+knows from the engine: when a record of a writer takes effect, it is remembered
+what all files should have behind it, by the record's link; what was put there
+by others than our writers is in nobody's file.  What the nodes have is made by
+the fold.
+"""
+
+import typing
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis.stateful import initialize
+from hypothesis.stateful import invariant
+from hypothesis.stateful import precondition
+from hypothesis.stateful import rule
+
+from fsyncstorage.quorum import fold
+from fsyncstorage.quorum.batch import Batch
+from fsyncstorage.quorum.batch import chunks
+from fsyncstorage.quorum.log import Trimmed
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import COMMIT
+from fsyncstorage.quorum.record import Commit
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackSwap
+from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.writer import Fenced
+from fsyncstorage.quorum.writer import Writer
+
+from .fakelog import MEMBERS
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .samples import LOG
+from .samples import MAGIC
+from .samples import OTHER
+from .samples import data
+from .samples import following
+from .samples import identify
+
+NODES = 3
+#: What a chunk has room for.
+ROOM = COMMIT + 2
+
+WHICH = strategies.integers(0, NODES - 1)
+LENGTHS = strategies.sampled_from((1, 2, ROOM, ROOM + 1, 2 * ROOM + 3))
+OF_ANY_CALL = Fault.NONE, Fault.BEFORE, Fault.AFTER, Fault.DELAYED
+
+
+def some_of(faults):
+    """Half of the time, none."""
+    return strategies.one_of(strategies.just([]), strategies.lists(
+        strategies.sampled_from(faults), max_size=4))
+
+
+FAULTS, OF_APPENDS = some_of(list(Fault)), some_of(OF_ANY_CALL)
+
+
+class Chunked(Writer):
+    """Its chunks are small."""
+
+    def write(self, batch):
+        self._begin([each.body for each in chunks(batch, ROOM)])
+
+
+def packed(content):
+    """What a pack makes of a file: it depends on its input alone (I15)."""
+    return MAGIC + content[-(len(content) // 3):]
+
+
+def checksum(content):
+    return zlib.crc32(content).to_bytes(32, 'big')
+
+
+class Task(typing.NamedTuple):
+    """What a writer brings into the log."""
+
+    becomes: Callable  # what the file is then, from what it was
+    before: int        # where it ended
+    last: int          # the number of its last record
+
+
+class Node:
+
+    def __init__(self, engine):
+        self.log = FakeLog(engine)
+        self.state = fold.beginning(LOG, 0, len(MAGIC))
+        #: The file: what it has behind its end does not count.
+        self.content = MAGIC
+        self.writer = self.task = None
+        self.save()
+
+    def save(self):
+        """Only what it can go on from is kept."""
+        if self.state.incomplete is None:
+            self.saved = self.state, self.content[:self.state.end]
+
+    def fall_back(self):
+        self.state, self.content = self.saved
+        self.writer = None
+
+    @property
+    def leads(self):
+        """It may write something now."""
+        return (self.writer is not None and not self.writer.left
+                and self.state.writer == self.writer.id)
+
+    def begin(self, becomes=lambda content: content):
+        self.task = Task(
+            becomes, self.state.end,
+            self.state.place.sequence + self.writer.left)
+
+    def has_written(self):
+        """More of the writer's task is in the log."""
+        self.state = self.writer.state
+        if not self.writer.left:
+            self.content = self.task.becomes(self.content[:self.task.before])
+
+    def takes(self, state, record):
+        """It applies what another one has written."""
+        body, before = record.body, self.content
+        if isinstance(body, Data):
+            self.content = before[:record.position] + body.data
+        elif isinstance(body, Epoch):
+            self.content = before[:state.end]
+        elif isinstance(body, PackSwap):
+            self.content = packed(before)
+            assert checksum(self.content) == body.checksum
+        self.state = state
+
+
+class Histories(RuleBasedStateMachine):
+
+    def __init__(self):
+        super().__init__()
+        self.engine = Engine(LOG, self.landed)
+        self.nodes = [Node(self.engine) for _ in range(NODES)]
+        #: What a file has behind a record, by the record's link.
+        self.truth = {LOG: MAGIC}
+        #: The states there, for those that forge what could follow, and the
+        #: pack that is under way.
+        self.states = {LOG: self.nodes[0].state}
+        self.packs = {LOG: None}
+        self.tasks = {}  # the last one of each writer
+        self.history = [LOG]  # the links of the log, in order
+        self.epochs = {}  # where each begins in the log
+        self.acknowledged = set()  # links
+        self.writers = 0
+        self.batches = 0
+        self.forged = self.restored = False
+
+    def landed(self, raw):
+        """A record of a writer takes effect."""
+        before, place = self.history[-1], place_of(raw)
+        record = parse(raw)
+        task, content = self.tasks[record.writer], self.truth[before]
+        self.truth[place.link] = (
+            task.becomes(content) if place.sequence == task.last else content)
+        self.states[place.link] = fold.step(self.states[before], raw).state
+        self.packs[place.link] = self.pack_behind(record, self.packs[before])
+        self.history.append(place.link)
+        if isinstance(record.body, Epoch):
+            self.epochs[record.epoch] = place.sequence
+        self.nothing_else_follows(place.link)
+
+    @staticmethod
+    def pack_behind(record, before):
+        if isinstance(record.body, PackBegin):
+            return record.batch
+        if isinstance(record.body, Epoch | PackSwap):
+            return None
+        return before
+
+    def nothing_else_follows(self, link):
+        state, pack = self.states[link], self.packs[link]
+        for raw in forged(state, {OTHER, *self.packs.values()} - {pack, None}):
+            assert isinstance(fold.step(state, raw), fold.Refuse)
+
+    # Writers
+
+    def begins(self, node, *becomes):
+        node.begin(*becomes)
+        self.tasks[node.writer.id] = node.task
+
+    def tries(self, node, faults):
+        """Its writer tries until it is done, or out of faults and
+        unanswered."""
+        node.log.faults.extend(faults)
+        done = False
+        while not done:
+            try:
+                done = node.writer.advance()
+            except Unanswered:
+                if node.log.faults:
+                    continue
+                break
+            except Fenced:
+                assert not self.is_written(node.writer)
+                node.writer = None
+                break
+            node.has_written()
+            self.is_acknowledged(node.writer.state)
+        node.log.faults.clear()
+
+    def is_written(self, writer):
+        """Is the record there that it has offered?"""
+        number, link = writer.state.place
+        return (self.engine.first <= number + 1 < len(self.history)
+                and self.history[number] == link
+                and parse(self.engine.records[number]).writer == writer.id)
+
+    def is_acknowledged(self, state):
+        """I16: it is in the log, behind the record of its epoch and before
+        that of the next one."""
+        number = state.place.sequence
+        assert self.history[number] == state.place.link
+        assert self.epochs[state.epoch] <= number
+        assert self.epochs.get(state.epoch + 1, number + 1) > number
+        self.acknowledged.add(state.place.link)
+
+    def of(self, which, wanted):
+        """One of the nodes of which this is true, or None."""
+        nodes = [node for node in self.nodes if wanted(node)]
+        return nodes[which % len(nodes)] if nodes else None
+
+    def leading(self, which=0):
+        return self.of(which, lambda node: node.leads)
+
+    def following(self, which=0):
+        return self.of(which, lambda node: node.writer is None)
+
+    def trying(self, which=0):
+        return self.of(which, lambda node: node.writer and node.writer.left)
+
+    @initialize(epochs=strategies.integers(1, 2),
+                lengths=strategies.lists(LENGTHS, max_size=4))
+    def a_node_leads(self, epochs, lengths):
+        node = self.nodes[0]
+        for _ in range(epochs):
+            self.leads(node)
+        for length in lengths:
+            self.writes(node, length)
+            node.save()
+
+    @precondition(following)
+    @rule(which=WHICH, reads=strategies.booleans(), faults=OF_APPENDS)
+    def lead(self, which, reads, faults):
+        node = self.following(which)
+        if reads:
+            self.reads_all(node)
+        self.leads(node, faults)
+
+    def leads(self, node, faults=()):
+        self.writers += 1
+        node.writer = Chunked(
+            node.log, node.state, identify(f'w{self.writers}'))
+        node.writer.lead(b'node'.ljust(16))
+        self.begins(node)
+        self.tries(node, faults)
+
+    @precondition(leading)
+    @rule(which=WHICH, length=LENGTHS, commits=strategies.integers(0, 2),
+          faults=OF_APPENDS)
+    def write(self, which, length, commits, faults):
+        self.writes(self.leading(which), length, commits, faults)
+
+    def writes(self, node, length, commits=0, faults=()):
+        """The batch goes to the node's own file at once, too."""
+        self.batches += 1
+        end, written = node.state.end, bytes([self.batches % 251]) * length
+        node.content = node.content[:end] + written
+        node.writer.write(Batch(
+            end, end + length,
+            lambda at, length: written[at - end:at - end + length],
+            [Commit(bytes(36), bytes(8))] * commits))
+        self.begins(node, lambda content: content + written)
+        self.tries(node, faults)
+
+    @precondition(leading)
+    @rule(which=WHICH, faults=OF_APPENDS)
+    def pack(self, which, faults):
+        """Begin a pack, or finish it."""
+        node = self.leading(which)
+        if node.state.pack is None:
+            node.writer.say(PackBegin(bytes(8), True, b'1'))
+            self.begins(node)
+        else:
+            new = packed(node.content[:node.state.end])
+            node.writer.say(PackSwap(
+                node.state.pack, len(new), checksum(new)))
+            self.begins(node, packed)
+        self.tries(node, faults)
+
+    @precondition(leading)
+    @rule(which=WHICH, back=strategies.integers(0, 9))
+    def trim(self, which, back):
+        node = self.leading(which)
+        node.writer.say(Trim(max(1, node.state.place.sequence - back)))
+        self.begins(node)
+        self.tries(node, [])
+        if node.leads:
+            self.engine.trim(max(1, node.state.place.sequence - 1 - back))
+
+    @precondition(trying)
+    @rule(which=WHICH, faults=OF_APPENDS)
+    def go_on(self, which, faults):
+        self.tries(self.trying(which), faults)
+
+    @precondition(lambda self: self.engine.delayed)
+    @rule(number=strategies.integers(0, 5))
+    def deliver(self, number):
+        self.engine.deliver(number % len(self.engine.delayed))
+
+    # Nodes
+
+    @precondition(following)
+    @rule(which=WHICH, member=strategies.integers(0, MEMBERS - 1),
+          back=strategies.integers(0, 3), faults=FAULTS)
+    def follow(self, which, member, back, faults):
+        node = self.following(which)
+        node.log.faults.extend(faults)
+        for _ in range(len(faults) + 1):
+            self.reads(node, node.state.place.sequence + 1 - back, member)
+        node.log.faults.clear()
+
+    def reads(self, node, sequence, member):
+        try:
+            found = node.log.read(max(1, sequence), member)
+        except (Trimmed, Unanswered):
+            return
+        for raw in found:
+            decided = fold.step(node.state, raw)
+            if isinstance(decided, fold.Apply):
+                node.takes(*decided)
+            elif isinstance(decided, fold.Refuse):
+                assert not self.has(node, raw)
+                break
+
+    def reads_all(self, node):
+        """From one member after the other, until it comes no further."""
+        tries = 0
+        while tries < MEMBERS:
+            before = node.state
+            self.reads(node, before.place.sequence + 1, tries)
+            tries = tries + 1 if node.state == before else 0
+
+    def has(self, node, raw):
+        """Was it applied, on the way to where the node is?"""
+        number = node.state.place.sequence
+        return (number < len(self.history)
+                and node.state.place.link == self.history[number]
+                and raw in self.engine.records[:number])
+
+    @rule(which=WHICH, saves=WHICH, other=WHICH)
+    def crash(self, which, saves, other):
+        """It goes on from what it, or another one, has kept."""
+        self.nodes[saves].save()
+        node, other = self.nodes[which], self.nodes[other]
+        node.saved = other.saved
+        node.fall_back()
+
+    # The log
+
+    @precondition(lambda self: self.engine.records)
+    @rule(member=strategies.integers(1, MEMBERS - 1),
+          number=strategies.integers(0, 30), bit=strategies.integers(0, 2000))
+    def damage(self, member, number, bit):
+        """One member stays sound."""
+        self.engine.damage(
+            member, 1 + number % len(self.engine.records), bit)
+
+    @precondition(lambda self: len(self.engine.records) > 3
+                  and not self.restored and not self.forged)
+    @rule(back=strategies.integers(1, 3))
+    def restore(self, back):
+        """The log has lost its end."""
+        self.restored = True
+        number = self.engine.head.sequence - back
+        del self.history[number + 1:]
+        self.engine.restore(Place(number, self.history[-1]))
+        self.engine.first = 1
+        self.epochs = {epoch: begins for epoch, begins in self.epochs.items()
+                       if begins <= number}
+        self.acknowledged &= set(self.history)
+
+    @precondition(lambda self: len(self.engine.records) > 3
+                  and not self.forged)
+    @rule(number=strategies.integers(0, 20), within=strategies.booleans())
+    def forge(self, number, within):
+        """The engine takes what no writer of ours has written: behind all of
+        a batch, or within one."""
+        if within and self.leading():
+            self.writes(
+                self.leading(), 2 * ROOM, 0, [Fault.NONE, Fault.BEFORE])
+        self.forged = True
+        forgeries = list(forged(self.states[self.history[-1]], {OTHER}))
+        raw = forgeries[number % len(forgeries)]
+        self.engine.records.append(raw)
+        self.engine.head = place_of(raw)
+
+    # What holds
+
+    @invariant()
+    def each_has_what_the_log_has_up_to_some_record(self):
+        for node in self.nodes:
+            content = self.truth[node.state.place.link]
+            assert node.content[:node.state.end] == content
+            assert len(content) == node.state.end
+
+    @invariant()
+    def what_was_acknowledged_is_in_the_log(self):
+        assert self.acknowledged <= set(self.history)
+
+    def teardown(self):
+        """Those of this log that read on come to its end; others stay where
+        they are."""
+        for node in self.nodes:
+            node.writer = None
+            self.reads_all(node)
+            state = node.state
+            if state.place.link not in self.history:
+                assert self.restored
+            elif state.place.sequence + 1 >= self.engine.first:
+                assert state.place.link == self.history[-1]
+        self.each_has_what_the_log_has_up_to_some_record()
+
+
+def forged(state, packs):
+    """Records that do not follow a state, each for one reason only.
+
+    None of these packs is under way.
+    """
+    after, at = state.place.sequence + 1, state.next
+    chunk = data(state, b'x', state.incomplete and state.incomplete.end)
+    fields = {'batch': state.incomplete.id if state.incomplete
+              else b'forged'.ljust(16)}
+    yield following(state, chunk, **fields, log=OTHER)
+    yield following(state, chunk, **fields, sequence=after + 1)
+    yield following(state, chunk, **fields, previous=OTHER)
+    yield following(state, chunk, **fields, writer=OTHER)
+    yield following(state, chunk, **fields, epoch=state.epoch + 1)
+    if state.epoch > 1:
+        yield following(state, chunk, **fields, epoch=state.epoch - 1)
+    yield following(state, chunk, **fields, generation=state.generation + 1)
+    yield following(
+        state, Epoch(OTHER), state.end, epoch=state.epoch + 2, writer=OTHER)
+    yield following(
+        state, Epoch(OTHER), state.end, epoch=state.epoch, writer=OTHER)
+    yield following(
+        state, Epoch(OTHER), state.end + 1, epoch=state.epoch + 1,
+        writer=OTHER)
+    yield following(state, Data(
+        state.end, chunk.end + 1, (), (), b'x'), at + 1, **fields)
+    for pack in packs:
+        yield following(state, PackSwap(pack, 4, bytes(32)), state.end)
+    if state.incomplete is None:
+        yield following(state, Trim(after + 1))
+    else:
+        yield following(state, chunk, batch=OTHER)
+        yield following(state, replace(chunk, end=chunk.end + 1), **fields)
+        yield following(state, Trim(1), state.end)

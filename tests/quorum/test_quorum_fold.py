@@ -1,0 +1,212 @@
+"""What a node makes of the next record: each reason to refuse one by itself.
+
+(In whatever order things happen: test_quorum_histories.)
+"""
+
+import dataclasses
+import unittest
+
+from fsyncstorage.quorum.fold import Apply
+from fsyncstorage.quorum.fold import Refuse
+from fsyncstorage.quorum.fold import Skip
+from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.fold import beginning
+from fsyncstorage.quorum.fold import compare
+from fsyncstorage.quorum.fold import step
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import Ends
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackSwap
+from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.record import Trim
+
+from .samples import LOG
+from .samples import OTHER
+from .samples import data
+from .samples import following
+
+NODE, WRITER, SUCCESSOR, PACK = (
+    name.ljust(16) for name in (b'node', b'writer', b'successor', b'pack'))
+
+
+class FoldTest(unittest.TestCase):
+
+    def setUp(self):
+        self.state = beginning(LOG, 3, 100)
+        self.lead(WRITER)
+
+    def lead(self, writer):
+        return self.apply(
+            Epoch(NODE), self.state.end, epoch=self.state.epoch + 1,
+            writer=writer)
+
+    def apply(self, body, position=None, **fields):
+        found = step(
+            self.state, following(self.state, body, position, **fields))
+        self.assertIsInstance(found, Apply)
+        self.state = found.state
+        return found
+
+    def refused(self, why, body, position=None, **fields):
+        found = step(
+            self.state, following(self.state, body, position, **fields))
+        self.assertIsInstance(found, Refuse)
+        self.assertIs(found.why, why)
+        return found
+
+    def chunk(self, content=b'bytes', end=None):
+        return data(self.state, content, end)
+
+
+class Applied(FoldTest):
+
+    def test_a_batch_of_one_chunk(self):
+        found = self.apply(self.chunk(b'bytes'))
+        self.assertEqual(found.record.body.data, b'bytes')
+        self.assertEqual((self.state.end, self.state.next), (105, 105))
+
+    def test_a_batch_counts_with_its_last_chunk(self):
+        self.apply(self.chunk(b'by', 105))
+        self.assertEqual((self.state.end, self.state.next), (100, 102))
+        self.apply(self.chunk(b'tes'))
+        self.assertEqual((self.state.end, self.state.next), (105, 105))
+        self.assertIsNone(self.state.incomplete)
+
+    def test_an_epoch_gives_up_what_is_not_complete(self):
+        self.apply(self.chunk(b'by', 105))
+        self.lead(SUCCESSOR)
+        self.assertEqual((self.state.end, self.state.next), (100, 100))
+        self.assertEqual((self.state.epoch, self.state.writer), (2, SUCCESSOR))
+
+    def test_a_pack(self):
+        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
+        self.apply(self.chunk(b'bytes'))
+        self.apply(PackSwap(PACK, 60, bytes(32)))
+        self.assertEqual((self.state.generation, self.state.end), (4, 60))
+        self.assertIsNone(self.state.pack)
+
+    def test_a_trim(self):
+        before = self.state
+        self.apply(Trim(2))
+        self.assertEqual(self.state, dataclasses.replace(
+            before, place=self.state.place))
+
+
+class Skipped(FoldTest):
+
+    def test_what_the_node_has(self):
+        first = following(self.state, self.chunk(b'first'))
+        self.apply(self.chunk(b'first'))
+        self.assertEqual(step(self.state, first), Skip())
+        self.apply(self.chunk(b'second'))
+        self.assertEqual(step(self.state, first), Skip())
+
+    def test_not_another_one_of_its_number(self):
+        other = following(self.state, self.chunk(b'other'))
+        self.apply(self.chunk(b'first'))
+        self.assertIs(step(self.state, other).why, Why.FORKED)
+
+
+class Refused(FoldTest):
+
+    def test_damage(self):
+        raw = bytearray(following(self.state, self.chunk()))
+        raw[-1] ^= 1
+        self.assertIs(step(self.state, bytes(raw)).why, Why.DAMAGED)
+
+    def test_another_log(self):
+        self.refused(Why.OTHER_LOG, self.chunk(), log=OTHER)
+        self.refused(Why.OTHER_LOG, self.chunk(), log=OTHER, sequence=1)
+
+    def test_a_hole(self):
+        self.refused(
+            Why.HOLE, self.chunk(), sequence=self.state.place.sequence + 2)
+
+    def test_another_history(self):
+        self.refused(Why.FORKED, self.chunk(), previous=bytes(16))
+
+    def test_an_epoch_that_is_over(self):
+        """I16: it is no reason to go on without it."""
+        self.lead(SUCCESSOR)
+        self.refused(Why.STALE, self.chunk(), epoch=1, writer=WRITER)
+        self.refused(Why.STALE, Epoch(NODE), epoch=1, writer=WRITER)
+
+    def test_a_writer_that_does_not_lead(self):
+        self.refused(Why.USURPED, self.chunk(), writer=SUCCESSOR)
+        self.refused(Why.USURPED, self.chunk(), epoch=2)
+        self.refused(Why.USURPED, Epoch(NODE))
+        self.refused(Why.USURPED, Epoch(NODE), epoch=3)
+
+    def test_another_place_of_the_file(self):
+        for position in 99, 101:
+            self.refused(Why.MISPLACED, Data(
+                position, position + 1, (), (), b'x'), position)
+            self.refused(Why.MISPLACED, Trim(1), position)
+            self.refused(
+                Why.MISPLACED, Epoch(NODE), position, epoch=2,
+                writer=SUCCESSOR)
+        # The chunk is in place, and its batch is not.
+        self.refused(Why.MISPLACED, Data(99, 105, (), (), b'x'))
+        self.refused(Why.MISPLACED, self.chunk(), generation=2)
+
+    def test_an_epoch_begins_behind_whole_batches(self):
+        self.apply(self.chunk(b'by', 105))
+        self.refused(
+            Why.MISPLACED, Epoch(NODE), self.state.next, epoch=2,
+            writer=SUCCESSOR)
+
+    def test_what_is_within_a_batch(self):
+        self.apply(self.chunk(b'by', 105))
+        self.refused(Why.INCOMPLETE, self.chunk(b'tes'), batch=PACK)
+        self.refused(Why.INCOMPLETE, self.chunk(b'tes', 106))
+        self.refused(Why.INCOMPLETE, Trim(1), self.state.end)
+        self.refused(
+            Why.INCOMPLETE, PackBegin(bytes(8), True, b'1'), self.state.end)
+
+    def test_a_swap_without_its_pack(self):
+        swap = PackSwap(PACK, 60, bytes(32))
+        self.refused(Why.SENSELESS, swap)
+        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
+        self.lead(SUCCESSOR)
+        self.refused(Why.SENSELESS, swap)
+        self.apply(PackBegin(bytes(8), True, b'1'), batch=OTHER)
+        self.refused(Why.SENSELESS, swap)
+
+    def test_a_trim_of_what_is_to_come(self):
+        self.refused(Why.SENSELESS, Trim(self.state.place.sequence + 2))
+        self.apply(Trim(self.state.place.sequence + 1))
+
+    def test_what_was_refused_is_told(self):
+        found = self.refused(Why.FORKED, self.chunk(), previous=bytes(16))
+        self.assertIn('record 2 is another history', found.reason)
+
+    def test_another_member_may_have_it(self):
+        self.assertEqual(
+            {why for why in Why if why.elsewhere}, {Why.DAMAGED, Why.HOLE})
+
+
+
+class Logs(FoldTest):
+    """Whether a log can be that of the node, before anything is changed."""
+
+    def why(self, log=LOG, first=1, head=None):
+        found = compare(self.state, Ends(log, first, head or self.state.place))
+        return found and found.why
+
+    def test_its_own(self):
+        self.assertIsNone(self.why())
+        self.assertIsNone(self.why(head=Place(9, bytes(16)), first=2))
+
+    def test_another_one(self):
+        self.assertIs(self.why(log=OTHER), Why.OTHER_LOG)
+
+    def test_one_that_has_lost_what_was_confirmed(self):
+        self.assertIs(self.why(head=Place(0, LOG)), Why.BEHIND)
+
+    def test_one_that_was_restored_and_went_on(self):
+        self.assertIs(self.why(head=Place(1, bytes(16))), Why.FORKED)
+
+    def test_one_that_was_trimmed_too_far(self):
+        self.assertIs(
+            self.why(head=Place(9, bytes(16)), first=3), Why.TRIMMED)

@@ -1,0 +1,104 @@
+"""I16, the fold and the writers: in any order of events, the files are what
+one log says.
+
+With --all, the fold and the writer are broken, in one way after the other, and
+each time that is found.
+"""
+
+import contextlib
+import inspect
+import textwrap
+import unittest
+
+import hypothesis
+from hypothesis.stateful import run_state_machine_as_test
+
+from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import record
+from fsyncstorage.quorum.writer import Writer
+
+from ..generated import settings
+from .histories import Histories
+
+#: A function, a part of its text, and what is there instead.
+MUTANTS = [
+    (record.parse, 'if _crc(raw[:_FRONT.size], rest) != crc:', 'if False:'),
+    (fold.step, 'if record.log != state.log:', 'if False:'),
+    (fold.step, 'if place.sequence <= state.place.sequence:', 'if False:'),
+    (fold._has_the_next_number, 'return Why.HOLE', 'return None'),
+    (fold._names_the_one_before, 'return Why.FORKED', 'return None'),
+    (fold._is_of_the_epoch, 'return Why.STALE', 'return None'),
+    (fold._is_of_the_epoch, 'if record.epoch != state.epoch + 1', 'if False'),
+    (fold._is_of_the_epoch,
+     '(record.epoch, record.writer) != (state.epoch, state.writer)',
+     'record.epoch != state.epoch'),
+    (fold._is_of_the_epoch,
+     '(record.epoch, record.writer) != (state.epoch, state.writer)',
+     'record.writer != state.writer'),
+    (fold._is_at_the_end,
+     'record.position == state.next and body.begin == state.end', 'True'),
+    (fold._is_at_the_end, 'fits = record.position == state.end',
+     'fits = True'),
+    (fold._is_at_the_end,
+     'fits and record.generation == state.generation', 'fits'),
+    (fold._keeps_batches_whole,
+     'record.batch, body.end) == (begun.id, begun.end)',
+     'body.end,) == (begun.end,)'),
+    (fold._keeps_batches_whole,
+     'record.batch, body.end) == (begun.id, begun.end)',
+     'record.batch,) == (begun.id,)'),
+    (fold._keeps_batches_whole, 'return Why.INCOMPLETE', 'return None'),
+    (fold._makes_sense, 'isinstance(body, PackSwap)', 'False'),
+    (fold._makes_sense, 'isinstance(body, Trim)', 'False'),
+    (fold._after, 'if next == body.end:', 'if True:'),
+    (fold._after, 'incomplete=None, pack=None)', 'pack=None)'),
+    (fold._after, 'incomplete=None, pack=None)', 'incomplete=None)'),
+    (fold._after, 'end=body.size, ', ''),
+    (Writer._find, 'if found[0] == offer.raw:', 'if True:'),
+    (Writer._find, 'if found[0] == offer.raw:', 'if False:'),
+    (Writer.advance, 'self._find(offer)\n',
+     'self._find(offer)\n        except Unanswered:\n            pass\n'),
+    (Writer._make_offer, 'state.end if leads else', ''),
+    (Writer._make_offer, 'state.epoch + leads', 'state.epoch + 1'),
+]
+
+BOUNDS = settings(
+    max_examples=300, stateful_step_count=30, deadline=None, derandomize=True)
+#: Until it is found.
+OF_MUTANTS = settings(
+    BOUNDS, max_examples=1500, phases=[hypothesis.Phase.generate],
+    report_multiple_bugs=False)
+
+
+@contextlib.contextmanager
+def mutant(function, text, instead):
+    """A context in which a function has another text."""
+    source = textwrap.dedent(inspect.getsource(function))
+    if text not in source:
+        raise AssertionError(f'{text!r} is not in {function.__qualname__}')
+    made = {}
+    exec(source.replace(text, instead), function.__globals__, made)
+    code, = (each.__code__ for each in made.values())
+    code, function.__code__ = function.__code__, code
+    try:
+        yield
+    finally:
+        function.__code__ = code
+
+
+class AnyOrder(unittest.TestCase):
+
+    def test_files_are_what_one_log_says(self):
+        run_state_machine_as_test(Histories, settings=BOUNDS)
+
+
+class Mutants(unittest.TestCase):
+
+    level = 2
+
+    def test_each_is_found(self):
+        for each in MUTANTS:
+            with self.subTest(str(each)), mutant(*each):
+                # (KeyError: nobody should be behind this record.)
+                with self.assertRaises((AssertionError, KeyError)):
+                    run_state_machine_as_test(Histories, settings=OF_MUTANTS)

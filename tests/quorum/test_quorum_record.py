@@ -1,0 +1,245 @@
+"""A record and its bytes: nothing is believed of what comes from a log."""
+
+import dataclasses
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies
+
+from fsyncstorage.quorum import record as records
+from fsyncstorage.quorum.batch import Batch
+from fsyncstorage.quorum.batch import chunks
+from fsyncstorage.quorum.record import Blob
+from fsyncstorage.quorum.record import Commit
+from fsyncstorage.quorum.record import Damaged
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackSwap
+from fsyncstorage.quorum.record import Record
+from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.record import Unknown
+from fsyncstorage.quorum.record import pack
+from fsyncstorage.quorum.record import parse
+
+from ..generated import settings
+from .samples import BEGIN
+from .samples import BLOBS
+from .samples import COMMITS
+from .samples import END
+from .samples import EPOCH
+from .samples import KIND
+from .samples import SEQUENCE
+from .samples import VERSION
+from .samples import changed
+from .samples import with_sum
+
+NUMBERS = strategies.integers(0, records.LIMIT - 1)
+IDENTITIES = strategies.binary(min_size=16, max_size=16)
+OIDS = strategies.binary(min_size=8, max_size=8)
+SOME_COMMITS = strategies.builds(
+    Commit, strategies.binary(min_size=36, max_size=36), OIDS)
+SOME_BLOBS = strategies.builds(Blob, IDENTITIES, OIDS, OIDS)
+
+
+@strategies.composite
+def chunk(draw):
+    begin = draw(strategies.integers(0, 1 << 60))
+    data = draw(strategies.binary(min_size=1, max_size=40))
+    before, behind = draw(strategies.tuples(
+        strategies.integers(0, 99), strategies.integers(0, 99)))
+    commits = tuple(draw(strategies.lists(SOME_COMMITS, max_size=3)))
+    blobs = tuple(draw(strategies.lists(SOME_BLOBS, max_size=3)))
+    if (commits or blobs) and draw(strategies.booleans()):
+        before, data, behind = 0, b'', behind + 1
+    return begin + before, Data(
+        begin, begin + before + len(data) + behind, commits, blobs, data)
+
+
+PLACED = strategies.one_of(chunk(), strategies.tuples(
+    NUMBERS, strategies.one_of(
+        strategies.builds(Epoch, IDENTITIES),
+        strategies.builds(
+            PackBegin, OIDS, strategies.booleans(),
+            strategies.binary(min_size=1, max_size=64)),
+        strategies.builds(
+            PackSwap, IDENTITIES, NUMBERS,
+            strategies.binary(min_size=32, max_size=32)),
+        strategies.builds(Trim, NUMBERS))))
+
+
+@strategies.composite
+def some_record(draw):
+    position, body = draw(PLACED)
+    return Record(
+        draw(IDENTITIES), draw(NUMBERS.filter(bool)), draw(IDENTITIES),
+        draw(NUMBERS.filter(bool)), draw(IDENTITIES), draw(IDENTITIES),
+        draw(NUMBERS), position, body)
+
+
+SAMPLE = Record(
+    b'l' * 16, 7, b'p' * 16, 2, b'w' * 16, b'b' * 16, 1, 104, Data(
+        100, 110, (Commit(b'c' * 36, b't' * 8),),
+        (Blob(b's' * 16, b'o' * 8, b't' * 8),), b'bytes'))
+
+
+def with_field(offset, shape, value):
+    return changed(pack(SAMPLE), offset, shape, value)
+
+
+class Bytes(unittest.TestCase):
+
+    @given(some_record())
+    @settings(max_examples=100)
+    def test_what_is_packed_is_parsed(self, record):
+        self.assertEqual(parse(pack(record)), record)
+        self.assertEqual(
+            records.place_of(pack(record)).sequence, record.sequence)
+
+    @given(some_record(), strategies.data())
+    @settings(max_examples=100)
+    def test_a_changed_bit_is_damage(self, record, data):
+        raw = bytearray(pack(record))
+        bit = data.draw(strategies.integers(0, len(raw) * 8 - 1))
+        raw[bit // 8] ^= 1 << bit % 8
+        with self.assertRaises(Damaged):
+            parse(bytes(raw))
+
+    @given(some_record(), strategies.data())
+    def test_a_part_and_more_than_all_are_damage(self, record, data):
+        raw = pack(record)
+        cut = data.draw(strategies.integers(0, len(raw) - 1))
+        for each in raw[:cut], raw + b'\0':
+            with self.assertRaises(Damaged):
+                parse(each)
+
+    @given(strategies.binary(max_size=300))
+    def test_any_bytes_are_damage(self, raw):
+        for each in raw, records.MAGIC + raw:
+            with self.assertRaises(Damaged):
+                parse(each)
+
+    @given(some_record(), strategies.data())
+    @settings(max_examples=100)
+    def test_any_bytes_with_a_right_sum(self, record, data):
+        """They are damage, or a record that has these bytes."""
+        raw = bytearray(pack(record))
+        for _ in range(data.draw(strategies.integers(1, 3))):
+            at = data.draw(strategies.integers(8, len(raw) - 1))
+            raw[at] = data.draw(strategies.integers(0, 255))
+        raw = with_sum(bytes(raw))
+        try:
+            found = parse(raw)
+        except (Damaged, Unknown):
+            return
+        self.assertEqual(pack(found), raw)
+
+    def test_a_link_stands_for_all_of_it(self):
+        """And for all before it, by the link of the record before."""
+        places = {
+            records.place_of(pack(dataclasses.replace(SAMPLE, **fields)))
+            for fields in (
+                {}, {'previous': b'q' * 16}, {'writer': b'x' * 16},
+                {'body': dataclasses.replace(SAMPLE.body, data=b'other')})}
+        self.assertEqual(len({place.link for place in places}), 4)
+
+    def test_a_place_is_parsed(self):
+        place = records.place_of(pack(SAMPLE))
+        self.assertEqual(records.parse_place(place.packed()), place)
+        with self.assertRaises(Damaged):
+            records.parse_place(place.packed()[1:])
+
+    def test_a_later_release(self):
+        for offset in VERSION, KIND:
+            with self.assertRaisesRegex(Unknown, 'does not know'):
+                parse(with_field(offset, 'B', 200))
+
+
+class Bounds(unittest.TestCase):
+    """Whoever makes the sum right is not believed either."""
+
+    def test_what_cannot_be_is_damage(self):
+        for offset, shape, value in (
+                (SEQUENCE, '>Q', 0), (SEQUENCE, '>Q', 1 << 63),
+                (EPOCH, '>Q', 0), (EPOCH, '>Q', (1 << 64) - 1),
+                (BEGIN, '>Q', 105), (BEGIN, '>Q', 1 << 63),
+                (END, '>Q', 108), (END, '>Q', 1 << 63),
+                (COMMITS, '>I', 0xffffffff), (COMMITS, '>I', 2),
+                (BLOBS, '>I', 0xffffffff), (BLOBS, '>I', 2)):
+            with self.subTest(offset=offset, value=value):
+                with self.assertRaises(Damaged):
+                    parse(with_field(offset, shape, value))
+
+    def test_the_sample_itself_is_sound(self):
+        self.assertEqual(parse(with_field(SEQUENCE, '>Q', 7)), SAMPLE)
+
+    def test_none_is_larger_than_an_engine_takes(self):
+        most = records.ROOM
+        for length, fits in (most, True), (most + 1, False):
+            made = dataclasses.replace(SAMPLE, position=0, body=Data(
+                0, length, (), (), bytes(length)))
+            if fits:
+                self.assertEqual(len(pack(made)), records.LARGEST)
+            else:
+                with self.assertRaises(ValueError):
+                    pack(made)
+        raw = with_sum(pack(dataclasses.replace(SAMPLE, position=0, body=Data(
+            0, most + 1, (), (), bytes(most)))) + b'\0')
+        with self.assertRaisesRegex(Damaged, f'of {records.MOST + 1} bytes'):
+            parse(raw)
+
+    def test_nothing_is_packed_that_would_be_refused(self):
+        for fields in (
+                {'log': b'short'}, {'writer': b'w' * 17}, {'sequence': 0},
+                {'epoch': 0}, {'position': -1}, {'generation': 1 << 63},
+                {'previous': b''}, {'position': 99}, {'position': 106},
+                {'body': Epoch(b'n')}, {'body': Trim(-1)},
+                {'body': PackBegin(b't' * 7, True, b'1')},
+                {'body': PackBegin(b't' * 8, True, b'')},
+                {'body': PackBegin(b't' * 8, True, b'v' * 65)},
+                {'body': PackSwap(b'p' * 16, 4, b'c' * 31)},
+                {'body': Data(100, 110, (Commit(b'c', b't' * 8),), (), b'x')},
+                {'body': Data(100, 110, (), (Blob(
+                    b's' * 16, b'o', b't' * 8),), b'x')},
+                {'body': Data(100, 110, (), (), b'')},
+                {'body': dataclasses.replace(SAMPLE.body, data=b'')}):
+            with self.subTest(fields):
+                with self.assertRaises(ValueError):
+                    pack(dataclasses.replace(SAMPLE, **fields))
+
+
+class Chunks(unittest.TestCase):
+
+    CONTENT = bytes(range(256))
+
+    def read(self, position, length):
+        return self.CONTENT[position:position + length]
+
+    @given(strategies.integers(1, 256),
+           strategies.lists(SOME_COMMITS, max_size=5),
+           strategies.lists(SOME_BLOBS, max_size=5),
+           strategies.integers(44, 150))
+    def test_all_of_a_batch_is_in_its_chunks(self, end, commits, blobs, room):
+        batch = Batch(0, end, self.read, commits, blobs)
+        made = chunks(batch, room)
+        bodies = [each.body() for each in made]
+        for each, body in zip(made, bodies):
+            body.check(each.position)
+            self.assertLessEqual(
+                len(body.packed()), room + records.MOST - records.ROOM)
+        self.assertEqual(
+            b''.join(each.data for each in bodies), self.CONTENT[:end])
+        self.assertEqual(
+            [commit for each in bodies for commit in each.commits], commits)
+        self.assertEqual(
+            [blob for each in bodies for blob in each.blobs], blobs)
+        self.assertTrue(bodies[-1].data)
+
+    def test_a_file_that_is_too_short(self):
+        chunk, = chunks(Batch(250, 300, self.read))
+        with self.assertRaisesRegex(OSError, '6 bytes at 250, not 50'):
+            chunk.body()
+
+    def test_a_batch_has_bytes(self):
+        with self.assertRaises(ValueError):
+            chunks(Batch(5, 5, self.read))
