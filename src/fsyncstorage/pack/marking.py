@@ -23,9 +23,11 @@ record, and not what it refers to, though the undo may have made it reachable.
 import array
 import bisect
 import heapq
+import re
 import typing
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 
 from ZODB.POSException import POSKeyError
 
@@ -45,6 +47,7 @@ References = Callable[[bytes], Iterable[bytes]]
 ROOT = 0
 # Marks of an object: what is kept of it?
 _NOTHING, _CURRENT, _UNDONE = 0, 1, 2
+_NOT_CURRENT = re.compile(b'[^%c]' % _CURRENT, re.DOTALL)
 # Objects between two calls of `tell`.
 _OBJECTS = 1 << 16
 
@@ -68,6 +71,15 @@ class Kept:
     def has_current(self, rank: int) -> bool:
         """Is the current record of this object kept, if there is one?"""
         return self._marks[rank] == _CURRENT
+
+    def gone(self) -> Iterator[bytes]:
+        """The objects whose current record is not kept, sorted."""
+        oids, positions = self.objects.oids, self.objects.positions
+        for found in _NOT_CURRENT.finditer(self._marks):
+            rank = found.start()
+            position = positions[rank]
+            if position and position not in self.targets:
+                yield oids[rank].to_bytes(8, 'big')
 
 
 class Witness(typing.Protocol):
