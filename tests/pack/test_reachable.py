@@ -31,20 +31,25 @@ BLOBS = range(20, OBJECTS)
 UNDOABLE = 5
 
 
+def read(storage, each):
+    """Data, tid, and the content of the blob."""
+    data, serial = storage.load(each)
+    blob = None
+    if data == BLOB:
+        with open(storage.loadBlob(each, serial), 'rb') as file:
+            blob = file.read()
+    return data, serial, blob
+
+
 def walked(storage):
-    """oid -> (data, tid, content of the blob), of all that is reachable."""
+    """oid -> what is read of it, of all that is reachable."""
     found = {}
     todo = [z64]
     while todo:
         each = todo.pop()
         if each not in found:
-            data, serial = storage.load(each)
-            blob = None
-            if data == BLOB:
-                with open(storage.loadBlob(each, serial), 'rb') as file:
-                    blob = file.read()
-            found[each] = data, serial, blob
-            todo += referencesf(data)
+            found[each] = read(storage, each)
+            todo += referencesf(found[each][0])
     return found
 
 
@@ -135,8 +140,8 @@ class Life:
             self.refused_beside += 1
             return
         self.undone_beside += 1
-        now = walked(self.storage)
-        self.committed.update((each, now[each]) for each in oids)
+        for each in oids:
+            self.committed[each] = read(self.storage, each)
 
     def step(self):
         try:
