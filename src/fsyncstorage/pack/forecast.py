@@ -19,7 +19,7 @@ import typing
 from typing import Any
 
 from .. import datafile
-from ..format.references import quick_references
+from ..format.quickreferences import quick_references
 from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import Rate

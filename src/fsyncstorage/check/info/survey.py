@@ -31,7 +31,7 @@ from ZODB.utils import z64
 
 from ...format import scan
 from ...format.classes import Classes
-from ...format.references import quick_references
+from ...format.quickreferences import quick_references
 from ...format.window import Window
 from ...format.wrapped import MOST_VALUES
 from ...format.wrapped import Budget
