@@ -16,7 +16,6 @@ there.
 
 import re
 
-from .references import CLASS_ALONE
 from .references import OID
 from .references import references
 from .wrapped import TooMuch
@@ -49,11 +48,13 @@ _STEPPED_OVER = b'|'.join([
     _counted(b'U', 1, _BYTES), _counted(rb'\x8a', 1, _NUMBER),
     rb'\x80[\0-\3]'])
 _CLASS = b'(?:%b|%b%b)' % (_RECALL, _GLOBAL, _REMEMBER)
-# The groups that may be the last one: 8 bytes, a reference to them, the end.
-_PLAIN, _REFERENCE, _STOP = 1, 2, 3
-_next = re.compile(
-    rb'(?:%b){0,256}(?:C\x08(.{8})(?:%b(?:%b\x86%b)?(Q))?|(\.))?' % (
-        _STEPPED_OVER, _REMEMBER, _CLASS, _REMEMBER), re.DOTALL).match
+_ONWARDS = (
+    rb'(?:%b){0,256}(?:C\x08(?P<oid>.{8})(?:%b(?:%b\x86%b)?(?P<refers>Q))?'
+    rb'|(?P<stop>\.))?' % (_STEPPED_OVER, _REMEMBER, _CLASS, _REMEMBER))
+_next = re.compile(_ONWARDS, re.DOTALL).match
+# The first time, with what is nearly always the first pickle: a class alone.
+_first = re.compile(rb'(?P<alone>(?:\x80[\0-\3])?%b(?:q.)?\.)?%b' % (
+    _GLOBAL, _ONWARDS), re.DOTALL).match
 
 
 def quick_references(
@@ -62,30 +63,33 @@ def quick_references(
 
     TooMuch if there are more than that.
     """
-    alone = CLASS_ALONE.match(record)
-    begin = alone.end() if alone else 0
-    if record.find(b'Q', begin) < 0 and not _REFERRING_BY_LINE.search(
-            record, begin):
+    last = record.rfind(b'Q')
+    if last < 0 and not _REFERRING_BY_LINE.search(record):
         return []
-    most = len(record) if most_values is None else most_values
-    oids = _found(record, begin, 1 if alone else 2, most)
+    oids = _found(
+        record, last, len(record) if most_values is None else most_values)
     return references(record, most_values) if oids is None else oids
 
 
-def _found(record: bytes, at: int, pickles: int,
-           most: int) -> list[bytes] | None:
-    """None: it has to be read."""
+def _found(record: bytes, last: int, most: int) -> list[bytes] | None:
+    """None: it has to be read.
+
+    Behind `last`, no opcode refers to what is on the stack.
+    """
     oids = []
+    begin, found = 0, _first(record)
+    assert found is not None    # it may be empty
+    pickles = 1 if found['alone'] else 2
     while True:
-        found = _next(record, at)
-        assert found is not None    # it may be empty
-        begin, at = at, found.end()
-        kind = found.lastindex
-        if kind == _REFERENCE:
-            oids.append(found[_PLAIN])
+        at = found.end()
+        kind = found.lastgroup
+        if kind == 'refers':
+            oids.append(found['oid'])
             if len(oids) > most:
                 raise TooMuch(f'it has more than {most:,} references')
-        elif kind == _STOP:
+            if at > last and record.find(b'P', at) < 0:
+                return oids
+        elif kind == 'stop':
             pickles -= 1
             if not pickles:
                 return oids
@@ -95,3 +99,5 @@ def _found(record: bytes, at: int, pickles: int,
                 return None
             at += 1 + size
             at += int.from_bytes(record[at - size:at], 'little')
+        begin, found = at, _next(record, at)
+        assert found is not None

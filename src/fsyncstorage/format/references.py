@@ -34,7 +34,7 @@ HIGHEST_PROTOCOL = 3
 STEPS = 100_000
 # The pickle of a class alone, as ZODB writes it nearly always; and the number
 # under which it is remembered.
-CLASS_ALONE = re.compile(
+_CLASS_ALONE = re.compile(
     rb'(?:\x80[\0-\3])?c[^\n]*\n[^\n]*\n(?:q(.))?\.', re.DOTALL)
 #: Stands for a class that copyreg knows by a number.
 REGISTERED = b'copyreg', b'extension'
@@ -75,7 +75,7 @@ def references(record: bytes, most_values: int | None = None) -> list[bytes]:
     Weak references and those into other databases are not among them.
     ValueError if these are not two pickles.
     """
-    return Pickles(record, CLASS_ALONE.match(record), most_values).oids
+    return Pickles(record, _CLASS_ALONE.match(record), most_values).oids
 
 
 def check_text(code: int, data: bytes) -> None:

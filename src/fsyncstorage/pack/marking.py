@@ -129,14 +129,22 @@ class Objects:
             self.positions.append(position)
         # It would take as much memory as these, and is not needed any more.
         del found.current
+        #: Of the last one that was found: its oid, without its rank.
+        self._ahead = 0
 
     def __len__(self) -> int:
         return len(self.oids)
 
     def rank(self, oid: bytes) -> int | None:
         number = int.from_bytes(oid, 'big')
-        rank = bisect.bisect_left(self.oids, number)
-        if rank < len(self.oids) and self.oids[rank] == number:
+        oids = self.oids
+        # Oids are dense mostly, and neighbours are looked for one by one.
+        rank = number - self._ahead
+        if 0 <= rank < len(oids) and oids[rank] == number:
+            return rank
+        rank = bisect.bisect_left(oids, number)
+        if rank < len(oids) and oids[rank] == number:
+            self._ahead = number - rank
             return rank
         return None
 
@@ -194,15 +202,16 @@ class _Graph:
         oids = self.oids(record)
         if not oids:
             return 0
-        begin = len(self.row)
-        self.row.append(len(oids))
+        row, nowhere, rank_of = self.row, self.nowhere, self._objects.rank
+        begin = len(row)
+        row.append(len(oids))
         for oid in oids:
-            rank = self._objects.rank(oid)
-            self.row.append(self.nowhere if rank is None else rank)
+            rank = rank_of(oid)
+            row.append(nowhere if rank is None else rank)
         return begin
 
     def oids(self, record: scan.Record) -> list[bytes]:
-        source = self._chains.source(record)
+        source = record if record.length else self._chains.source(record)
         if not source.length:
             return []
         data = self._window.read(
