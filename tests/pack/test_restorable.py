@@ -4,6 +4,7 @@ import base64
 import os
 import random
 import tempfile
+import threading
 import time
 from unittest import mock
 
@@ -16,6 +17,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.datafile import Descriptor
 from fsyncstorage.pack import packedblobs
+from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import MARK
 from fsyncstorage.pack.progress import REFERENCES
@@ -302,6 +304,16 @@ class Orders(UndoInPackCase):
                         packedblobs, 'take_away', undo_and_take_away):
                     self.pack(COPY, lambda: None)
 
+    def test_where_the_pack_time_is_ahead(self):
+        """What is committed beside the pack is later than it."""
+        def change_and_undo():
+            undo(self.storage, self.store({NODE: self.state()}))
+
+        self.filled()
+        self.time += 3600
+        self.wanted[NODE] = self.first[NODE]
+        self.pack(COPY, change_and_undo)
+
     # Begun before, and voted later
 
     def test_what_was_begun_before_the_pack(self):
@@ -355,11 +367,25 @@ class Orders(UndoInPackCase):
         storage = self.filled(pack_process=False)
         undoing = undo_of(storage, self.store({LOST: self.state()}))
         storage.tpc_vote(undoing)
-        pack = Thread(storage.pack, self.time, referencesf)
-        until(lambda: storage.restorable is not None, 'a pack')
-        self.assertTrue(pack.is_alive())
-        storage.tpc_finish(undoing)
-        pack.result()
+        wait, seen = packing._let_undos_end, []
+        is_over = threading.Event()
+
+        def finish_it():
+            is_over.wait(.05)   # it is not; a pack that does not wait is over
+            return storage.tpc_finish(undoing)
+
+        def finish_while_it_waits(storage):
+            self.assertIsNotNone(storage.restorable)
+            thread = Thread(finish_it)
+            wait(storage)
+            seen.append(storage.lastTransaction())
+            is_over.set()
+            self.assertEqual(seen, [thread.result()])
+
+        with mock.patch.object(
+                packing, '_let_undos_end', finish_while_it_waits):
+            Thread(storage.pack, self.time, referencesf).result()
+        self.assertEqual(len(seen), 1)
         self.store({ROOT: self.state(LEAF, NODE, LOST)})
         self.wanted[LOST] = self.first[LOST]
         self.check()

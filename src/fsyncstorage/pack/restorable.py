@@ -18,8 +18,8 @@ The order of events: the pack gives the storage a `Restorable`, which every
 undo asks from then on, the last time when it holds the append lock; it waits
 for undos that hold this lock already (packing); reads where the file ends, and
 tells the `Restorable` that it has begun.  So each undo is before this end, and
-the pack sees it, or it has asked.  What was allowed once is allowed up to the
-swap, behind which everything is, since all that is left is whole.
+the pack sees it, or it has asked.  What was allowed once stays so.  (Behind
+the swap, what would be refused is not in the file any more.)
 
 The objects that go are in a file without a name: their oids, sorted, 8 bytes
 each.  The process that packs writes it.
