@@ -22,6 +22,7 @@ from fsyncstorage.commit import policies
 from fsyncstorage.commit.wakeable import taken_lock
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 from fsyncstorage.storage.transaction import Transaction
 
@@ -485,10 +486,10 @@ class Misuse(TestCase):
         undoing = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         commit(storage, {2: b'x'})
-        storage.is_packing = True
+        storage.restorable = NothingRestorable()
         with self.assertRaisesRegex(UndoError, 'packed'):
             storage.tpc_vote(undoing)
-        storage.is_packing = False
+        storage.restorable = None
         with self.assertRaisesRegex(StorageTransactionError, 'failed'):
             storage.tpc_vote(undoing)
         storage.tpc_abort(undoing)

@@ -32,6 +32,7 @@ from fsyncstorage import AsyncFinish
 from fsyncstorage.commit import policies
 from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
+from fsyncstorage.pack.restorable import NothingRestorable
 
 from ..support import TestCase
 from ..support import Thread
@@ -1118,12 +1119,12 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         commit(storage, {1: b'one'}, {1: zero})
         undoing = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
-        storage.is_packing = True
+        storage.restorable = NothingRestorable()
         with self.assertRaisesRegex(UndoError, 'packed'):
             storage.tpc_vote(undoing)
         self.assertFalse(storage._commit_lock.locked())
         storage.tpc_abort(undoing)
-        storage.is_packing = False
+        storage.restorable = None
         undoing = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
         storage.tpc_vote(undoing)

@@ -53,6 +53,7 @@ class CrashPacks(unittest.TestCase):
             for workload in (
                 workloads.Pack(), workloads.Pack(keep_old=False),
                 workloads.BlobPack(), workloads.BlobPack(keep_old=False),
+                workloads.UndoInPack(),
             ):
                 with self.subTest(policy, workload=type(workload).__name__,
                                   keep_old=workload._keep_old):

@@ -19,7 +19,7 @@ from ZODB.serialize import get_refs
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage.format import references as references_module
-from fsyncstorage.format.references import quick_references
+from fsyncstorage.format.quickreferences import quick_references
 from fsyncstorage.format.references import references
 from fsyncstorage.format.wrapped import TooMuch
 
@@ -125,20 +125,64 @@ class Quick(unittest.TestCase):
         record = b'cm\nN\nq\5.' + self.REFERENCE + b'h\5\x86Q.'
         self.assertEqual(quick_references(record), [b'abcdefgh'])
         self.assertEqual(references(record), [b'abcdefgh'])
+        # One that was not remembered is not noticed.
+        record = record.replace(b'h\5', b'h\6')
+        self.assertEqual(quick_references(record), [b'abcdefgh'])
         with self.assertRaises(ValueError):
-            quick_references(record.replace(b'h\5', b'h\6'))
+            references(record)
 
     def test_a_record_without_references_is_not_read(self):
         for rubbish in b'', b'rubbish', b'P12345678', b'P1234567\n.':
             self.assertEqual(quick_references(self.CLASS + rubbish), [])
 
     def test_one_with_references_is(self):
-        for state in b'Q', self.REFERENCE + b'Q', b'P12345678\n':
+        for state in b'Q', b'P12345678\n':
             with self.assertRaises(ValueError):
                 quick_references(self.CLASS + state)
         for state in self.REFERENCE + b'Q.', b'Pabcdefgh\n.':
             self.assertEqual(
                 quick_references(self.CLASS + state), [b'abcdefgh'])
+
+    def test_what_is_around_a_reference(self):
+        """Of any length, as a value, and remembered or not."""
+        reference = self.REFERENCE + b'q\1h\0\x86q\2Q'
+        for length in 0, 7, 8, 9, 15, 16, 63, 64, 255, 256, 257, 70_000:
+            text = b'Q' * length
+            for size, code in (1, b'CU'), (4, b'BXT'):
+                if length >= 1 << 8 * size:
+                    continue
+                value = length.to_bytes(size, 'little') + text
+                for each in code:
+                    for remember in b'', b'q\7', b'r\7\0\0\0':
+                        record = self.CLASS + b'(' + b''.join(
+                            [bytes([each]), value, remember, reference]
+                            ) * 2 + b't.'
+                        self.assertEqual(
+                            quick_references(record), [b'abcdefgh'] * 2)
+                        self.assertEqual(
+                            references(record), [b'abcdefgh'] * 2)
+
+    def test_the_forms_of_a_reference(self):
+        for first in b'', b'q\1', b'r\1\0\0\0':
+            for form in b'', b'h\0\x86', b'j\0\0\0\0\x86', (
+                    b'cm\nN\n\x86'), b'cm\nN\nq\2\x86q\3':
+                record = self.CLASS + self.REFERENCE + first + form + b'Q.'
+                self.assertEqual(quick_references(record), [b'abcdefgh'])
+                self.assertEqual(references(record), [b'abcdefgh'])
+        # In other ways: recalled, in another order, in a tuple that is made
+        # of a row.
+        for state, oids in {
+                b'C\x08abcdefghq\1h\0\x86q\2Q0h\2Q.': 2,
+                b'C\x08abcdefghq\1NC\x0812345678q\2Nh\1Q.': 1,
+                b'C\x08abcdefghh\0\x86C\x08123456780Q.': 1,
+                b'(C\x08abcdefghh\0tQ.': 1,
+                b'U\x08abcdefghQ.': 1, b'B\x08\0\0\0abcdefghQ.': 1,
+                b']C\x08abcdefghaQ.': 0}.items():
+            with self.subTest(state):
+                record = self.CLASS + state
+                self.assertEqual(
+                    quick_references(record), [b'abcdefgh'] * oids)
+                self.assertEqual(references(record), [b'abcdefgh'] * oids)
 
     def test_a_class_with_arguments_is_read(self):
         record = b'cm\nN\n' + self.REFERENCE + b'Q\x86.N.'
@@ -162,10 +206,11 @@ class Rubbish(unittest.TestCase):
                 wanted = expected(record)
             except Exception:
                 with self.subTest(record):
-                    try:
-                        references(record)
-                    except ValueError:
-                        pass
+                    with contextlib.suppress(ValueError):
+                        self.assertEqual(
+                            quick_references(record), references(record))
+                    with contextlib.suppress(ValueError):
+                        quick_references(record)
             else:
                 if all(len(oid) == 8 for oid in wanted):
                     self.assertEqual(references(record), wanted, record)
@@ -204,6 +249,7 @@ class Rubbish(unittest.TestCase):
         for name, values in {
                 'None': b'N', 'marks': b'(N', 'oids': b'C\x0812345678',
                 'references': b'C\x0812345678Q0',
+                'references only': b'C\x0812345678Q',
                 'a memo': b''.join(
                     b'C\x0812345678r' + n.to_bytes(4, 'little')
                     for n in range(20_000)),
@@ -215,9 +261,14 @@ class Rubbish(unittest.TestCase):
                   mock.patch.object(references_module, 'STEPS', steps)):
                 tracemalloc.start()
                 self.addCleanup(tracemalloc.stop)
-                for read in references, quick_references:
+                with self.assertRaises(TooMuch):
+                    references(record, most)
+                if name in ('oids', 'a memo'):  # which are not kept there
+                    self.assertEqual(
+                        quick_references(record, most), [b'12345678'])
+                else:
                     with self.assertRaises(TooMuch):
-                        read(record, most)
+                        quick_references(record, most)
                 self.assertLess(
                     tracemalloc.get_traced_memory()[1],
                     200 * (most + steps))

@@ -77,6 +77,7 @@ class ProcessTestCase(StartedTestCase):
         self.check_nothing_is_left()
         self.assertIsNone(storage.pack_watch)
         self.assertFalse(storage.is_packing)
+        self.assertIsNone(storage.restorable)
         self.pack(storage)
         self.assertLess(len(self.content()), len(before))
 

@@ -109,7 +109,7 @@ class Within(ProcessTestCase):
         files = [mock.Mock(**{'fileno.return_value': number})
                  for number in (2, 3, 4)]
         with self.assertRaisesRegex(starting.NotStarted, 'standard stream'):
-            process.Process(work.Job(b'', 0, True), *files, None, None)
+            process.Process(work.Job(b'', 0, True), *files, None, None, None)
 
     def test_where_the_process_does_not_start(self):
         storage = self.packable()

@@ -31,20 +31,25 @@ BLOBS = range(20, OBJECTS)
 UNDOABLE = 5
 
 
+def read(storage, each):
+    """Data, tid, and the content of the blob."""
+    data, serial = storage.load(each)
+    blob = None
+    if data == BLOB:
+        with open(storage.loadBlob(each, serial), 'rb') as file:
+            blob = file.read()
+    return data, serial, blob
+
+
 def walked(storage):
-    """oid -> (data, tid, content of the blob), of all that is reachable."""
+    """oid -> what is read of it, of all that is reachable."""
     found = {}
     todo = [z64]
     while todo:
         each = todo.pop()
         if each not in found:
-            data, serial = storage.load(each)
-            blob = None
-            if data == BLOB:
-                with open(storage.loadBlob(each, serial), 'rb') as file:
-                    blob = file.read()
-            found[each] = data, serial, blob
-            todo += referencesf(data)
+            found[each] = read(storage, each)
+            todo += referencesf(found[each][0])
     return found
 
 
@@ -53,7 +58,7 @@ class Reachable(TestCase):
     lives = 4
 
     def test_it_has_the_same_bytes(self):
-        freed = refused = 0
+        freed = refused = undone = refused_beside = 0
         for number in range(self.lives):
             for pack_process in True, False:
                 with self.subTest(number, pack_process=pack_process):
@@ -61,8 +66,12 @@ class Reachable(TestCase):
                                 random.Random(number), pack_process)
                     freed += life.live_through_a_pack()
                     refused += life.refused
+                    undone += life.undone_beside
+                    refused_beside += life.refused_beside
         self.assertGreater(freed, 0)
         self.assertGreater(refused, 0)
+        self.assertGreater(undone, 0)
+        self.assertGreater(refused_beside, 0)
 
 
 class Life:
@@ -74,6 +83,8 @@ class Life:
         #: What may be stored, and referred to.
         self.numbers = range(OBJECTS)
         self.refused = 0
+        # Undos beside the pack.
+        self.undone_beside = self.refused_beside = 0
         self.first = None
         #: oid -> what was committed last, and not undone.
         self.committed = {}
@@ -113,12 +124,24 @@ class Life:
         def commit_and_tell(watch, phase, done, total):
             if phase not in seen:
                 seen.add(phase)
-                self.commit(self.rng.sample(self.numbers, 2))
+                for _ in range(2):
+                    self.commit(self.rng.sample(self.numbers, 2))
+                self.undo_beside()
             tell(watch, phase, done, total)
 
         with mock.patch.object(Watch, 'tell', commit_and_tell):
             self.storage.pack(time.time() + 1, referencesf)
         self.test.assertIn(SWAP, seen)
+
+    def undo_beside(self):
+        try:
+            oids = self.undo()
+        except UndoError:
+            self.refused_beside += 1
+            return
+        self.undone_beside += 1
+        for each in oids:
+            self.committed[each] = read(self.storage, each)
 
     def step(self):
         try:
@@ -142,6 +165,7 @@ class Life:
             self.storage.tpc_abort(transaction)
             raise
         self.storage.tpc_finish(transaction)
+        return oids
 
     def commit(self, numbers, serial=None):
         storage, transaction = self.storage, begin(self.storage)

@@ -183,7 +183,9 @@ class Kill(TestCase):
         self.addCleanup(self.server.kill)
         until(lambda: self.answers() or self.server.poll() is not None,
               'a server that answers')
-        self.assertIsNone(self.server.poll())
+        if self.server.poll() is not None:
+            self.said.seek(0)
+            self.fail(self.said.read())
 
     def answers(self):
         try:

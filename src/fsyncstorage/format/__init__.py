@@ -11,6 +11,7 @@ From the outside in:
 - extension     the extension of a transaction, shown as plain data
 - plainpickle   reads pickles of plain data, and runs no code
 - references    what a record refers to
+- quickreferences   the same in less time, where damage may go unnoticed
 - classname     the class of a record, by its name; classes numbers them
 - blobrecord    which records are of blobs
 - wrapped       records that a wrapper has compressed

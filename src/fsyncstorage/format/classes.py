@@ -52,11 +52,16 @@ class Classes:
 
     def of_record(self, window: Window, position: int, length: int) -> int:
         """The number of the class of the record with data there."""
-        position += scan.RECORD_HEADER
+        number = self.of_plain(window, position, length)
+        return number or self.of_rare(window, position, length)
+
+    def of_plain(self, window: Window, position: int, length: int) -> int:
+        """0, if the record does not name it in the usual way."""
         beginning = plain_beginning(window.read(
-            position, length if length < FRONT else FRONT))
+            position + scan.RECORD_HEADER,
+            length if length < FRONT else FRONT))
         if beginning is None:
-            return self._rare(window.read(position, min(length, ENOUGH)))
+            return 0
         number = self._by_beginning.get(beginning)
         if number is None:
             number = self.named(class_name(beginning) or UNKNOWN_CLASS)
@@ -64,7 +69,9 @@ class Classes:
                 self._by_beginning[beginning] = number
         return number
 
-    def _rare(self, front: bytes) -> int:
+    def of_rare(self, window: Window, position: int, length: int) -> int:
+        front = window.read(
+            position + scan.RECORD_HEADER, min(length, ENOUGH))
         name = class_name(front)
         if name is not None:
             return self.named(name)

@@ -36,8 +36,6 @@ STEPS = 100_000
 # under which it is remembered.
 _CLASS_ALONE = re.compile(
     rb'(?:\x80[\0-\3])?c[^\n]*\n[^\n]*\n(?:q(.))?\.', re.DOTALL)
-# Without a Q or one of these, there is no reference.
-_REFERRING_BY_LINE = re.compile(rb'P[^\n]{8}\n')
 #: Stands for a class that copyreg knows by a number.
 REGISTERED = b'copyreg', b'extension'
 
@@ -78,18 +76,6 @@ def references(record: bytes, most_values: int | None = None) -> list[bytes]:
     ValueError if these are not two pickles.
     """
     return Pickles(record, _CLASS_ALONE.match(record), most_values).oids
-
-
-def quick_references(
-        record: bytes, most_values: int | None = None) -> list[bytes]:
-    """As `references` finds them, in less time: what cannot have a reference
-    is not read, so not all that is wrong with a record is found."""
-    alone = _CLASS_ALONE.match(record)
-    begin = alone.end() if alone else 0
-    if record.find(b'Q', begin) < 0 and not _REFERRING_BY_LINE.search(
-            record, begin):
-        return []
-    return Pickles(record, alone, most_values).oids
 
 
 def check_text(code: int, data: bytes) -> None:

@@ -16,6 +16,7 @@
 - copying       copies them, and seals what it copies
 - output        appends to a file
 - places        where old records are in the new file
+- restorable    what may be undone while a pack is under way
 - chains        where the data are that a record points back to
 - progress      how far it is, and how it is cancelled
 - pacing        syncs that are short, and at most so many bytes a second

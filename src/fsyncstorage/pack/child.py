@@ -22,8 +22,10 @@ from ..processes import priority
 from ..processes.parent import Message
 from ..processes.parent import ParentProcess
 from ..processes.reading import Reader
+from . import restorable
 from .copying import Copier
 from .forecast import foreseen
+from .marking import Kept
 from .marking import References
 from .pacing import Pacer
 from .plan import Job
@@ -46,7 +48,7 @@ def main(pid: int) -> None:
                 wanted, Reader(job['old']), removed, parent.tell)})
         else:
             do(wanted, Reader(job['old']), _file(job['new']),
-               _file(job['index']), removed, references, parent)
+               _file(job['index']), removed, job['gone'], references, parent)
     except Exception as error:
         parent.report(_failure(error))
     # An ordinary end would wait for the thread that listens.
@@ -60,14 +62,21 @@ def _file(number: int) -> datafile.DataFile:
 
 def do(job: Job, pread: Pread, new: datafile.DataFile,
        to_index: datafile.DataFile, removed: datafile.DataFile | None,
-       references: References, parent: 'Parent') -> None:
+       gone: int, references: References, parent: 'Parent') -> None:
     """Copy, until the parent says that the rest is small.
 
+    `gone` is the descriptor of the file for the objects that go.
     A large index takes its time: so it is written before the last copies, and
     does not know what they bring.
     """
     pacer = Pacer(new)
-    copier = copied(job, pread, new, pacer, removed, references, parent.tell)
+
+    def marked(kept: Kept) -> None:
+        restorable.write_gone(kept, gone)
+        parent.report({'marked': True})
+
+    copier = copied(job, pread, new, pacer, removed, references, parent.tell,
+                    marked)
     _catch_up(copier, pread, pacer, parent)
     index.write_unchanging(to_index, copier.written_to, copier.index, new,
                            Pacer(to_index).written)

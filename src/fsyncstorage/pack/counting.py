@@ -129,9 +129,10 @@ class Tally:
         kept: set[bytes] = set()            # oids
         current: dict[bytes, int] = {}      # and ranks
         for record, rank in zip(found.records, ranks):
-            size = record.end - record.position
+            position, length = record.position, record.length
+            size = RECORD_HEADER + (length or POINTER)
             beside -= size
-            is_target = record.position in targets
+            is_target = position in targets
             if is_target:
                 kept.add(record.oid)
             if rank is None or not positions[rank]:
@@ -139,7 +140,7 @@ class Tally:
                 continue
             self._bytes[rank] += size
             self._records[rank] += 1
-            is_current = positions[rank] == record.position
+            is_current = positions[rank] == position
             if is_current:
                 self._class_of[rank] = self._class(record)
             if is_target:
@@ -148,7 +149,8 @@ class Tally:
                     self._kept_current.add(rank)
             elif is_current:
                 current[record.oid] = rank
-                self._length[rank] = self._new_size(record)
+                self._length[rank] = (
+                    size if length else self._new_size(record))
         self._add_beside(beside, kept, current)
         if self._removed is not None:
             self._removed.add(
@@ -184,6 +186,10 @@ class Tally:
         source = record if record.length else self._chains.source(record)
         if not source.length:
             return self._no_data
+        where = self._window, source.position, source.length
+        number = self._classes.of_plain(*where)
+        if number:
+            return number
         if self._window.read(
                 source.position + RECORD_HEADER, 1) == _WRAPPED:
             raise ValueError(
@@ -191,8 +197,7 @@ class Tally:
                 f' {source.position} was wrapped by another storage'
                 ' (compressed, for example): what it refers to cannot be'
                 ' foretold')
-        return self._classes.of_record(
-            self._window, source.position, source.length)
+        return self._classes.of_rare(*where)
 
     # When all was added, and it is known what is kept
 

@@ -6,8 +6,8 @@ Like the copy, it can be done by a process of its own, or within this one.
 Records that a storage wrapper has changed are refused (ValueError, counting):
 no reference would be found in them, and nearly all would seem to go.
 
-In one place it is less strict: what can have no reference is not read, in less
-time, so that a record which a pack refuses may go unnoticed.
+In one place it is less strict: references are found in less time
+(quickreferences), so that a record which a pack refuses may go unnoticed.
 
 The time of the pack is that of its first phases, which are the same here.  The
 copy is not made: it reads the file as the check does, and what it writes is
@@ -19,7 +19,7 @@ import typing
 from typing import Any
 
 from .. import datafile
-from ..format.references import quick_references
+from ..format.quickreferences import quick_references
 from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import Rate

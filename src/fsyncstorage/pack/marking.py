@@ -23,9 +23,11 @@ record, and not what it refers to, though the undo may have made it reachable.
 import array
 import bisect
 import heapq
+import re
 import typing
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 
 from ZODB.POSException import POSKeyError
 
@@ -45,6 +47,7 @@ References = Callable[[bytes], Iterable[bytes]]
 ROOT = 0
 # Marks of an object: what is kept of it?
 _NOTHING, _CURRENT, _UNDONE = 0, 1, 2
+_NOT_CURRENT = re.compile(b'[^%c]' % _CURRENT, re.DOTALL)
 # Objects between two calls of `tell`.
 _OBJECTS = 1 << 16
 
@@ -68,6 +71,15 @@ class Kept:
     def has_current(self, rank: int) -> bool:
         """Is the current record of this object kept, if there is one?"""
         return self._marks[rank] == _CURRENT
+
+    def gone(self) -> Iterator[bytes]:
+        """The objects whose current record is not kept, sorted."""
+        oids, positions = self.objects.oids, self.objects.positions
+        for found in _NOT_CURRENT.finditer(self._marks):
+            rank = found.start()
+            position = positions[rank]
+            if position and position not in self.targets:
+                yield oids[rank].to_bytes(8, 'big')
 
 
 class Witness(typing.Protocol):
@@ -117,14 +129,22 @@ class Objects:
             self.positions.append(position)
         # It would take as much memory as these, and is not needed any more.
         del found.current
+        #: Of the last one that was found: its oid, without its rank.
+        self._ahead = 0
 
     def __len__(self) -> int:
         return len(self.oids)
 
     def rank(self, oid: bytes) -> int | None:
         number = int.from_bytes(oid, 'big')
-        rank = bisect.bisect_left(self.oids, number)
-        if rank < len(self.oids) and self.oids[rank] == number:
+        oids = self.oids
+        # Oids are dense mostly, and neighbours are looked for one by one.
+        rank = number - self._ahead
+        if 0 <= rank < len(oids) and oids[rank] == number:
+            return rank
+        rank = bisect.bisect_left(oids, number)
+        if rank < len(oids) and oids[rank] == number:
+            self._ahead = number - rank
             return rank
         return None
 
@@ -182,15 +202,16 @@ class _Graph:
         oids = self.oids(record)
         if not oids:
             return 0
-        begin = len(self.row)
-        self.row.append(len(oids))
+        row, nowhere, rank_of = self.row, self.nowhere, self._objects.rank
+        begin = len(row)
+        row.append(len(oids))
         for oid in oids:
-            rank = self._objects.rank(oid)
-            self.row.append(self.nowhere if rank is None else rank)
+            rank = rank_of(oid)
+            row.append(nowhere if rank is None else rank)
         return begin
 
     def oids(self, record: scan.Record) -> list[bytes]:
-        source = self._chains.source(record)
+        source = record if record.length else self._chains.source(record)
         if not source.length:
             return []
         data = self._window.read(

@@ -17,6 +17,7 @@ import errno
 import logging
 import math
 import os
+import tempfile
 import time
 import typing
 from collections.abc import Callable
@@ -46,6 +47,7 @@ from . import swap
 from . import work
 from .copying import Copier
 from .foreign import StorageOfPacker
+from .marking import Kept
 from .output import Output
 from .pacing import Pacer
 from .plan import Job
@@ -55,6 +57,9 @@ from .progress import NOTHING
 from .progress import SWAP
 from .progress import Cancelled
 from .progress import Watch
+from .restorable import NothingRestorable
+from .restorable import Restorable
+from .restorable import write_gone
 from .work import NoRoom
 
 logger = logging.getLogger(__name__)
@@ -91,6 +96,9 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 raise FileStorageError('Already packing')
             storage.pack_watch = watch
             storage.is_packing = True
+            storage.restorable = (
+                Restorable(gc) if storage.packer is copy_what_is_needed
+                else NothingRestorable())
         logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
                     storage._file_name, TimeStamp(stop),
                     f'{watch.before:,}')
@@ -130,6 +138,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
+                storage.restorable = None
 
 
 def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
@@ -192,9 +201,9 @@ def _advice_on_room(path: str) -> Iterator[None]:
 
 
 def _let_undos_end(storage: Any) -> None:
-    """Wait for an undo in progress; from now on none begins.
+    """Wait for an undo that has not asked what may be undone (restorable).
 
-    It would point to data that the pack, not knowing of it, leaves out.
+    The pack has to see what it points back to.
     """
     with storage._commit_lock:
         pass
@@ -243,6 +252,9 @@ class _Files:
         self._open: list[datafile.DataFile] = []
         self._made: list[datafile.DataFile] = []
         self.removed: datafile.DataFile | None = None
+        with tempfile.TemporaryFile(dir=storage._home) as gone:
+            #: For the objects that go (restorable); it has no name.
+            self.gone = datafile.Descriptor(os.dup(gone.fileno()))
         with swap.nobody_else_has_the_file(storage):
             try:
                 self.new = self._make(storage._file_name + '.pack')
@@ -306,7 +318,9 @@ class _Packing:
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         storage = self._storage
-        job = Job(stop, storage.getSize(), gc, storage.pack_rate,
+        view = storage._view
+        storage.restorable.begin(min(stop, view.tid))
+        job = Job(stop, view.end, gc, storage.pack_rate,
                   work.share_on_disk(storage._file))
         copier = (self._by_process(job, referencesf)
                   or self._within(job, referencesf))
@@ -326,7 +340,7 @@ class _Packing:
         files = self._files
         copier = work.copied(
             job, self._pread(), files.new, self._pacer, files.removed,
-            _references(referencesf), self._watch.tell)
+            _references(referencesf), self._watch.tell, self._marked_here)
         self._watch.gone_blobs = copier.gone_blobs
         copier.flush()
         # The rest is copied at no rate: in the end, commits wait for it (I2).
@@ -334,6 +348,13 @@ class _Packing:
             Output(files.new, copier.written_to, self._pacer.written))
         self._write_index(files.index, copier)
         return copier
+
+    def _marked_here(self, kept: Kept) -> None:
+        write_gone(kept, self._files.gone.number)
+        self._marked()
+
+    def _marked(self) -> None:
+        self._storage.restorable.learn(self._files.gone)
 
     def _write_index(self, file: datafile.DataFile, copier: Copier) -> None:
         index.write_unchanging(
@@ -349,10 +370,10 @@ class _Packing:
         try:
             with contextlib.closing(Process(
                     job, files.old(), files.new, files.index, files.removed,
-                    self._watch)) as child:
+                    files.gone, self._watch)) as child:
                 logger.info('%s: packing in a process of its own (%s)',
                             storage._file_name, child.pid)
-                done = child.copied(self._next_end())
+                done = child.copied(self._next_end(), self._marked)
         except NotStarted as reason:
             logger.warning(
                 '%s: no process could be started for the pack, which goes on'

@@ -54,7 +54,8 @@ def is_possible(references: References) -> bool:
 
 
 class Process:
-    """`old`, `new`, `index` and `removed` are open files.
+    """`old`, `new`, `index` and `removed` are open files, and so is `gone`,
+    for the objects that go.
 
     For a forecast there is no new file.
     """
@@ -62,11 +63,13 @@ class Process:
     def __init__(self, job: Job, old: datafile.DataFile,
                  new: datafile.DataFile | None,
                  index: datafile.DataFile | None,
-                 removed: datafile.DataFile | None, watch: Watch) -> None:
+                 removed: datafile.DataFile | None,
+                 gone: datafile.Descriptor | None, watch: Watch) -> None:
         self._watch = watch
         files = {'old': old, 'new': new, 'index': index, 'removed': removed}
         numbers = {name: None if file is None else file.fileno()
                    for name, file in files.items()}
+        numbers['gone'] = None if gone is None else gone.number
         self._job = {
             **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc,
             'rate': job.rate, 'share': job.share}
@@ -82,15 +85,20 @@ class Process:
                 'The process %s that packed was killed, and has not ended: it'
                 ' may wait for a disk that does not answer', self.pid)
 
-    def copied(self, next_end: Callable[[int], int | None]) -> Done:
+    def copied(self, next_end: Callable[[int], int | None],
+               marked: Callable[[], object]) -> Done:
         """Wait until it has copied.
 
-        `next_end(copied to)` says up to where it copies then, or None.
+        `next_end(copied to)` says up to where it copies then, or None;
+        `marked()` is called when the objects that go are in their file.
         """
         def answered(report: Any) -> Done | None:
             match report:
                 case {'copied_to': int(copied_to)}:
                     self._process.send({'copy_to': next_end(copied_to)})
+                    return None
+                case {'marked': True}:
+                    marked()
                     return None
                 case {'done': {
                         'copied_to': int(copied_to),

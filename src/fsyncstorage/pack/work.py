@@ -12,6 +12,7 @@ reads the file once more.
 """
 
 import os
+from collections.abc import Callable
 
 from .. import datafile
 from ..format.window import Pread
@@ -20,6 +21,7 @@ from ..processes.rate import Rate
 from . import counting
 from .copying import Copier
 from .goneblobs import GoneBlobs
+from .marking import Kept
 from .marking import References
 from .output import Output
 from .pacing import Pacer
@@ -46,15 +48,18 @@ class NoRoom(Exception):
 
 def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
            removed: datafile.DataFile | None, references: References,
-           tell: Tell) -> Copier:
+           tell: Tell, marked: Callable[[Kept], object] = lambda kept: None
+           ) -> Copier:
     """Copy what is needed of the old file, up to `job.end`.
 
+    `marked` is called when it is known what is kept, before that is copied.
     The errors of `planned`, NoRoom, OSError.
     """
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, job.share, tell)
+    marked(plan.kept)
     copier = Copier(Output(new, 0, writing_at(rate, pacer.written)),
                     GoneBlobs(None if removed is None else Output(removed)))
     copier.copy_to_pack_end(

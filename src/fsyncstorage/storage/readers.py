@@ -59,7 +59,6 @@ class Readers(Records):
 
     def undoLog(self, first: int = 0, last: int = -20,
                 filter: Filter | None = None) -> list[Entry]:
-        self._refuse_undo_in_a_pack()
         if last < 0:
             last = first - last  # a number of transactions
         return self._current().undo_log(first, last, filter)

@@ -46,6 +46,7 @@ from ..format.view import check_serial
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
+from ..pack.restorable import NothingRestorable
 from ..positions import Positions
 from . import undo
 from .conflicts import Conflicts
@@ -82,8 +83,10 @@ class Records(Statistics, Conflicts):
     _reserve: Reserve
     _view: View
 
-    #: Is a pack under way?  Then nothing is undone.
+    #: Is a pack under way?
     is_packing = False
+    #: What may be undone beside it; None: everything.
+    restorable: NothingRestorable | None = None
     #: Is it so far that it may hold the locks for some time?
     is_swapping = False
     #: Refuse oids that were not given, and leave too few behind them.
@@ -385,13 +388,15 @@ class Records(Statistics, Conflicts):
 
     def _undo(self, under_way: Transaction,
               origin: Undo) -> list[UndoingRecord]:
-        self._refuse_undo_in_a_pack()
         view = self._appended
         try:
             records = undo.records(
                 view, under_way,
                 undo.find_transaction(view, origin.tid, True),
                 self.tryToResolveConflict)
+            origin.restored = [
+                (record.oid, record.restored) for record in records]
+            self._refuse_undo_in_a_pack(view, origin)
             for record in records:
                 if record.back:
                     self._copy_blob(view, under_way, record)
@@ -420,9 +425,10 @@ class Records(Statistics, Conflicts):
                         0 if origin is None else
                         self._place_again(under_way, record, origin.tid))
                     under_way.add(record)
-        elif any(isinstance(record.origin, Undo)
-                 for record in under_way.records):
-            self._refuse_undo_in_a_pack()
+            return
+        for record in under_way.records:
+            if isinstance(record.origin, Undo):
+                self._refuse_undo_in_a_pack(self._appended, record.origin)
 
     def _place_again(self, under_way: Transaction, record: Record,
                      tid: bytes | None) -> int:
@@ -450,10 +456,13 @@ class Records(Statistics, Conflicts):
                 datafile.remove_if_there(path)
                 raise
 
-    def _refuse_undo_in_a_pack(self) -> None:
-        """An undo points to data that the pack may leave out."""
-        if self.is_packing:
-            raise UndoError('Undo is disabled while the database is packed')
+    def _refuse_undo_in_a_pack(self, view: View, origin: Undo) -> None:
+        """It reads records (under the append lock: if a pack has just begun).
+        """
+        restorable = self.restorable
+        if restorable is not None and origin.allowed_by is not restorable:
+            restorable.refuse(view.file, origin.tid, origin.restored)
+            origin.allowed_by = restorable
 
     # Conflicts
 

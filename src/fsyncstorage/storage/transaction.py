@@ -90,6 +90,10 @@ class Undo:
 
     def __init__(self, tid: bytes) -> None:
         self.tid = tid
+        #: (oid, position) of the revisions that it restores.
+        self.restored: list[tuple[bytes, int]] = []
+        #: What a pack has to say of it (pack.restorable), if it was asked.
+        self.allowed_by: object = None
 
 
 class Restored:

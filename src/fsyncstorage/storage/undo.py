@@ -39,6 +39,7 @@ class Record(typing.NamedTuple):
     previous: int   # position of the current one
     data: bytes     # b'': what it points back to
     back: int       # 0: its creation is undone
+    restored: int   # position of what the undone one has replaced, or 0
 
 
 def records(view: View, under_way: Transaction, position: int,
@@ -65,7 +66,7 @@ def records(view: View, under_way: Transaction, position: int,
             failures[oid] = error
         else:
             result.append(
-                Record(oid, view.index.get(oid, 0), data, back))
+                Record(oid, view.index.get(oid, 0), data, back, previous))
         position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')

@@ -26,13 +26,13 @@ def recorded():
         def __init__(self, *job):
             *self._job, self._watch = job
 
-        def copied(self, next_end):
-            job, old, new, index, removed = self._job
-            parent = _Parent(self._watch.tell, next_end)
+        def copied(self, next_end, marked):
+            job, old, new, index, removed, gone = self._job
+            parent = _Parent(self._watch.tell, next_end, marked)
             child.do(
                 job, lambda length, position: os.pread(
                     old.fileno(), length, position),
-                new, index, removed, references[-1], parent)
+                new, index, removed, gone.number, references[-1], parent)
             return parent.done
 
         def close(self):
@@ -52,9 +52,10 @@ class _Parent:
 
     done = None
 
-    def __init__(self, tell, next_end):
+    def __init__(self, tell, next_end, marked):
         self.tell = tell
         self._next_end = next_end
+        self._marked = marked
 
     def command(self):
         return {'copy_to': self._next}
@@ -62,6 +63,8 @@ class _Parent:
     def report(self, message):
         if 'copied_to' in message:
             self._next = self._next_end(message['copied_to'])
+        elif 'marked' in message:
+            self._marked()
         else:
             done = message['done']
             self.done = process.Done(

@@ -39,6 +39,13 @@ class Objects:
         """None, if there is no such object."""
         return self._get(int.from_bytes(oid, 'big'))
 
+    def numbers(self, oids):
+        """Of those that there are."""
+        get, from_bytes = self._get, int.from_bytes
+        return [number for number in
+                [get(from_bytes(oid, 'big')) for oid in oids]
+                if number is not None]
+
     def numbered(self, oid):
         """The number of an object, which gets one if it is new."""
         key = int.from_bytes(oid, 'big')

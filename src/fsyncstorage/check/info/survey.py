@@ -31,7 +31,7 @@ from ZODB.utils import z64
 
 from ...format import scan
 from ...format.classes import Classes
-from ...format.references import quick_references
+from ...format.quickreferences import quick_references
 from ...format.window import Window
 from ...format.wrapped import MOST_VALUES
 from ...format.wrapped import Budget
@@ -106,7 +106,7 @@ class Survey:
         if counts:
             self._count(transaction)
         objects, classes = self.objects, self.classes
-        numbered, class_of = objects.numbered, classes.of_record
+        numbered, class_of = objects.numbered, classes.of_plain
         positions, sizes, kinds = (
             objects.positions, objects.sizes, objects.classes)
         revisions, history = objects.revisions, objects.history
@@ -114,7 +114,9 @@ class Survey:
             oid, _, _, position, length, _ = record
             number = numbered(oid)
             if length:
-                kinds[number] = kind = class_of(self.window, position, length)
+                kinds[number] = kind = (
+                    class_of(self.window, position, length)
+                    or classes.of_rare(self.window, position, length))
                 positions[number] = position
                 sizes[number] = length if counts else 0
             else:
@@ -185,38 +187,36 @@ class Survey:
 
     def read_references(self):
         """Of every current record."""
-        numbers = self.objects.number
+        numbers = self.objects.numbers
         self.graph = Graph(len(self.objects))
         budget = Budget(self.window.end)
         for position in in_file_order(filter(None, self.objects.positions)):
             self.tell('objects', position)
-            number, record = self._current(position)
+            number, length = self._current(position)
             try:
-                oids = self._references(record, budget)
+                oids = self._references(position, length, budget)
             except (TooMuch, ValueError, zlib.error):
                 self.unread.append(number)
                 continue
             if oids:
-                self.graph.add(number, [
-                    target for target in map(numbers, oids)
-                    if target is not None])
+                self.graph.add(number, numbers(oids))
 
     def _current(self, position):
-        """The number of an object, and its current record."""
+        """The number of the object of a record, and the length of its data."""
         try:
-            record = scan.record_at(self.window, position)
+            oid, _, _, _, _, length = scan.unpack_record(
+                *self.window.cover(position, scan.SMALLEST_RECORD))
         except EOFError:
             raise Changed from None
-        number = self.objects.number(record.oid)
+        number = self.objects.number(oid)
         if number is None or self.objects.positions[number] != position:
             raise Changed
-        return number, record
+        return number, length
 
-    def _references(self, record, budget):
-        budget.spend(record.length)
-        data = self.window.read(
-            record.position + scan.RECORD_HEADER, record.length)
-        if len(data) < record.length:
+    def _references(self, position, length, budget):
+        budget.spend(length)
+        data = self.window.read(position + scan.RECORD_HEADER, length)
+        if len(data) < length:
             raise Changed
         if data[:1] == b'.':
             data = unwrap(data, budget)[1]

@@ -1,0 +1,158 @@
+"""What may be undone while a pack is under way.
+
+A pack decides what is kept by what the file has when it begins.  An undo that
+is appended later is copied, with its data, whatever it points back to: but
+what these data refer to may be gone, if nothing that the pack has seen refers
+to it.  So the revision that an undo restores must be one of these:
+
+- one that was committed after the pack time, or after the pack has begun: as
+  far as its references are kept at all, a later undo does not change it;
+- the one that the object had at the pack time, if the pack keeps it: it was
+  reached from the root, and so is what it refers to.  This is known when the
+  marking is over;
+- none: the creation of the object is undone.
+
+Without a garbage collection, every object is kept, and every undo goes on.
+
+The order of events: the pack gives the storage a `Restorable`, which every
+undo asks from then on, the last time when it holds the append lock; it waits
+for undos that hold this lock already (packing); reads where the file ends, and
+tells the `Restorable` that it has begun.  So each undo is before this end, and
+the pack sees it, or it has asked.  What was allowed once stays so.  (Behind
+the swap, what would be refused is not in the file any more.)
+
+The objects that go are in a file without a name: their oids, sorted, 8 bytes
+each.  The process that packs writes it.
+"""
+
+import bisect
+import os
+from collections.abc import Iterable
+
+from ZODB.POSException import UndoError
+
+from ..datafile import DataFile
+from ..datafile import Descriptor
+from ..format.scan import RECORD_HEADER
+from ..format.view import read_header
+from .marking import Kept
+
+_NUMBER = 8
+
+DISABLED = 'Undo is disabled while the database is packed'
+_NOT_KNOWN = ('the database is being packed, and it is not known yet whether'
+              ' what this would restore is kept whole: try again later')
+_FINAL = ('the database is being packed to a later time than that of this'
+          ' transaction')
+_GOES = ('the database is being packed, and does not keep all that this would'
+         ' restore: nothing referred to the object at the pack time')
+
+
+class NothingRestorable:
+    """Of a packer of the user's own: what it keeps is not known."""
+
+    def refuse(self, file: DataFile, undone: bytes,
+               restored: Iterable[tuple[bytes, int]]) -> None:
+        """UndoError, if the transaction `undone` must not be undone now.
+
+        `restored` has the oid of each object that it has changed, and the
+        position of the revision before that, in this file; or 0.
+        """
+        raise UndoError(DISABLED)
+
+    def begin(self, stop: bytes) -> None:
+        """The pack has begun, and packs what was committed up to this tid."""
+
+    def learn(self, gone: Descriptor) -> None:
+        """The objects that go are known, and in this file."""
+
+
+class Restorable(NothingRestorable):
+
+    def __init__(self, collects_garbage: bool) -> None:
+        self._collects_garbage = collects_garbage
+        self._stop: bytes | None = None
+        self._gone: _Oids | None = None
+
+    def begin(self, stop: bytes) -> None:
+        self._stop = stop
+
+    def learn(self, gone: Descriptor) -> None:
+        self._gone = _Oids(gone)
+
+    def refuse(self, file: DataFile, undone: bytes,
+               restored: Iterable[tuple[bytes, int]]) -> None:
+        if self._collects_garbage:
+            for oid, position in restored:
+                self._refuse_one(file, undone, oid, position)
+
+    def _refuse_one(self, file: DataFile, undone: bytes, oid: bytes,
+                    position: int) -> None:
+        stop, gone = self._stop, self._gone
+        if not _has_data(file, oid, position):
+            return
+        if stop is None:
+            raise UndoError(_NOT_KNOWN, oid)
+        if _tid_at(file, oid, position) > stop:
+            return
+        if undone <= stop:  # what it restores is not that of the pack time
+            raise UndoError(_FINAL, oid)
+        if gone is None:
+            raise UndoError(_NOT_KNOWN, oid)
+        if oid in gone:
+            raise UndoError(_GOES, oid)
+
+
+def _has_data(file: DataFile, oid: bytes, position: int) -> bool:
+    """Or is there no such revision, or one whose creation was undone?"""
+    while position:
+        if read_header(file, position, oid)[-1]:
+            return True
+        back = _number(file, position + RECORD_HEADER)
+        position = back if back < position else 0
+    return False
+
+
+def _tid_at(file: DataFile, oid: bytes, position: int) -> bytes:
+    """That of the transaction: a restored record may have another one."""
+    return _bytes(file, read_header(file, position, oid)[3])
+
+
+def _number(file: DataFile, position: int) -> int:
+    return int.from_bytes(_bytes(file, position), 'big')
+
+
+def _bytes(file: DataFile, position: int) -> bytes:
+    descriptor = file.descriptor
+    return os.pread(descriptor.number, _NUMBER, position)
+
+
+# The objects that go
+
+def write_gone(kept: Kept, number: int) -> None:
+    """Into the empty file with this descriptor; it stays open."""
+    with open(number, 'wb', closefd=False) as file:
+        for oid in kept.gone():
+            file.write(oid)
+
+
+class _Oids:
+    """A sorted row of oids in a file.
+
+    It is looked through in place, since it may be large.  The descriptor is
+    closed with the last one who has it: an undo may look while the pack ends.
+    """
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._count = os.fstat(descriptor.number).st_size // _NUMBER
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> bytes:
+        return os.pread(self._descriptor.number, _NUMBER, index * _NUMBER)
+
+    def __contains__(self, oid: bytes) -> bool:
+        at = bisect.bisect_left(self, oid)
+        return at < len(self) and self[at] == oid

@@ -1,0 +1,466 @@
+"""What may be undone while a pack is under way: each order of events."""
+
+import base64
+import os
+import random
+import tempfile
+import threading
+import time
+from unittest import mock
+
+from ZODB.FileStorage import FileStorage
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import UndoError
+from ZODB.serialize import referencesf
+from ZODB.TimeStamp import TimeStamp
+from ZODB.utils import z64
+
+from fsyncstorage.datafile import Descriptor
+from fsyncstorage.pack import packedblobs
+from fsyncstorage.pack import packing
+from fsyncstorage.pack.progress import COPY
+from fsyncstorage.pack.progress import MARK
+from fsyncstorage.pack.progress import REFERENCES
+from fsyncstorage.pack.progress import SWAP
+from fsyncstorage.pack.progress import Cancelled
+from fsyncstorage.pack.restorable import NothingRestorable
+from fsyncstorage.pack.restorable import Restorable
+from fsyncstorage.pack.restorable import write_gone
+
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .histories import state
+from .phases import at
+from .processes import PHASES
+
+# The objects: the root, two that are reached, one that only the second of them
+# refers to; and two that are not reached, the first of which refers to the
+# second.
+ROOT, LEAF, NODE, DEEP, LOST, DEEP_LOST = range(6)
+# It has no revision at the pack time.
+GONE = 6
+
+KNOWN = COPY, SWAP
+# Phases of a garbage collection.
+OF_GARBAGE = REFERENCES, MARK
+# Those in which a pack by a process is looked at, too: a process takes long
+# to begin.
+OF_PROCESS = MARK, COPY
+NOT_KNOWN = 'not known yet'
+
+
+def undo_of(storage, tid):
+    """A transaction that is to undo that one."""
+    transaction = begin(storage)
+    try:
+        storage.undo(base64.encodebytes(tid).rstrip(), transaction)
+    except UndoError:
+        storage.tpc_abort(transaction)
+        raise
+    return transaction
+
+
+def finish(storage, transaction):
+    try:
+        storage.tpc_vote(transaction)
+    except UndoError:
+        storage.tpc_abort(transaction)
+        raise
+    return storage.tpc_finish(transaction)
+
+
+def undo(storage, tid):
+    return finish(storage, undo_of(storage, tid))
+
+
+class UndoInPackCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.rng = random.Random(1)
+        self.number = 0
+        #: number -> the data that the object must have in the end; None: it
+        #: must not be there.
+        self.wanted = {}
+
+    def state(self, *numbers):
+        return state(self.rng, numbers)
+
+    def filled(self, **options):
+        self.number += 1
+        self.name = f'{self.number}.fs'
+        self.storage = storage = self.open(
+            self.name, durability='none', **options)
+        self.first = {
+            ROOT: self.state(LEAF, NODE), LEAF: self.state(),
+            NODE: self.state(DEEP), DEEP: self.state(),
+            LOST: self.state(DEEP_LOST), DEEP_LOST: self.state()}
+        self.created = commit(storage, {
+            **{number: self.state() for number in self.first},
+            GONE: self.state()})
+        self.before = self.store(self.first)
+        transaction = begin(storage)
+        storage.deleteObject(oid(GONE), self.created, transaction)
+        storage.tpc_vote(transaction)
+        self.deleted = storage.tpc_finish(transaction)
+        #: The pack time.
+        last = TimeStamp(self.deleted).timeTime()
+        until(lambda: time.time() > last + .001, 'later')
+        self.time = time.time()
+        until(lambda: time.time() > self.time + .001, 'later')
+        return storage
+
+    def store(self, records):
+        """A change of these objects, by their numbers."""
+        storage = self.storage
+        serials = {}
+        for number in records:
+            try:
+                serials[number] = storage.getTid(oid(number))
+            except POSKeyError:
+                serials[number] = self.deleted
+        return commit(storage, records, serials)
+
+    def refused(self, why, tid):
+        with self.assertRaisesRegex(UndoError, why):
+            undo(self.storage, tid)
+
+    def pack(self, phase, do, gc=True):
+        """`do()` is called in a phase of it."""
+        done = []
+
+        def call(watch):
+            do()
+            done.append(phase)
+
+        with at(phase, call):
+            self.storage.pack(self.time, referencesf, gc=gc)
+        self.assertEqual(done, [phase])
+        self.assertIsNone(self.storage.restorable)
+        self.check()
+
+    def check(self):
+        """All is there, and nothing that is reached refers to nothing; and so
+        it is for stock."""
+        self.check_in(self.storage)
+        self.storage.close()
+        stock = FileStorage(self.path(self.name), read_only=True)
+        self.addCleanup(stock.close)
+        self.check_in(stock)
+
+    def check_in(self, storage):
+        for number, data in self.wanted.items():
+            if data is None:
+                with self.assertRaises(POSKeyError):
+                    storage.load(oid(number))
+            else:
+                self.assertEqual(storage.load(oid(number))[0], data)
+        todo, seen = [z64], set()
+        while todo:
+            each = todo.pop()
+            if each not in seen:
+                seen.add(each)
+                todo += referencesf(storage.load(each)[0])
+
+    def each(self, check, phases=PHASES, gcs=(True, False)):
+        """Call it with a phase, and whether garbage is collected."""
+        for pack_process in True, False:
+            for phase in phases:
+                for gc in gcs:
+                    if (not gc and phase in OF_GARBAGE
+                            or pack_process and phase not in OF_PROCESS):
+                        continue
+                    with self.subTest(
+                            phase, pack_process=pack_process, gc=gc):
+                        self.wanted.clear()
+                        self.filled(pack_process=pack_process)
+                        check(phase, gc)
+
+
+class Orders(UndoInPackCase):
+
+    def test_what_restores_a_revision_of_the_pack_time(self):
+        """As soon as the marking has found that it is kept."""
+        def check(phase, gc):
+            def change_and_undo():
+                changed = self.store({NODE: self.state(), LEAF: self.state()})
+                if gc and phase not in KNOWN:
+                    self.refused(NOT_KNOWN, changed)
+                    return
+                undone = undo(self.storage, changed)
+                # And undo that, and that.
+                undo(self.storage, undo(self.storage, undone))
+                self.wanted.update(
+                    {each: self.first[each] for each in (NODE, LEAF)})
+
+            self.pack(phase, change_and_undo, gc)
+
+        self.each(check)
+
+    def test_what_restores_a_later_revision(self):
+        """Always."""
+        def check(phase, gc):
+            def change_and_undo():
+                self.wanted[NODE] = self.state(DEEP, LEAF)
+                self.store({NODE: self.wanted[NODE]})
+                undo(self.storage, self.store({NODE: self.state()}))
+
+            self.pack(phase, change_and_undo, gc)
+
+        self.each(check)
+
+    def test_what_was_changed_before_the_pack_and_after_its_time(self):
+        def check(phase, gc):
+            tids = [self.store({NODE: self.state()}) for _ in range(2)]
+
+            def undo_both():
+                for tid in reversed(tids):
+                    undo(self.storage, tid)
+
+            self.wanted[NODE] = self.first[NODE]
+            self.pack(phase, undo_both, gc)
+
+        self.each(check, KNOWN)
+
+    def test_what_was_not_reached_at_the_pack_time(self):
+        """What it refers to goes."""
+        def check(phase, gc):
+            def change_and_undo():
+                changed = self.store({LOST: self.state()})
+                self.store({ROOT: self.state(LEAF, NODE, LOST)})
+                if gc:
+                    self.refused('nothing referred' if phase in KNOWN
+                                 else NOT_KNOWN, changed)
+                else:
+                    undo(self.storage, changed)
+                    self.wanted[LOST] = self.first[LOST]
+
+            self.pack(phase, change_and_undo, gc)
+
+        self.each(check)
+
+    def test_what_an_earlier_undo_has_restored(self):
+        """So the pack follows its references, though nothing reaches it."""
+        def check(phase, gc):
+            changed = self.store({LOST: self.state()})
+            undone = undo(self.storage, changed)
+
+            def undo_twice():
+                undo(self.storage, undone)
+                undo(self.storage, changed)
+                self.store({ROOT: self.state(LEAF, NODE, LOST)})
+
+            self.wanted[LOST] = self.first[LOST]
+            self.pack(phase, undo_twice, gc)
+
+        self.each(check, KNOWN)
+
+    def test_of_a_transaction_before_the_pack_time(self):
+        """The pack makes it final."""
+        def check(phase, gc):
+            data = self.storage.loadBefore(oid(LEAF), self.before)[0]
+
+            def undo_it():
+                if gc:
+                    self.refused('packed to a later time', self.before)
+                else:
+                    undo(self.storage, self.before)
+                    self.wanted[LEAF] = data
+
+            self.pack(phase, undo_it, gc)
+
+        self.each(check)
+
+    def test_of_a_creation(self):
+        """It restores nothing, so it goes on always."""
+        def check(phase, gc):
+            created = self.store({GONE: self.state()})
+            self.wanted[GONE] = None
+            self.pack(phase, lambda: undo(self.storage, created), gc)
+
+        self.each(check)
+
+    def test_behind_the_swap(self):
+        """All that is left is whole."""
+        take_away = packedblobs.take_away
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                self.filled(pack_process=pack_process,
+                            blob_dir=self.path(f'blobs-{pack_process}'))
+                changed = self.store({LOST: self.state(), NODE: self.state()})
+
+                def undo_and_take_away(*args):
+                    self.refused('undoable|transaction id', self.before)
+                    undo(self.storage, changed)
+                    take_away(*args)
+
+                # Of the one that was not reached, there is no revision before.
+                self.wanted.update({NODE: self.first[NODE], LOST: None})
+                with mock.patch.object(
+                        packedblobs, 'take_away', undo_and_take_away):
+                    self.pack(COPY, lambda: None)
+
+    def test_where_the_pack_time_is_ahead(self):
+        """What is committed beside the pack is later than it."""
+        def change_and_undo():
+            undo(self.storage, self.store({NODE: self.state()}))
+
+        self.filled()
+        self.time += 3600
+        self.wanted[NODE] = self.first[NODE]
+        self.pack(COPY, change_and_undo)
+
+    # Begun before, and voted later
+
+    def test_what_was_begun_before_the_pack(self):
+        """The vote decides."""
+        def check(phase, gc):
+            undoing = undo_of(
+                self.storage, self.store({NODE: self.state()}))
+
+            def vote():
+                if gc and phase not in KNOWN:
+                    with self.assertRaisesRegex(UndoError, NOT_KNOWN):
+                        finish(self.storage, undoing)
+                else:
+                    finish(self.storage, undoing)
+                    self.wanted[NODE] = self.first[NODE]
+
+            self.pack(phase, vote, gc)
+
+        self.each(check)
+
+    def test_what_is_voted_behind_the_swap(self):
+        """Its positions are those of another file."""
+        def check(phase, gc):
+            changed = self.store({NODE: self.state()})
+            undoing = []
+            with mock.patch.object(self, 'check', lambda: None):
+                self.pack(phase, lambda: undoing.append(
+                    undo_of(self.storage, changed)), gc)
+            finish(self.storage, *undoing)
+            self.wanted[NODE] = self.first[NODE]
+            self.check()
+
+        self.each(check, KNOWN)
+
+    def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
+        storage = self.filled()
+        undoing = undo_of(storage, self.store({NODE: self.state()}))
+        kept_file = storage._kept_file
+
+        def begin_a_pack(wait):
+            storage.restorable = Restorable(collects_garbage=True)
+            return kept_file(wait)
+
+        with mock.patch.object(storage, '_kept_file', begin_a_pack):
+            with self.assertRaisesRegex(UndoError, NOT_KNOWN):
+                finish(storage, undoing)
+        self.assertFalse(storage._commit_lock.locked())
+
+    def test_the_pack_waits_for_one_that_has_the_append_lock(self):
+        """So that it reads what this one restores."""
+        storage = self.filled(pack_process=False)
+        undoing = undo_of(storage, self.store({LOST: self.state()}))
+        storage.tpc_vote(undoing)
+        wait, seen = packing._let_undos_end, []
+        is_over = threading.Event()
+
+        def finish_it():
+            is_over.wait(.05)   # it is not; a pack that does not wait is over
+            return storage.tpc_finish(undoing)
+
+        def finish_while_it_waits(storage):
+            self.assertIsNotNone(storage.restorable)
+            thread = Thread(finish_it)
+            wait(storage)
+            seen.append(storage.lastTransaction())
+            is_over.set()
+            self.assertEqual(seen, [thread.result()])
+
+        with mock.patch.object(
+                packing, '_let_undos_end', finish_while_it_waits):
+            Thread(storage.pack, self.time, referencesf).result()
+        self.assertEqual(len(seen), 1)
+        self.store({ROOT: self.state(LEAF, NODE, LOST)})
+        self.wanted[LOST] = self.first[LOST]
+        self.check()
+
+    # Packs that end otherwise
+
+    def test_after_a_pack_that_is_cancelled(self):
+        storage = self.filled()
+        with at(REFERENCES, lambda watch: watch.cancel()):
+            with self.assertRaises(Cancelled):
+                storage.pack(self.time, referencesf)
+        self.check_no_pack()
+
+    def test_after_one_with_nothing_to_do(self):
+        storage = self.filled()
+        storage.pack(self.time, referencesf)
+        storage.pack(self.time, referencesf)
+        changed = self.store({NODE: self.state()})
+        undo(storage, changed)
+        self.assertEqual(storage.load(oid(NODE))[0], self.first[NODE])
+
+    def check_no_pack(self):
+        storage = self.storage
+        self.assertIsNone(storage.restorable)
+        undo(storage, self.store({LOST: self.state()}))
+        self.assertEqual(storage.load(oid(LOST))[0], self.first[LOST])
+
+    def test_another_packer(self):
+        """Nobody knows what it keeps."""
+        storage = self.filled(packer=lambda *args: change_and_undo())
+
+        def change_and_undo():
+            self.refused(
+                'disabled', self.store({LEAF: self.state()}))
+            self.assertEqual(len(storage.undoLog(0, 10)), 4)
+
+        storage.pack(self.time, referencesf)
+        self.check_no_pack()
+
+    def test_the_log_is_there(self):
+        def look():
+            changed = self.store({LEAF: self.state()})
+            [entry] = self.storage.undoLog(0, 1)
+            self.assertEqual(
+                base64.decodebytes(entry['id'] + b'\n'), changed)
+
+        self.filled()
+        self.pack(MARK, look)
+
+
+class Gone(TestCase):
+
+    def gone(self, numbers):
+        kept = mock.Mock(**{'gone.return_value': map(oid, numbers)})
+        with tempfile.TemporaryFile() as file:
+            write_gone(kept, file.fileno())
+            found = Restorable(collects_garbage=True)
+            found.learn(Descriptor(os.dup(file.fileno())))
+        return found._gone
+
+    def test_what_is_in_it(self):
+        rng = random.Random(2)
+        for count in 0, 1, 2, 3, 100:
+            numbers = sorted(rng.getrandbits(64) for _ in range(count))
+            gone = self.gone(numbers)
+            for number in numbers:
+                self.assertIn(oid(number), gone)
+                for other in number - 1, number + 1:
+                    if 0 <= other < 2 ** 64:
+                        self.assertNotIn(oid(other), gone)
+            self.assertNotIn(b'\xff' * 8, gone)
+
+    def test_nothing_is_known_of_another_packer(self):
+        nothing = NothingRestorable()
+        nothing.begin(z64)
+        nothing.learn(None)
+        with self.assertRaisesRegex(UndoError, 'disabled'):
+            nothing.refuse(None, z64, [])
