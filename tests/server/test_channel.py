@@ -28,8 +28,8 @@ from fsyncstorage.server import channel
 from fsyncstorage.server import frames
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
-from fsyncstorage.wire import commits
 from fsyncstorage.wire import framing
+from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -869,7 +869,7 @@ class Server(ChannelTestCase):
         ticket, = self.server.tickets
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'lost': False, 'packs': wire.PACKS, 'commits': commits.VERSION,
+            'lost': False, 'packs': wire.PACKS, 'commits': sessions.VERSION,
             'ticket': ticket})
 
     def status(self):
