@@ -160,6 +160,10 @@ class Committing:
         raise self._error(event)
 
     @property
+    def is_kept(self):
+        return self.finishing is not None and self.finishing.tid is not None
+
+    @property
     def may_be_kept(self):
         """Its finish may have left, and its thread has no answer."""
         return (not self._is_answered

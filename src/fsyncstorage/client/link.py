@@ -317,8 +317,9 @@ class Link(ClientThread):
         if committing is not None:
             # An interrupt may have come before its abort.  It is forgotten
             # behind that: here, too, one may come.
-            with contextlib.suppress(ClientDisconnected):
-                committing.abort()
+            if not committing.is_kept:
+                with contextlib.suppress(ClientDisconnected):
+                    committing.abort()
             del self._committing[transaction]
 
     def async_(self, method, *args):

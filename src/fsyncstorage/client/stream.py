@@ -370,7 +370,7 @@ class Stream:
     def _complete_all(self):
         """Complete every message that has come."""
         try:
-            while self._complete_next():
+            while self._frames.received and self._complete_next():
                 pass
         except Exception as error:
             self._be_over(str(error))
