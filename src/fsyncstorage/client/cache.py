@@ -33,7 +33,7 @@ from ZODB.utils import z64
 
 from .. import wire
 from ..positions import Positions
-from .gathered import END
+from . import revisions
 from .gathered import HEADER
 from .gathered import Gathered
 from .pending import Pending
@@ -41,8 +41,6 @@ from .process import Process
 
 logger = logging.getLogger(__name__)
 
-# The first part of the header: status, oid, from which tid to which.
-_identity = struct.Struct('>c4x8s8s8s')
 _free = struct.Struct('>cI')
 
 # Larger objects are written in ZEO's way, which is safe also where the system
@@ -52,10 +50,6 @@ ONE_WRITE = 1 << 12
 READ_AHEAD = 1 << 12
 # Small objects are written together, up to this many bytes.
 TOGETHER = 1 << 14
-# Headers are changed together if they lie within this many bytes, and none of
-# them is further than that from the one before.
-BLOCK = 1 << 16
-GAP = 1 << 12
 
 # What ZEO raises where the file cannot be used, or has something else in it
 # than was written.
@@ -179,25 +173,38 @@ class Cache(ClientCache):
     @_changes
     def invalidate_all(self, oids, tid):
         """A transaction has changed these objects."""
-        self._invalidate_all(oids, tid)
-
-    @_changes
-    def invalidate_each(self, changes):
-        """The same of several, each a tid and its oids, in their order."""
-        for tid, oids in changes:
-            self._invalidate_all(oids, tid)
-
-    def _invalidate_all(self, oids, tid):
         self.pending.overtake_all(oids)
         if self._tracefile is not None:
             for oid in oids:
                 self.invalidate(oid, tid)
         elif found := self.current.take_out(oids):
-            if self._unwritten:
-                found = self._end_unwritten(found, tid)
-            if found:
-                self._write()
-                self._end_revisions(sorted(found), tid)
+            self._end(found, tid)
+
+    @_changes
+    def invalidate_each(self, changes):
+        """Several have, each a tid and its oids, in their order."""
+        # (The first one that changes an object ends it.)
+        ends = {oid: tid for tid, oids in reversed(changes) for oid in oids}
+        self.pending.overtake_all(ends)
+        if self._tracefile is not None:
+            for oid, tid in ends.items():
+                self.invalidate(oid, tid)
+            return
+        found = {}
+        for position, oid in self.current.take_out(ends):
+            found.setdefault(ends[oid], []).append((position, oid))
+        for tid, objects in found.items():
+            self._end(objects, tid)
+
+    def _end(self, found, tid):
+        if self._unwritten:
+            found = self._end_unwritten(found, tid)
+        if found:
+            self._write()
+            self._block = b''
+            for position, oid, serial in revisions.end(
+                    self._file.fileno(), sorted(found), tid):
+                self._set_noncurrent(oid, serial, position)
 
     def _end_unwritten(self, found, tid):
         """Those that are not in the file yet; return the others."""
@@ -208,37 +215,6 @@ class Cache(ClientCache):
             elif (serial := self._unwritten.end(position, tid)) != tid:
                 self._set_noncurrent(oid, serial, position)
         return written
-
-    def _end_revisions(self, found, tid):
-        """Note in the file that these end at `tid`, many with one write."""
-        self._block = b''
-        first = 0
-        for number in range(1, len(found) + 1):
-            if (number == len(found)
-                    or found[number][0] - found[number - 1][0] > GAP
-                    or found[number][0] - found[first][0] > BLOCK):
-                self._end_neighbours(found[first:number], tid)
-                first = number
-
-    def _end_neighbours(self, found, tid):
-        begin = found[0][0]
-        descriptor = self._file.fileno()
-        block = bytearray(os.pread(
-            descriptor, found[-1][0] - begin + _identity.size, begin))
-        if len(block) < found[-1][0] - begin + _identity.size:
-            raise OSError('it is too short')
-        for position, oid in found:
-            at = position - begin
-            status, there, serial, end = _identity.unpack_from(block, at)
-            if status != b'a' or there != oid or end != z64:
-                raise OSError(f'it is damaged at {position}')
-            # ZEO, too, leaves a record that begins with this transaction as
-            # it is, and in no index: it is current in the file, and not found.
-            if serial != tid:
-                block[at + END:at + END + len(tid)] = tid
-                self._set_noncurrent(oid, serial, position)
-        if os.pwrite(descriptor, block, begin) < len(block):
-            raise OSError('not all of it was written')
 
     def committed(self, tid, updates, f):
         """A commit of this client, as ZEO's client does it in its loop.

@@ -315,8 +315,9 @@ class Client:
                 if (kind != INVALID or number or not first <= end <= size
                         or (end - first) % 8 or tid <= self._last_tid):
                     break
+                oids = bytes(buffer[first:end])
                 found.append(Invalid(
-                    tid, _taken_apart(bytes(buffer[first:end]))))
+                    tid, [oids] if len(oids) == 8 else _taken_apart(oids)))
                 self._last_tid = tid
                 start = end
         del self._buffer[:start]
