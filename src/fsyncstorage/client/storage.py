@@ -383,7 +383,7 @@ class FsyncClient(OneTrip):
         try:
             return super().tpc_finish(txn, f)
         finally:
-            if self._written(txn) is None:  # it is over
+            if staged and self._written(txn) is None:  # it is over
                 self._discard(staged)
 
     def tpc_abort(self, txn: Any, timeout: float | None = None) -> None:
@@ -395,7 +395,7 @@ class FsyncClient(OneTrip):
 
     def _staged(self, txn: Any) -> list[tuple[bytes, str]]:
         """Blob files of a transaction that are not in the cache yet."""
-        written = self._written(txn)
+        written = None if self._blobs is None else self._written(txn)
         return [] if written is None else written.blobs
 
     def _discard(self, staged: list[tuple[bytes, str]]) -> None:
