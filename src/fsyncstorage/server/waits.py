@@ -1,8 +1,8 @@
 """How often this thread has waited, as the system counts it.
 
 A step that took long may have waited for a slow disk, or only for the
-processor, which others had.  Where many processes share few processors, the
-latter happens every few seconds.
+processor, which others had: where many processes share few processors, that
+happens again and again.
 """
 
 import itertools
