@@ -11,6 +11,8 @@ from fsyncstorage.wire import batch
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
+from fsyncstorage.wire import plainbegin
+from fsyncstorage.wire import sessions
 
 from .support import oid
 from .test_wire import ANNOUNCEMENT
@@ -23,7 +25,7 @@ TICKET = b'a ticket of 16 b'
 TID = b'tid56789'
 STORES = [(oid(1), TID, b'one'), (oid(2), bytes(8), b''),
           (oid(3), TID, b'the third')]
-ID = commits.commit_id(INSTANCE, TICKET, 258)
+ID = sessions.commit_id(INSTANCE, TICKET, 258)
 
 identifiers = strategies.binary(min_size=8, max_size=8)
 
@@ -93,42 +95,42 @@ REPLIES = {
 class Hellos(unittest.TestCase):
 
     def message(self):
-        hello = commits.hello(INSTANCE, TICKET)
+        hello = sessions.hello(INSTANCE, TICKET)
         self.assertEqual(int.from_bytes(hello[:4], 'big'), len(hello) - 4)
         return hello[4:]
 
     def test_there_and_back(self):
-        self.assertTrue(commits.is_hello(self.message()))
-        self.assertEqual(commits.read_hello(self.message()),
-                         (commits.VERSION, INSTANCE, TICKET))
+        self.assertTrue(sessions.is_hello(self.message()))
+        self.assertEqual(sessions.read_hello(self.message()),
+                         (sessions.VERSION, INSTANCE, TICKET))
 
     def test_of_another_version_only_the_version_counts(self):
-        self.assertEqual(commits.read_hello(commits.MAGIC + b'\7whatever'),
+        self.assertEqual(sessions.read_hello(sessions.MAGIC + b'\7whatever'),
                          (7, None, None))
 
     def test_every_other_length(self):
         message = self.message()
         for wrong in *(message[:length] for length in range(
-                len(commits.MAGIC), len(message))), message + b'x':
+                len(sessions.MAGIC), len(message))), message + b'x':
             with self.assertRaises(framing.PeerError):
-                commits.read_hello(wrong)
+                sessions.read_hello(wrong)
 
     def test_what_cannot_be_asked_for(self):
         for wrong in (b'short', TICKET), (INSTANCE, b'short'):
             with self.assertRaises(framing.CallerError):
-                commits.hello(*wrong)
+                sessions.hello(*wrong)
 
 
 class Ids(unittest.TestCase):
 
     def test_there_and_back(self):
-        self.assertEqual(commits.read_commit_id(ID), (INSTANCE, TICKET, 258))
+        self.assertEqual(sessions.read_commit_id(ID), (INSTANCE, TICKET, 258))
         self.assertEqual(opened().commit_id(258), ID)
 
     def test_every_other_length(self):
         for wrong in *(ID[:length] for length in range(len(ID))), ID + b'x':
             with self.assertRaises(framing.PeerError):
-                commits.read_commit_id(wrong)
+                sessions.read_commit_id(wrong)
 
 
 class Requests(unittest.TestCase):
@@ -136,8 +138,11 @@ class Requests(unittest.TestCase):
     def test_there_and_back(self):
         client = opened()
         number, begin = client.begin(b'a call')
+        plain, begin_plain = client.begin(
+            plainbegin.pack(b'user', b'text'), commits.BEGIN_PLAIN)
         sent = [
             (begin, server.Begin(number, b'a call')),
+            (begin_plain, server.BeginPlain(plain, b'user', b'text')),
             (client.store(number, oid(1), TID, b'data'),
              server.Store(number, b'data', oid(1), TID)),
             (client.stores(number, STORES),
@@ -177,8 +182,18 @@ class Requests(unittest.TestCase):
             with self.assertRaises(framing.PeerError):
                 server.request(frame[4:] + b'x')
 
+    def test_every_length_of_a_user(self):
+        for user in b'', b'user', bytes(plainbegin.LONGEST_USER):
+            for text in b'', b'text':
+                message = plainbegin.pack(user, text)
+                self.assertEqual(
+                    plainbegin.unpack(message), (user, text))
+        for wrong in b'', b'\0', b'\0\1', b'\0\5user', b'\xff\xffuser':
+            with self.assertRaises(framing.PeerError):
+                plainbegin.unpack(wrong)
+
     def test_without_a_number(self):
-        for kind in b'BMCVFTAPQ':
+        for kind in b'BNMCVFTAPQ':
             with self.assertRaises(framing.PeerError):
                 server.request(bytes([kind]) + bytes(4))
 
@@ -189,10 +204,10 @@ class Requests(unittest.TestCase):
             request = server.request(rubbish)
         except framing.PeerError:
             return
-        self.assertEqual(rubbish[0], b'BSMCVFTAPQ'[
-            (server.Begin, server.Store, server.Stores, server.Call,
-             server.Vote, server.Finish, server.Trip, server.Abort,
-             server.Ping, server.Ask).index(type(request))])
+        self.assertEqual(rubbish[0], b'BNSMCVFTAPQ'[
+            (server.Begin, server.BeginPlain, server.Store, server.Stores,
+             server.Call, server.Vote, server.Finish, server.Trip,
+             server.Abort, server.Ping, server.Ask).index(type(request))])
 
     def test_in_another_state(self):
         for state in STATES:
@@ -335,6 +350,53 @@ class Replies(unittest.TestCase):
         self.assertEqual(got, expected)
         self.assertEqual([type(each) for each in got],
                          [type(each) for each in expected])
+
+    @given(strategies.lists(strategies.integers(0, 3)), pieces)
+    @thorough
+    def test_together(self, numbers, lengths):
+        """Announcements that come one after the other; all else alone."""
+        client, ping = in_state(commits.PINGING)
+        invalids = [commits.Invalid(oid(tid), [oid(1)] * number)
+                    for tid, number in enumerate(numbers, 1)]
+        sent = b''.join(server.invalid(*each) for each in invalids)
+        pong = server.pong(ping, TID)
+        got = []
+        for each in cut(sent + pong, lengths):
+            client.fill(lambda most, flags: each, 1 << 16)
+            while events := client.next_together():
+                self.assertTrue(len(events) == 1 or {commits.Invalid} == {
+                    type(event) for event in events})
+                got += events
+        self.assertEqual(got, [*invalids, commits.Pong(ping, TID)])
+
+    def test_so_many_together(self):
+        client = opened()
+        announced = [server.invalid(oid(tid), []) for tid in range(1, 2100)]
+        client.fill(lambda most, flags: b''.join(announced), 1 << 16)
+        numbers = []
+        while events := client.next_together():
+            numbers.append(len(events))
+        self.assertEqual(sum(numbers), 2099)
+        self.assertLessEqual(max(numbers), commits.MOST_TOGETHER + 1)
+
+    def test_what_comes_before_damage(self):
+        """It is given out first: it was kept by the server."""
+        for wrong in (server.invalid(oid(2), []),  # it does not rise
+                      server.invalid(oid(3), []).replace(b'\x0d', b'\x0e')
+                      + b'x',
+                      server.pong(7, TID), b'\xff' * 20,
+                      b'\0\0\0\5i\0\0\0\0'):
+            with self.subTest(wrong):
+                client = opened()
+                data = (server.invalid(oid(1), [oid(1)])
+                        + server.invalid(oid(2), []) + wrong)
+                client.fill(lambda most, flags: data, 1 << 16)
+                self.assertEqual(
+                    client.next_together(),
+                    [commits.Invalid(oid(1), [oid(1)]),
+                     commits.Invalid(oid(2), [])])
+                with self.assertRaises(framing.PeerError):
+                    client.next_together()
 
     def test_every_cut_gives_a_beginning(self):
         _, sent, expected = self.exchange()
@@ -540,7 +602,7 @@ class TheFormat(unittest.TestCase):
     def test_of_the_client(self):
         client = opened()
         number = b'\0\0\0\1'
-        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\2',
+        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\3',
                    INSTANCE, TICKET)
         self.check(client.begin(b'call')[1],
                    b'\0\0\0\x09', b'B', number, b'call')
@@ -556,6 +618,10 @@ class TheFormat(unittest.TestCase):
         self.check(client.finish(1), b'\0\0\0\5', b'F', number)
         client, _ = in_state(commits.BEGUN)
         self.check(client.trip(1), b'\0\0\0\5', b'T', number)
+        self.check(
+            client.begin(plainbegin.pack(b'me', b'text'),
+                         commits.BEGIN_PLAIN)[1],
+            b'\0\0\0\x0d', b'N', b'\0\0\0\2', b'\0\2', b'metext')
         client, _ = in_state(commits.VOTING)
         self.check(client.abort(1), b'\0\0\0\5', b'A', number)
 

@@ -1,15 +1,19 @@
 """The file of the client's cache is ZEO's, at every moment."""
 
+import os
 import pathlib
 import random
 import shutil
+from unittest import mock
 
+from ZEO.cache import ZEC_HEADER_SIZE
 from ZEO.cache import ClientCache
 from ZEO.cache import allocated_record_overhead
 from ZODB.utils import p64
 
 from fsyncstorage.client.cache import ONE_WRITE
 from fsyncstorage.client.cache import Cache
+from fsyncstorage.client.gathered import Gathered
 
 from ..support import TestCase
 from ..support import oid
@@ -22,8 +26,8 @@ class Both:
     """Our cache and ZEO's: whatever is done is done with both."""
 
     def __init__(self, path, size):
-        self.ours = Cache(path + '.ours', size)
-        self.theirs = ClientCache(path + '.theirs', size)
+        self.ours = Cache(path and path + '.ours', size)
+        self.theirs = ClientCache(path and path + '.theirs', size)
 
     def do(self, name, *args):
         found = [getattr(each, name)(*args)
@@ -117,6 +121,57 @@ class Same(TestCase):
                 pathlib.Path(self.path(f'{seed}.{name}')).read_bytes()
                 for name in ('ours', 'theirs')))
         self.assertTrue(self.told)
+
+    def test_transactions_in_a_temporary_file(self):
+        """What is gathered ends before it is written.  Nobody reads the last
+        tid from such a file."""
+        self.told, ended = [], 0
+        for seed in range(20):
+            choice = random.Random(seed)
+            both = Both(None, 1 << 20)
+            for tid in range(1, choice.randrange(2, 60)):
+                with mock.patch.object(
+                        Gathered, 'end', autospec=True,
+                        side_effect=Gathered.end) as end:
+                    self.change_many(both, choice, p64(tid))
+                ended += end.call_count
+                if choice.random() < 0.2:  # this writes what was gathered
+                    self.assertEqual(content(both.ours), content(both.theirs))
+                    both.do('loadBefore', oid(choice.randrange(60)),
+                            p64(choice.randrange(tid + 2)))
+            self.assertEqual(*map(self.records_of, (both.ours, both.theirs)))
+            both.close()
+        self.assertTrue(ended)
+
+    def records_of(self, cache):
+        """All of its file but for the last tid."""
+        cache.f.flush()
+        size = os.fstat(cache.f.fileno()).st_size
+        return os.pread(cache.f.fileno(), size, ZEC_HEADER_SIZE)
+
+    def test_transactions_of_others_together(self):
+        """As ZEO's, one after the other: each object ends at its own tid."""
+        for seed in range(20):
+            choice = random.Random(seed)
+            both = Both(self.path(str(seed)), 1 << 20)
+            for number in choice.sample(range(60), 40):
+                both.add(False, oid(number), p64(1), b'%d' % number)
+            changes = [
+                (p64(tid), [oid(number) for number in choice.sample(
+                    range(60), choice.randrange(9))])
+                for tid in range(2, 30)]
+            both.ours.invalidate_each(changes)
+            both.ours.setLastTid(p64(29))
+            for tid, oids in changes:
+                for each in oids:
+                    both.theirs.invalidate(each, tid)
+                both.theirs.setLastTid(tid)
+            self.assertEqual(content(both.ours), content(both.theirs))
+            self.assertTrue(both.ours.noncurrent)
+            both.close()
+            self.assertEqual(*(
+                pathlib.Path(self.path(f'{seed}.{name}')).read_bytes()
+                for name in ('ours', 'theirs')))
 
     def test_transactions_in_a_small_cache(self):
         """Some of it is there, and nothing else, also for a stock client."""

@@ -235,7 +235,7 @@ class Faults(CacheTestCase):
 
     def test_something_else_is_in_the_file(self):
         """Where room is made, before the objects of a commit are stored."""
-        unknown = module._header.pack(
+        unknown = module.HEADER.pack(
             b'a', 60, oid(98), p64(1), z64, 0, 0)
         for garbage in b'x' * 60, unknown, b'':
             with self.subTest(garbage[:1]):

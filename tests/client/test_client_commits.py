@@ -30,6 +30,7 @@ from fsyncstorage.client.tlsconnection import TLSConnection
 from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
+from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -82,7 +83,7 @@ class Transactions(test_client_link.Transactions):
             store(self.client, transaction, number, data)
         messages = self.messages_of_its_vote(transaction)
         self.assertEqual(
-            b''.join(message[:1] for message in messages), b'BMCSSMV')
+            b''.join(message[:1] for message in messages), b'NMCSSMV')
         self.client.tpc_finish(transaction)
         for number, data in (1, b'x'), (2, b'y'), (3, large), (4, b'four'):
             self.assertEqual(self.storage.load(oid(number))[0], data)
@@ -443,6 +444,38 @@ class TheSwitch(Announcing):
     def test_invalidations_move(self):
         name, = self.invalidations(self.connect())
         self.assertIn('commit channel', name)
+
+    def hear_of_two(self, client):
+        """What the database of this client hears of two transactions that
+        come together."""
+        heard = []
+        service = self.server.services['1']
+        tids = [p64(u64(service.last_tid) + number) for number in (1, 2)]
+
+        def announce():
+            with mock.patch.object(service, 'announce'):
+                for tid in tids:
+                    service.changed_elsewhere(tid, [oid(1)])
+            service.announce()
+
+        with mock.patch.object(
+                client._db, 'invalidate',
+                lambda tid, oids: heard.append((tid, list(oids)))):
+            self.in_loop(announce)
+            until(lambda: client.lastTransaction() == tids[1], 'told')
+        return heard, tids
+
+    def test_a_database_hears_of_them_together(self):
+        client = self.connect()
+        ZODB.DB(client)
+        heard, tids = self.hear_of_two(client)
+        self.assertEqual(heard, [(tids[1], [oid(1), oid(1)])])
+
+    def test_another_server_hears_of_each(self):
+        client = self.connect()
+        client.registerDB(mock.Mock())
+        heard, tids = self.hear_of_two(client)
+        self.assertEqual(heard, [(tid, [oid(1)]) for tid in tids])
 
     def test_without_the_marker_nothing_is_read(self):
         """Commits wait for it."""
@@ -913,14 +946,14 @@ class Hellos(ConnectedTestCase):
         self.client = self.connect()
         self.ticket, = self.server.tickets
 
-    def say(self, instance=None, ticket=None, version=commits.VERSION):
+    def say(self, instance=None, ticket=None, version=sessions.VERSION):
         """The client of a channel, and the server's answer."""
         peer = self.peer(hello=False)
         client = commits.Client(
             instance or self.server.instance, ticket or self.ticket)
         peer.send(client.hello.replace(
-            commits.MAGIC + bytes([commits.VERSION]),
-            commits.MAGIC + bytes([version])))
+            sessions.MAGIC + bytes([sessions.VERSION]),
+            sessions.MAGIC + bytes([version])))
         while (event := client.next()) is None:
             if not client.fill(peer.socket.recv, 1000):
                 self.fail('no answer')

@@ -296,7 +296,7 @@ class CacheFile(TestCase):
 
     def test_an_interrupted_store(self):
         self.fill([1])
-        self.cache._unwritten.pop()
+        self.cache._unwritten._pieces.pop()
         with self.assertLogs(module.logger, 'WARNING'):
             self.assertIsNone(self.load(1))
 
@@ -305,7 +305,7 @@ class CacheFile(TestCase):
         position = self.cache.current[oid(1)]
         self.load(1)
         os.pwrite(self.cache.f.fileno(), b'xx',
-                  position + module._header.size + 50)
+                  position + module.HEADER.size + 50)
         with self.assertRaises(AssertionError):
             self.load(1)
 

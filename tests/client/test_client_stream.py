@@ -84,7 +84,7 @@ class StreamTestCase(TestCase):
 
         def start():
             ready = stream.Stream(
-                ours, client, b'Z5', self.complete, self.ends.append)
+                ours, client, b'Z5', self.complete_each, self.ends.append)
             self.stream = ready
             made.set()
             ready.read_in_background()
@@ -93,6 +93,10 @@ class StreamTestCase(TestCase):
         self.background.start()
         self.assertTrue(made.wait(PATIENCE))
         self.addCleanup(self.stream.close, 'the test is over')
+
+    def complete_each(self, events):
+        for event in events:
+            self.complete(event)
 
     def complete(self, event):
         self.before_completing(event)
@@ -334,9 +338,9 @@ class Order(Opened):
         vote = self.ask_vote(self.begin())
         until(lambda: 0 in self.stream._turn, 'reading')
         self.before_completing = hold_up
-        self.peer.send(server.invalid(oid(1), []) + server.invalid(
-            oid(2), []))
+        self.peer.send(server.invalid(oid(1), []))
         self.assertTrue(entered.wait(PATIENCE))
+        self.peer.send(server.invalid(oid(2), []))
         with mock.patch.object(stream, 'END_WITHIN', 0):
             closing = Thread(self.stream.close, 'enough')
             closing.join(0.1)

@@ -147,9 +147,9 @@ class Machine(RuleBasedStateMachine):
     def take(self, thread):
         if thread in self.work or self.work and self.one_at_a_time:
             return
-        event = self.client.next()
-        if event is not None:
-            self.work[thread] = self.complete(event)
+        events = self.client.next_together()
+        if events:
+            self.work[thread] = self.complete(events)
 
     @precondition(lambda self: self.work)
     @rule(data=st.data(), steps=st.integers(1, 4))
@@ -162,9 +162,10 @@ class Machine(RuleBasedStateMachine):
                 del self.work[thread]
                 break
 
-    def complete(self, event):
+    def complete(self, events):
+        event = events[-1]
         if event.__class__ is commits.Invalid:
-            self.cache.invalidate_all(event.oids, event.tid)
+            self.cache.invalidate_each(events)
             yield
             self.cache.setLastTid(event.tid)
         elif event.__class__ is commits.Done:
@@ -257,8 +258,8 @@ class TheOrder(unittest.TestCase):
         begun.next_on_zeo()
         begun.another_client_commits(OIDS[:1], False)
         begun.another_client_commits(OIDS[1:2], False)
-        begun.receive(100)
-        for thread in THREADS[:2]:
+        for thread, size in zip(THREADS, (len(begun.on_channel) // 2, 100)):
+            begun.receive(size)
             begun.take(thread)
         for thread in reversed(sorted(begun.work)):
             begun.step(thread, 4)

@@ -137,7 +137,7 @@ class Turns(RuleBasedStateMachine):
         client = commits.Client(INSTANCE, TICKET)
         received(client, ANNOUNCEMENT, framing.welcome())
         self.stream = self.make_stream(
-            self.connection, client, b'Z5', self.completed.append,
+            self.connection, client, b'Z5', self.completed.extend,
             lambda stream: None)
         for name in '_states', '_sending', '_completing', '_room':
             setattr(self.stream, name, Lock(self.schedule))

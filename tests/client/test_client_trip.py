@@ -9,6 +9,7 @@ from fsyncstorage.client import stream
 from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
+from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -18,7 +19,7 @@ from .test_client_stream import Opened
 from .test_client_stream import _Interrupt
 from .test_client_stream import interrupts
 
-ID = commits.commit_id(bytes(16), bytes(16), 7)
+ID = sessions.commit_id(bytes(16), bytes(16), 7)
 
 
 class Trips(Opened):

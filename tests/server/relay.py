@@ -25,7 +25,7 @@ import threading
 import typing
 
 from fsyncstorage import wire
-from fsyncstorage.wire import commits
+from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 
@@ -355,7 +355,7 @@ class Relays:
 
 def _language(hello):
     message = hello[_LENGTH.size:]
-    if message.startswith(commits.MAGIC):
+    if message.startswith(sessions.MAGIC):
         return COMMITS
     return READS if message.startswith(wire.MAGIC) else ZEO
 

@@ -28,8 +28,8 @@ from fsyncstorage.server import channel
 from fsyncstorage.server import frames
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
-from fsyncstorage.wire import commits
 from fsyncstorage.wire import framing
+from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -871,7 +871,7 @@ class Server(ChannelTestCase):
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
             'mark': mark, 'lost': False, 'packs': wire.PACKS,
-            'commits': commits.VERSION, 'ticket': ticket})
+            'commits': sessions.VERSION, 'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

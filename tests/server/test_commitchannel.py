@@ -35,6 +35,7 @@ from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.storing import Storing
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
+from fsyncstorage.wire import plainbegin
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -280,6 +281,83 @@ class Transactions(ChannelTestCase):
             [*(commits.Invalid(tid, [oid(number)])
                for number, tid in enumerate(tids, 1)),
              commits.Pong(number, tids[-1])])
+
+    def test_a_plain_begin(self):
+        """Described by a user and a text; as it is stored."""
+        for user, text in (b'', b''), (b'me', b'why'), (bytes(60_000), b''):
+            number, begin = self.channel.client.begin(
+                plainbegin.pack(user, text), commits.BEGIN_PLAIN)
+            self.channel.send(begin)
+            self.channel.store(number, 1, b'data', self.last)
+            self.channel.send(self.channel.client.trip(number))
+            tid = self.channel.done().tid
+            found, = self.storage.iterator(tid)
+            self.assertEqual((found.user, found.description), (user, text))
+            self.assertEqual(found.extension, {})
+
+    def test_plain_begins_that_fail(self):
+        """Too long a text: its own vote fails, and no other."""
+        client = self.channel.client
+        number, begin = client.begin(plainbegin.pack(
+            b'', bytes(commitchannel.MOST_OF_A_BEGIN + 1)),
+            commits.BEGIN_PLAIN)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            self.channel.send(begin + client.vote(number))
+            error = self.channel.next()
+        self.assertIn('a description of', str(self.channel.error(error)))
+        self.test_a_commit()
+        self.channel.send(raw(commits.BEGIN_PLAIN, 7, b'\0\5user'))
+        with self.assertRaises(EOFError):
+            self.channel.next()
+
+    def test_what_comes_behind_an_answer_waits_once_more(self):
+        session, = self.server.services['1'].sessions
+        told, sent = session.told, []
+
+        def announce(number):
+            told.outbox.announce(
+                commitserver.invalid(oid(number), []), at_once=False)
+
+        def step():
+            with mock.patch.object(told, 'transport') as transport:
+                transport.write = sent.append
+                told.flush()
+                announce(1)
+                self.assertTrue(told.flush_if_old())
+                announce(2)
+                told.outbox.send(b'an answer')
+                announce(3)
+                self.assertFalse(told.flush_if_old())
+                announce(4)
+                self.assertTrue(told.flush_if_old())
+                self.assertTrue(told.flush_if_old())
+
+        self.in_loop(step)
+        frames = [commitserver.invalid(oid(number), [])
+                  for number in range(1, 5)]
+        self.assertEqual(sent, [
+            frames[0], frames[1] + b'an answer', frames[2] + frames[3]])
+
+    def test_what_has_waited_comes_by_itself(self):
+        """Also if it was too young when it could have left first."""
+        served = self.server.services['1']
+        session, = served.sessions
+        tids = [p64(u64(served.last_tid) + number) for number in (1, 2, 3)]
+
+        def step():
+            for tid in tids:
+                served.changed_elsewhere(tid, [])
+                if tid != tids[-1]:
+                    session.told.outbox.send(commitserver.pong(
+                        self.channel.client.ping()[0], tid))
+
+        self.in_loop(step)
+        heard = []
+        while len(heard) < len(tids):
+            event = self.channel.next()
+            if isinstance(event, commits.Invalid):
+                heard.append(event.tid)
+        self.assertEqual(heard, tids)
 
     def test_in_one_trip(self):
         transaction = self.channel.trip({1: b'one', 2: b'two'})

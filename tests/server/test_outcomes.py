@@ -12,6 +12,7 @@ from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
+from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -326,9 +327,9 @@ class Asked(ChannelTestCase):
     def test_another_instance(self):
         transaction = self.channel.vote({1: b'x'})
         self.channel.next()
-        _, ticket, _ = commits.read_commit_id(
+        _, ticket, _ = sessions.read_commit_id(
             self.channel.client.commit_id(transaction))
-        self.ask(commits.commit_id(bytes(16), ticket, transaction))
+        self.ask(sessions.commit_id(bytes(16), ticket, transaction))
         self.assertEqual(self.answer(), (NOT_KNOWN, z64))
         self.channel.finish(transaction)  # it was not ended
 

@@ -1,6 +1,7 @@
 """The committer, by hand: what becomes of each ballot, in each state."""
 
 import errno
+import itertools
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
 from fsyncstorage.server.ballot import VOTING
 from fsyncstorage.server.ballot import WAITING
+from fsyncstorage.server.waits import waits
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -810,7 +812,8 @@ class InTheLoop(ByHand):
         asked = 0
         times = iter([asked, 0, 0, 1, 1.5,
                       asked, 1 + module.RETREAT, 9, 9])
-        with mock.patch.object(module, 'time') as time:
+        with mock.patch.object(module, 'time') as time, mock.patch.object(
+                module, 'waits', itertools.count().__next__):
             time.monotonic = times.__next__
             first = self.vote('a', {1: b'x'})
             self.finish(first)
@@ -820,6 +823,22 @@ class InTheLoop(ByHand):
         self.world.settle()
         self.world.publish()
         second.abort()
+
+    def test_a_processor_that_others_have(self):
+        """No disk is slow: nothing goes to threads for it."""
+        with mock.patch.object(module, 'LONG', -1), mock.patch.object(
+                module, 'waits', return_value=7):
+            self.finish(self.vote('a', {1: b'x'}))
+            self.vote('b', {2: b'x'}).abort()
+        self.assertFalse(self.world.appender.jobs or self.world.voters.jobs)
+        self.world.publish()
+        self.assertEqual(self.whats_told(), ['vote a', 'vote b', 'finish a'])
+
+    def test_the_waits_of_a_thread(self):
+        """Not what others have waited."""
+        before = waits()
+        time.sleep(0.001)
+        self.assertGreater(waits(), before)
 
     def test_an_abort_while_the_disk_makes_writers_wait(self):
         """It may have to cut off what an exclusive vote has written."""

@@ -8,6 +8,8 @@
       |-- Doom (doom)           transactions that saw what the server lost
       |-- Cache (cache)         objects on disk, in ZEO's format
       |     Pending (pending)   loads without an answer: which may be kept
+      |     Gathered (gathered) what is about to be written to its file, and
+      |                         revisions   ends what is there
       |-- Link (link)           the connection to the server
       |     ZeoConnection (zeoconnection)     ZEO's own, which verifies
       |     Stream (stream)     the commit channel, opened by opening; watch

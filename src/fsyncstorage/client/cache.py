@@ -33,17 +33,14 @@ from ZODB.utils import z64
 
 from .. import wire
 from ..positions import Positions
+from . import revisions
+from .gathered import HEADER
+from .gathered import Gathered
 from .pending import Pending
 from .process import Process
 
 logger = logging.getLogger(__name__)
 
-# In the file, an object is a header, its data, and its oid again.
-_header = struct.Struct('>cI8s8s8sHI')
-# The first part of the header: status, oid, from which tid to which.
-_identity = struct.Struct('>c4x8s8s8s')
-# Where the last of these is.
-_END = 21
 _free = struct.Struct('>cI')
 
 # Larger objects are written in ZEO's way, which is safe also where the system
@@ -53,10 +50,6 @@ ONE_WRITE = 1 << 12
 READ_AHEAD = 1 << 12
 # Small objects are written together, up to this many bytes.
 TOGETHER = 1 << 14
-# Headers are changed together if they lie within this many bytes, and none of
-# them is further than that from the one before.
-BLOCK = 1 << 16
-GAP = 1 << 12
 
 # What ZEO raises where the file cannot be used, or has something else in it
 # than was written.
@@ -91,8 +84,7 @@ class Cache(ClientCache):
 
     def __init__(self, path=None, size=200 << 20):
         self.pending = Pending()
-        self._unwritten = []  # from `_unwritten_from` to `_free_from`
-        self._unwritten_from = 0
+        self._unwritten = Gathered()  # up to `_free_from`
         self._process = Process('cache')
         super().__init__(path, size)
         # No buffer: objects are scattered, it would be read and dropped.
@@ -142,15 +134,15 @@ class Cache(ClientCache):
             if self._tracefile is not None or self._is_far_back(position):
                 return super().load(oid, before_tid)
             block, first = self._block, position - self._block_at
-            if not 0 <= first <= len(block) - _header.size:
+            if not 0 <= first <= len(block) - HEADER.size:
                 block, first = self._read_block(position, READ_AHEAD), 0
-            status, _, found, serial, end, _, length = _header.unpack_from(
+            status, _, found, serial, end, _, length = HEADER.unpack_from(
                 block, first)
             if status != b'a' or found != oid or end != z64:
                 return super().load(oid, before_tid)  # reports the damage
             if before_tid and serial >= before_tid:
                 return None
-            data = first + _header.size
+            data = first + HEADER.size
             last = data + length  # where the oid is repeated
             if len(block) < last + len(oid):
                 data, last = data - first, last - first
@@ -186,39 +178,43 @@ class Cache(ClientCache):
             for oid in oids:
                 self.invalidate(oid, tid)
         elif found := self.current.take_out(oids):
+            self._end(found, tid)
+
+    @_changes
+    def invalidate_each(self, changes):
+        """Several have, each a tid and its oids, in their order."""
+        # (The first one that changes an object ends it.)
+        ends = {oid: tid for tid, oids in reversed(changes) for oid in oids}
+        self.pending.overtake_all(ends)
+        if self._tracefile is not None:
+            for oid, tid in ends.items():
+                self.invalidate(oid, tid)
+            return
+        found = {}
+        for position, oid in self.current.take_out(ends):
+            found.setdefault(ends[oid], []).append((position, oid))
+        for tid, objects in found.items():
+            self._end(objects, tid)
+
+    def _end(self, found, tid):
+        if self._unwritten:
+            found = self._end_unwritten(found, tid)
+        if found:
             self._write()
-            self._end_revisions(sorted(found), tid)
-
-    def _end_revisions(self, found, tid):
-        """Note in the file that these end at `tid`, many with one write."""
-        self._block = b''
-        first = 0
-        for number in range(1, len(found) + 1):
-            if (number == len(found)
-                    or found[number][0] - found[number - 1][0] > GAP
-                    or found[number][0] - found[first][0] > BLOCK):
-                self._end_neighbours(found[first:number], tid)
-                first = number
-
-    def _end_neighbours(self, found, tid):
-        begin = found[0][0]
-        descriptor = self._file.fileno()
-        block = bytearray(os.pread(
-            descriptor, found[-1][0] - begin + _identity.size, begin))
-        if len(block) < found[-1][0] - begin + _identity.size:
-            raise OSError('it is too short')
-        for position, oid in found:
-            at = position - begin
-            status, there, serial, end = _identity.unpack_from(block, at)
-            if status != b'a' or there != oid or end != z64:
-                raise OSError(f'it is damaged at {position}')
-            # ZEO, too, leaves a record that begins with this transaction as
-            # it is, and in no index: it is current in the file, and not found.
-            if serial != tid:
-                block[at + _END:at + _END + len(tid)] = tid
+            self._block = b''
+            for position, oid, serial in revisions.end(
+                    self._file.fileno(), sorted(found), tid):
                 self._set_noncurrent(oid, serial, position)
-        if os.pwrite(descriptor, block, begin) < len(block):
-            raise OSError('not all of it was written')
+
+    def _end_unwritten(self, found, tid):
+        """Those that are not in the file yet; return the others."""
+        written = []
+        for position, oid in found:
+            if position not in self._unwritten:
+                written.append((position, oid))
+            elif (serial := self._unwritten.end(position, tid)) != tid:
+                self._set_noncurrent(oid, serial, position)
+        return written
 
     def committed(self, tid, updates, f):
         """A commit of this client, as ZEO's client does it in its loop.
@@ -379,18 +375,13 @@ class Cache(ClientCache):
             # would take it for empty, and not verify it.
             if not self._len:
                 self._len = 1
-            if self.currentofs - self._unwritten_from > TOGETHER:
+            if self.currentofs - self._unwritten.begin > TOGETHER:
                 self._write()
 
     def _gather(self, oid, start_tid, end_tid, data, size):
         room = self._makeroom(size + 1)
         position = self.currentofs
-        if not self._unwritten:
-            self._unwritten_from = position
-        self._unwritten += (
-            _header.pack(b'a', size, oid, start_tid, end_tid or z64, 0,
-                         len(data)),
-            data, oid)
+        self._unwritten.add(position, size, oid, start_tid, end_tid, data)
         if end_tid:
             self._set_noncurrent(oid, start_tid, position)
         else:
@@ -402,9 +393,9 @@ class Cache(ClientCache):
         if not self._unwritten:
             return
         self._process.check()
-        pieces = b''.join(self._unwritten)
+        pieces = self._unwritten.joined()
         self._block = b''
-        begin = self._unwritten_from
+        begin = self._unwritten.begin
         try:
             self._unwritten.clear()
             if begin + len(pieces) != self._free_from:
@@ -442,9 +433,21 @@ class Cache(ClientCache):
     def setLastTid(self, tid):
         with self._lock:
             try:
-                super().setLastTid(tid)
+                if not tid or tid <= self.tid:
+                    super().setLastTid(tid)
+                else:
+                    self.tid = tid
+                    self._write_last_tid()
             except OSError as error:  # it is set here, but not in the file
                 self._go_on_without_file(error)
+
+    def _write_last_tid(self):
+        if self.path is None or isinstance(self._file, io.BytesIO):
+            return  # nobody opens it again
+        # First: the file still has objects that are not known here any more.
+        self._write()
+        if os.pwrite(self._file.fileno(), self.tid, len(magic)) < 8:
+            raise OSError('not all of it was written')
 
     def _go_on_without_file(self, error):
         """Keep nothing any more.

@@ -19,6 +19,7 @@ from ZODB.POSException import StorageTransactionError
 from ..errors import SyncFailed
 from ..wire import batch
 from ..wire import commits
+from ..wire import plainbegin
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
 
@@ -40,6 +41,8 @@ class Committing:
     is_asked = False
     #: What finishes it together with its vote; None: it goes in two trips.
     trip = None
+    #: What encodes calls; None: there was none.
+    _encode = None
     #: All that was taken to be sent has left.
     _is_whole = True
     #: What it has asked last is answered.
@@ -49,8 +52,6 @@ class Committing:
         """`description` are the arguments of tpc_begin, the id first."""
         stream.check()
         self.stream = stream
-        # Not thread-safe: each transaction has its own.
-        self._encode = encoder(stream.encoding)
         self._description = description
         self._messages = []  # (method, arguments), or iterators of such
         self._size = 0
@@ -86,10 +87,18 @@ class Committing:
         self._is_whole = False
         begin = b''
         if self.number is None:
-            begin = self.stream.begin(
-                self, self._message('tpc_begin', self._description))
+            begin = self.stream.begin(self, *self._begin())
         messages, self._messages, self._size = self._messages, [], 0
         return begin + b''.join(self._frames(messages))
+
+    def _begin(self):
+        """The message that begins it, and the kind of its frame."""
+        _, user, description, extension, tid, status = self._description
+        if (user.__class__ is description.__class__ is bytes
+                and len(user) <= plainbegin.LONGEST_USER
+                and not extension and tid is None and status == ' '):
+            return plainbegin.pack(user, description), commits.BEGIN_PLAIN
+        return self._message('tpc_begin', self._description), commits.BEGIN
 
     def _frames(self, messages):
         """Stores that come one after the other share a frame."""
@@ -112,6 +121,9 @@ class Committing:
             yield self.stream.stores(self.number, stores)
 
     def _message(self, method, args):
+        if self._encode is None:
+            # Not thread-safe: each transaction has its own.
+            self._encode = encoder(self.stream.encoding)
         return self._encode(0, True, method, args)
 
     # Each of these waits for its answer.  `complete` is called with the Done,
@@ -146,6 +158,10 @@ class Committing:
         if event.__class__ is commits.Conflicts:
             return self._decoded(event)
         raise self._error(event)
+
+    @property
+    def is_kept(self):
+        return self.finishing is not None and self.finishing.tid is not None
 
     @property
     def may_be_kept(self):

@@ -24,6 +24,7 @@ from .. import wire
 from ..errors import OutcomeUnknown
 from ..histogram import Histogram
 from ..wire import commits
+from ..wire import sessions
 from . import local
 from .answer import Unanswered
 from .channels import Channels
@@ -130,10 +131,10 @@ class Link(ClientThread):
 
     async def open_stream(self, about):
         """Open the commit channel, if the server has one for this client."""
-        if about.get('commits') != commits.VERSION or not is_possible:
+        if about.get('commits') != sessions.VERSION or not is_possible:
             return
         instance, ticket = about.get('instance'), about.get('ticket')
-        if not commits.is_session(instance, ticket):
+        if not sessions.is_session(instance, ticket):
             return
         address, hostname = self._peer()
         self._is_opening = True
@@ -195,11 +196,14 @@ class Link(ClientThread):
         if self._has_moved and self._is_verified and self._stream is not None:
             self._stream.moved()
 
-    def _invalid(self, event):
+    def _invalid(self, events):
         """Called in the order of the stream."""
-        # The verification of the cache may have brought it already.
-        if event.tid > self._cache.getLastTid():
-            self.client.invalidateTransaction(event.tid, event.oids)
+        # The verification of the cache may have brought some already.
+        last = self._cache.getLastTid()
+        if events[0].tid <= last:
+            events = [each for each in events if each.tid > last]
+        if events:
+            self.client.invalidate_together(events)
 
     def meet(self, info):
         """A server was chosen, and the cache is verified."""
@@ -323,8 +327,9 @@ class Link(ClientThread):
         if committing is not None:
             # An interrupt may have come before its abort.  It is forgotten
             # behind that: here, too, one may come.
-            with contextlib.suppress(ClientDisconnected):
-                committing.abort()
+            if not committing.is_kept:
+                with contextlib.suppress(ClientDisconnected):
+                    committing.abort()
             del self._committing[transaction]
 
     def async_(self, method, *args):

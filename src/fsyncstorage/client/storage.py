@@ -53,6 +53,10 @@ class FsyncClient(OneTrip):
     # The blob cache; None without a directory, or with a shared one.
     _blobs: BlobCache | None = None
 
+    #: A database of ZODB takes several transactions as one.  A server of which
+    #: this is the storage tells its own clients of each.
+    may_be_told_together = False
+
     def __init__(self, addr: Any, storage: str = '1',
                  cache_size: int = 20 * MB, name: str = '',
                  wait_timeout: float | None = None, *, cache: Any = None,
@@ -123,7 +127,8 @@ class FsyncClient(OneTrip):
         return self._db is not None
 
     def registerDB(self, db: Any) -> None:
-        if isinstance(db, MVCCAdapter):
+        self.may_be_told_together = isinstance(db, MVCCAdapter)
+        if self.may_be_told_together:
             use_our_connection()
         super().registerDB(db)
 
@@ -387,7 +392,7 @@ class FsyncClient(OneTrip):
         try:
             return super().tpc_finish(txn, f)
         finally:
-            if self._written(txn) is None:  # it is over
+            if staged and self._written(txn) is None:  # it is over
                 self._discard(staged)
 
     def tpc_abort(self, txn: Any, timeout: float | None = None) -> None:
@@ -399,7 +404,7 @@ class FsyncClient(OneTrip):
 
     def _staged(self, txn: Any) -> list[tuple[bytes, str]]:
         """Blob files of a transaction that are not in the cache yet."""
-        written = self._written(txn)
+        written = None if self._blobs is None else self._written(txn)
         return [] if written is None else written.blobs
 
     def _discard(self, staged: list[tuple[bytes, str]]) -> None:

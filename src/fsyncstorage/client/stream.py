@@ -57,7 +57,6 @@ END_WITHIN = 9
 MOST_BEFORE_OPEN = 64 << 20
 
 CLOSED = 'the server has closed it'
-
 COMPLETED = commits.Done, commits.Outcome
 
 # Has the turn like the Answer of a thread.
@@ -72,8 +71,8 @@ class Stream:
     def __init__(self, connection, frames, encoding, complete, on_end):
         """A channel that was welcomed.
 
-        `complete` is called with each Invalid, in the order of the stream;
-        `on_end` with the stream, from any thread, and perhaps repeatedly.
+        `complete` is called with one Invalid or several, in the order of the
+        stream; `on_end` with the stream, from any thread, perhaps repeatedly.
         """
         #: Of what ZEO encodes.
         self.encoding = encoding
@@ -112,7 +111,7 @@ class Stream:
         if self.end_reason is not None:
             raise ClientDisconnected(self.end_reason)
 
-    def begin(self, transaction, message):
+    def begin(self, transaction, *first):
         """Set the number of a new transaction; return its first frame."""
         self.check()
         self._is_open.wait()
@@ -123,7 +122,7 @@ class Stream:
                     # Nobody else would know the number: it is made and kept,
                     # or else it takes a place no longer than the stream lasts.
                     with UntilSent(self), self._states:
-                        transaction.number, frame = self._frames.begin(message)
+                        transaction.number, frame = self._frames.begin(*first)
                     return frame
                 self._room.wait(LOOK_AGAIN)
 
@@ -371,7 +370,7 @@ class Stream:
     def _complete_all(self):
         """Complete every message that has come."""
         try:
-            while self._complete_next():
+            while self._frames.received and self._complete_next():
                 pass
         except Exception as error:
             self._be_over(str(error))
@@ -380,26 +379,27 @@ class Stream:
             raise
 
     def _complete_next(self):
-        """False: no whole message is left."""
+        """One message, or several announcements; False: none is left."""
         with self._completing:
             if self._is_over:
                 return False
             with self._states:
-                event = self._frames.next()
-            if event is None:
+                events = self._frames.next_together()
+            if not events:
                 return False
             try:
-                self._complete(event)
+                self._complete(events)
             except BaseException:
                 # Before whoever waits for `_completing` goes on.
                 self.is_broken = True
                 raise
             return True
 
-    def _complete(self, event):
+    def _complete(self, events):
+        event = events[0]
         kind = event.__class__
         if kind is commits.Invalid:
-            self._complete_invalid(event)
+            self._complete_invalid(events)
             return
         answer = self._answers.get(event.number)
         finish = self._finishes.pop(event.number, None)

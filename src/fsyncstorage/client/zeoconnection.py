@@ -123,3 +123,20 @@ class ZeoConnection(ClientIO):
         self.cache.invalidate_all(oids, tid)
         self.client.invalidateTransaction(tid, oids)
         self.cache.setLastTid(tid)
+
+    def invalidate_together(self, changes):
+        """Several transactions, each a tid and its oids, of which a database
+        is told as of one.
+
+        Nobody sees a last tid between theirs.  In the cache, each object ends
+        at the tid of its own: a connection to the past may ask for any.
+        """
+        if not self.client.may_be_told_together:
+            for tid, oids in changes:
+                self.invalidateTransaction(tid, oids)
+            return
+        self.cache.invalidate_each(changes)
+        tid, _ = changes[-1]
+        self.client.invalidateTransaction(
+            tid, [oid for _, oids in changes for oid in oids])
+        self.cache.setLastTid(tid)

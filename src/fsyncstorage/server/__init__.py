@@ -40,6 +40,7 @@ From the outside in:
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
+- waits         how often a thread has waited: is a disk slow?
 - handout       gives the data file to clients on the same machine
 - entrance      which ballots are in a storage at the same time
 - fairline      a line in which peers take turns

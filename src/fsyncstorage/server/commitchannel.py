@@ -26,6 +26,7 @@ from ZODB.utils import z64
 from .. import wire
 from ..wire import commits
 from ..wire import commitserver
+from ..wire import sessions
 from . import calls
 from . import quiet
 from .ballot import BEGUN
@@ -73,8 +74,8 @@ MOST_QUESTIONS = 1000
 
 def session_of(server, message):
     """The session whose ticket a hello has, once; or raise `Unwelcome`."""
-    hello = commits.read_hello(message)
-    refuse_unless_meant(server, hello, commits.VERSION, 'the commit channel')
+    hello = sessions.read_hello(message)
+    refuse_unless_meant(server, hello, sessions.VERSION, 'the commit channel')
     session = server.tickets.pop(hello.ticket, None)
     if session is None:
         raise Unwelcome(wire.UNKNOWN_TICKET,
@@ -180,7 +181,7 @@ class CommitChannel:
         self.server.door.stay(
             self.session.connection, CLIENT - OF_A_TRANSACTION)
         # What encodes the announcements, and how.
-        connection.protocol_version = commits.MAGIC
+        connection.protocol_version = sessions.MAGIC
         connection.invalidation = commitserver.invalid
         self.session.move(connection)
 
@@ -225,21 +226,26 @@ class CommitChannel:
         _METHODS[request.__class__](self, *request)
 
     def _begin(self, number, message):
+        name, arguments = self._decoded(message, BEGIN)
+        self._begin_new(number, len(message),
+                        lambda: _checked(name, arguments, BEGIN)[1:])
+
+    def _begin_plain(self, number, user, description):
+        self._begin_new(number, len(user) + len(description),
+                        lambda: (user, description, None, None, ' '))
+
+    def _begin_new(self, number, size, arguments):
         open_ones = len(self._transactions)
         if number in self._transactions or open_ones >= commits.MOST_OPEN:
             raise wire.PeerError(f'a begin; {open_ones} transactions are open')
-        name, arguments = self._decoded(message, BEGIN)
-        transaction = _Transaction(self, number)
-        self._transactions[number] = transaction
+        transaction = self._transactions[number] = _Transaction(self, number)
         self.session.stats.active_txns += 1
-        self._do(transaction, self._begin_it, transaction, len(message), name,
-                 arguments)
+        self._do(transaction, self._begin_it, transaction, size, arguments)
 
-    def _begin_it(self, transaction, size, name, arguments):
+    def _begin_it(self, transaction, size, arguments):
         if size > MOST_OF_A_BEGIN:
             raise ValueError(f'a description of {size} bytes')
-        _, *description = _checked(name, arguments, BEGIN)
-        transaction.begin(*description)
+        transaction.begin(*arguments())
 
     def _store(self, number, data, oid, serial):
         transaction = self._begun(number)
@@ -363,7 +369,7 @@ class CommitChannel:
 
     def _ask(self, number, id):
         """What became of a commit of an earlier session of this client?"""
-        commit = commits.read_commit_id(id)
+        commit = sessions.read_commit_id(id)
         if number in self._questions or len(
                 self._questions) == MOST_QUESTIONS:
             raise wire.PeerError(f'a question; {len(self._questions)} wait')
@@ -475,6 +481,7 @@ def _checked(name, arguments, offered):
 
 _METHODS = {
     commitserver.Begin: CommitChannel._begin,
+    commitserver.BeginPlain: CommitChannel._begin_plain,
     commitserver.Store: CommitChannel._store,
     commitserver.Stores: CommitChannel._stores,
     commitserver.Call: CommitChannel._call,

@@ -17,8 +17,8 @@ it may never be, because its finish or a sync has failed.
 Small transactions of a storage of ours are *light*: if what they replace is in
 memory, and no pack is under way, they wait for nothing.  The loop votes and
 finishes them itself: the way to a thread and back would take longer than the
-rest.  A slow disk makes writers wait in the end; so after a step that took
-long, threads do all of them for some time.
+rest.  A slow disk makes writers wait in the end; so after a step that has
+waited long, threads do all of them for some time.
 
 Threads do all else: `VOTERS` of them vote, so that a blob that is synced does
 not delay the votes of others; one finishes and aborts, behind no vote, because
@@ -56,8 +56,9 @@ from .entrance import Entrance
 from .fairline import FairLine
 from .mailbox import attempt
 from .threads import Threads
+from .waits import waits
 
-# After a step that took this many seconds ...
+# After a step that waited, and took this many seconds ...
 LONG = 0.02
 # ... threads carry out all steps for this many seconds.
 RETREAT = 2
@@ -424,12 +425,12 @@ class Committer:
                 and not self._storage.is_swapping)
 
     def _watched(self, step, *arguments, **options):
-        begun = time.monotonic()
+        begun, waited = time.monotonic(), waits()
         try:
             return step(*arguments, **options)
         finally:
             ended = time.monotonic()
-            if ended - begun > LONG:
+            if ended - begun > LONG and waits() > waited:
                 self._not_before = ended + RETREAT
 
 

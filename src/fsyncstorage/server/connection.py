@@ -28,7 +28,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
 from .. import wire
-from ..wire import commits
+from ..wire import sessions
 from . import calls
 from . import decoding
 from . import liveness
@@ -88,8 +88,7 @@ class Traffic:
 
 class Connection(asyncio.Protocol):
 
-    protocol_version = None
-    transport = None
+    protocol_version = transport = None
     connected = closed = False
     #: Reads that are not answered.
     unanswered = 0
@@ -109,6 +108,7 @@ class Connection(asyncio.Protocol):
         self._traffic = session.server.traffic
         self._buffer = bytearray()
         self._registered = self._paused = self._work_is_near = False
+        self._later_is_young = False
         self._frame_patience = Patience(loop, self.cut_short)
         self._room = session.server.room
         self._waits_for_room = False
@@ -320,7 +320,7 @@ class Connection(asyncio.Protocol):
             self.decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)
-        elif wire.is_hello(message) or commits.is_hello(message):
+        elif wire.is_hello(message) or sessions.is_hello(message):
             try:
                 self._become_channel(message)
             except Unwelcome as refusal:
@@ -449,6 +449,7 @@ class Connection(asyncio.Protocol):
         if self._later:
             data = b''.join(self._later) + data
             self._later.clear()
+            self._later_is_young = True
         if self._corked is not None:
             self._corked.append(data)
             self._corked_bytes += len(data)
@@ -464,6 +465,14 @@ class Connection(asyncio.Protocol):
         """Send what waits to leave together with something else."""
         if self._later:
             self._write(b'')
+        self._later_is_young = False
+
+    def flush_if_old(self):
+        """The same, unless it came since the last call.  Is nothing left?"""
+        if not self._later_is_young:
+            self.flush()
+        self._later_is_young = False
+        return not self._later
 
     def _uncork(self):
         replies, self._corked = self._corked, None

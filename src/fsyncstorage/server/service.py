@@ -304,13 +304,20 @@ class Service:
             self._unflushed = False
             for session in self.sessions:
                 session.told.flush()
-            self._quiet = self.loop.call_later(
-                max(QUIET, A_SEND * len(self.sessions)), self._quiet_is_over)
+            self._be_quiet()
+
+    def _be_quiet(self):
+        self._quiet = self.loop.call_later(
+            max(QUIET, A_SEND * len(self.sessions)), self._quiet_is_over)
 
     def _quiet_is_over(self):
         self._quiet = None
         if self._unflushed:
-            self._flush()
+            self._unflushed = False
+            for session in self.sessions:
+                if not session.told.flush_if_old():
+                    self._unflushed = True
+            self._be_quiet()
 
     def broadcast_info(self):
         info = self.announced_size = self.size_info()

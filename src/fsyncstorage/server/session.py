@@ -19,6 +19,7 @@ from ZODB.POSException import StorageTransactionError
 from .. import wire
 from ..format import extension
 from ..wire import commits
+from ..wire import sessions
 from . import answers
 from . import quiet
 from .ballot import BEGUN
@@ -148,13 +149,13 @@ class Session(Shown, ZEOStorage):
         if self.service.packs.are_offered:
             about['packs'] = wire.PACKS
         if not self.read_only:
-            about['commits'] = commits.VERSION
+            about['commits'] = sessions.VERSION
             about['ticket'] = self._ticket()
         return info
 
     def _ticket(self):
         if self.ticket is None:
-            self.ticket = os.urandom(commits.TICKET)
+            self.ticket = os.urandom(sessions.TICKET)
             self.server.tickets[self.ticket] = self
         return self.ticket
 

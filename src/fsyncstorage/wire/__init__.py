@@ -1,9 +1,9 @@
 """The frames of a read channel: how they are made and taken apart.
 
 (Those of a commit channel are in `commits`, for the client and both, and in
-`commitserver`, with the stores of a `batch`; what all have in common in
-`framing`.  `handover` has the few bytes that are said where a data file is
-handed over.)
+`commitserver`, with the stores of a `batch`, a `plainbegin`, and the names of
+`sessions`; what all have in common in `framing`.  `handover` has the few bytes
+that are said where a data file is handed over.)
 
 Both sides use it.  It touches no file, socket, thread or clock: it takes the
 bytes that came, in any pieces, and returns the bytes to send.

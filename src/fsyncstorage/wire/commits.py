@@ -59,18 +59,15 @@ from .framing import Welcome
 from .framing import as_text
 from .framing import check
 from .framing import make
-from .framing import other_version
+from .sessions import commit_id
+from .sessions import hello
 
-MAGIC = b'\xf5COMMITS'
-VERSION = 2
 #: A key of `info`, a call of ZEO: what is announced comes on the channel now.
 MOVED = 'fsyncstorage-moved'
-#: Bytes of the name by which a client finds its session again.
-TICKET = 16
 
 # Kinds of frames, of the client and of the server.
-BEGIN, STORE, STORES, CALL, VOTE, FINISH, TRIP, ABORT, PING, ASK = (
-    b'BSMCVFTAPQ')
+(BEGIN, BEGIN_PLAIN, STORE, STORES, CALL, VOTE, FINISH, TRIP, ABORT, PING,
+ ASK) = b'BNSMCVFTAPQ'
 VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG, OUTCOME = b'vkedaipo'
 
 # What became of a commit.
@@ -79,85 +76,22 @@ COMMITTED, NOT_COMMITTED, NOT_KNOWN = 1, 2, 3
 #: Transactions that a client may have open at once.
 MOST_OPEN = 100
 
+# Announcements that are given out together.
+MOST_TOGETHER = 1000
+
 # Bytes of a frame of the server before the channel is open.
 LONGEST_GREETING = 1 << 16
 
-_HELLO = struct.Struct('>8sB16s16s')
 STORE_SHAPE = struct.Struct('>IBI8s8s')
 DONE_SHAPE = struct.Struct('>IBI8sQQ')
 TID_SHAPE = struct.Struct('>IBI8s')
 OUTCOME_SHAPE = struct.Struct('>IBIB8s')
-_COMMIT_ID = struct.Struct('>16s16sI')
 
 
 # States of a transaction, of a ping, and of a question.
 BEGUN, VOTING, IS_VOTED, FINISHING, IN_ONE_TRIP, ABORTING, PINGING, ASKING = (
     'begun', 'voting', 'voted', 'finishing', 'in one trip', 'aborting',
     'a ping', 'a question')
-
-
-# The hello
-
-class Hello(typing.NamedTuple):
-    version: int
-    #: The server that is meant, and its session; None in another version.
-    instance: bytes | None
-    ticket: bytes | None
-
-
-def is_session(instance: object, ticket: object) -> bool:
-    """Can a hello name them?  A server may have announced anything."""
-    return (isinstance(instance, bytes) and len(instance) == 16
-            and isinstance(ticket, bytes) and len(ticket) == TICKET)
-
-
-def hello(instance: bytes, ticket: bytes) -> bytes:
-    """The first frame of a client."""
-    if not is_session(instance, ticket):
-        raise CallerError(f'no such session: {instance!r}, {ticket!r}')
-    message = _HELLO.pack(MAGIC, VERSION, instance, ticket)
-    return LENGTH.pack(len(message)) + message
-
-
-def is_hello(message: bytes) -> bool:
-    """Does a client's first message, without its length, ask for a channel
-    of this kind?"""
-    return message.startswith(MAGIC)
-
-
-def read_hello(message: bytes) -> Hello:
-    other = other_version(message, MAGIC, VERSION)
-    if other is not None:
-        return Hello(other, None, None)
-    try:
-        return Hello._make(_HELLO.unpack(message)[1:])
-    except struct.error as error:
-        raise PeerError(f'a damaged hello: {error}') from None
-
-
-# The name of a commit, for as long as anybody may ask for it
-
-class CommitId(typing.NamedTuple):
-    """The server, the session whose commit it is, and the number of its
-    transaction there.
-
-    Nobody else knows the ticket, so nobody else can name it.
-    """
-
-    instance: bytes
-    ticket: bytes
-    number: int
-
-
-def commit_id(instance: bytes, ticket: bytes, number: int) -> bytes:
-    return _COMMIT_ID.pack(instance, ticket, number)
-
-
-def read_commit_id(id: bytes) -> CommitId:
-    try:
-        return CommitId._make(_COMMIT_ID.unpack(id))
-    except struct.error as error:
-        raise PeerError(f'a damaged id of a commit: {error}') from None
 
 
 # What comes
@@ -253,10 +187,11 @@ class Client:
 
     # Requests
 
-    def begin(self, message: bytes) -> tuple[int, bytes]:
-        """The number of a new transaction, and the frame."""
+    def begin(self, message: bytes, kind: int = BEGIN) -> tuple[int, bytes]:
+        """The number of a new transaction, and the frame.  The message is a
+        call of tpc_begin, or one of `plainbegin`."""
         number = self._new_number()
-        frame = make(HEAD, BEGIN, number, rest=message)
+        frame = make(HEAD, kind, number, rest=message)
         self._states[number] = BEGUN
         return number, frame
 
@@ -354,6 +289,39 @@ class Client:
             map(self._buffer.__iadd__, map(receive, (most,), (flags,))),
             maxlen=0)
         return len(self._buffer) > before
+
+    def next_together(self) -> Sequence[Event]:
+        """The next message; with an announcement, those that come directly
+        behind it.  Empty: it has not come yet."""
+        event = self.next()
+        if event is None:
+            return ()
+        if event.__class__ is Invalid:
+            return [event, *self._further_invalid()]
+        return event,
+
+    def _further_invalid(self) -> list[Invalid]:
+        """The announcements that are next, as `next` would give them, in less
+        time.  What is not in order is left to that."""
+        found: list[Invalid] = []
+        start, size = 0, len(self._buffer)
+        with memoryview(self._buffer) as buffer:
+            while (start + TID_SHAPE.size <= size
+                   and len(found) < MOST_TOGETHER):
+                length, kind, number, tid = TID_SHAPE.unpack_from(
+                    buffer, start)
+                first = start + TID_SHAPE.size
+                end = start + LENGTH.size + length
+                if (kind != INVALID or number or not first <= end <= size
+                        or (end - first) % 8 or tid <= self._last_tid):
+                    break
+                oids = bytes(buffer[first:end])
+                found.append(Invalid(
+                    tid, [oids] if len(oids) == 8 else _taken_apart(oids)))
+                self._last_tid = tid
+                start = end
+        del self._buffer[:start]
+        return found
 
     def next(self) -> Event | None:
         """The next message, or None if it has not come yet."""

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from collections.abc import Iterable
 
 from . import batch
+from . import plainbegin
 from .commits import ABORT
 from .commits import ABORTED
 from .commits import ASK
 from .commits import BEGIN
+from .commits import BEGIN_PLAIN
 from .commits import CALL
 from .commits import CONFLICTS
 from .commits import DONE
@@ -44,6 +46,12 @@ _STORE = struct.Struct('>BI8s8s')
 class Begin(typing.NamedTuple):
     number: int
     message: bytes
+
+
+class BeginPlain(typing.NamedTuple):
+    number: int
+    user: bytes
+    description: bytes
 
 
 class Store(typing.NamedTuple):
@@ -89,16 +97,21 @@ class Ask(typing.NamedTuple):
     id: bytes
 
 
+def _begin_plain(number: int, message: bytes) -> BeginPlain:
+    return BeginPlain(number, *plainbegin.unpack(message))
+
+
 def _stores(number: int, message: bytes) -> Stores:
     return Stores(number, message, batch.size(message))
 
 
-Request = (Begin | Store | Stores | Call | Vote | Finish | Trip | Abort | Ping
-           | Ask)
+Request = (Begin | BeginPlain | Store | Stores | Call | Vote | Finish | Trip
+           | Abort | Ping | Ask)
 
 # Of each kind: its shape, whether bytes follow it, and what becomes of it.
 _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
     BEGIN: (_HEAD, True, Begin),
+    BEGIN_PLAIN: (_HEAD, True, _begin_plain),
     STORE: (_STORE, True, Store),
     STORES: (_HEAD, True, _stores),
     CALL: (_HEAD, True, Call),

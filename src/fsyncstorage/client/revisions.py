@@ -1,0 +1,56 @@
+"""The ends of revisions in the file of a cache.
+
+Objects that were written together lie side by side.  Their headers are read
+with one call, and written back with one.
+"""
+
+import os
+import struct
+
+from ZODB.utils import z64
+
+from .gathered import END
+
+# Headers are changed together if they lie within this many bytes, and none of
+# them is further than that from the one before.
+BLOCK = 1 << 16
+GAP = 1 << 12
+
+# The first part of the header: status, oid, from which tid to which.
+_identity = struct.Struct('>c4x8s8s8s')
+
+
+def end(descriptor, found, tid):
+    """Note in the file that these, sorted positions and oids, end at `tid`.
+
+    Yield position, oid and serial of each; OSError if one is not there.
+    """
+    first = 0
+    for number in range(1, len(found) + 1):
+        if (number == len(found)
+                or found[number][0] - found[number - 1][0] > GAP
+                or found[number][0] - found[first][0] > BLOCK):
+            yield from _end_neighbours(descriptor, found[first:number], tid)
+            first = number
+
+
+def _end_neighbours(descriptor, found, tid):
+    begin = found[0][0]
+    length = found[-1][0] - begin + _identity.size
+    block = bytearray(os.pread(descriptor, length, begin))
+    if len(block) < length:
+        raise OSError('it is too short')
+    ended = []
+    for position, oid in found:
+        at = position - begin
+        status, there, serial, end = _identity.unpack_from(block, at)
+        if status != b'a' or there != oid or end != z64:
+            raise OSError(f'it is damaged at {position}')
+        # ZEO, too, leaves a record that begins with this transaction as it is,
+        # and in no index: it is current in the file, and not found.
+        if serial != tid:
+            block[at + END:at + END + len(tid)] = tid
+            ended.append((position, oid, serial))
+    if os.pwrite(descriptor, block, begin) < len(block):
+        raise OSError('not all of it was written')
+    return ended

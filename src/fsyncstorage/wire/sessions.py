@@ -1,0 +1,83 @@
+"""The names of sessions and of their commits: the hello of a commit channel,
+and what a client asks by when an answer was lost.
+
+It touches no file, socket, thread or clock.
+"""
+
+import struct
+import typing
+
+from .framing import LENGTH
+from .framing import CallerError
+from .framing import PeerError
+from .framing import other_version
+
+MAGIC = b'\xf5COMMITS'
+VERSION = 3
+#: Bytes of the name by which a client finds its session again.
+TICKET = 16
+
+_HELLO = struct.Struct('>8sB16s16s')
+_COMMIT_ID = struct.Struct('>16s16sI')
+
+
+class Hello(typing.NamedTuple):
+    version: int
+    #: The server that is meant, and its session; None in another version.
+    instance: bytes | None
+    ticket: bytes | None
+
+
+def is_session(instance: object, ticket: object) -> bool:
+    """Can a hello name them?  A server may have announced anything."""
+    return (isinstance(instance, bytes) and len(instance) == 16
+            and isinstance(ticket, bytes) and len(ticket) == TICKET)
+
+
+def hello(instance: bytes, ticket: bytes) -> bytes:
+    """The first frame of a client."""
+    if not is_session(instance, ticket):
+        raise CallerError(f'no such session: {instance!r}, {ticket!r}')
+    message = _HELLO.pack(MAGIC, VERSION, instance, ticket)
+    return LENGTH.pack(len(message)) + message
+
+
+def is_hello(message: bytes) -> bool:
+    """Does a client's first message, without its length, ask for a channel
+    of this kind?"""
+    return message.startswith(MAGIC)
+
+
+def read_hello(message: bytes) -> Hello:
+    other = other_version(message, MAGIC, VERSION)
+    if other is not None:
+        return Hello(other, None, None)
+    try:
+        return Hello._make(_HELLO.unpack(message)[1:])
+    except struct.error as error:
+        raise PeerError(f'a damaged hello: {error}') from None
+
+
+# The name of a commit, for as long as anybody may ask for it
+
+class CommitId(typing.NamedTuple):
+    """The server, the session whose commit it is, and the number of its
+    transaction there.
+
+    Nobody else knows the ticket, so nobody else can name it.
+    """
+
+    instance: bytes
+    ticket: bytes
+    number: int
+
+
+def commit_id(instance: bytes, ticket: bytes, number: int) -> bytes:
+    return _COMMIT_ID.pack(instance, ticket, number)
+
+
+def read_commit_id(id: bytes) -> CommitId:
+    try:
+        return CommitId._make(_COMMIT_ID.unpack(id))
+    except struct.error as error:
+        raise PeerError(f'a damaged id of a commit: {error}') from None
