@@ -56,7 +56,7 @@ MAY_IMPORT = {
     'processes': set(),
     'commit': {'datafile', 'allocation', 'histogram', 'errors'},
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
-               'histogram', 'errors'},
+               'histogram', 'forks', 'errors'},
     'client.blobs': {'wire'},
     'format': {'datafile'},
     'wire': set(),

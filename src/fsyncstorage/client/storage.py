@@ -170,7 +170,11 @@ class FsyncClient(OneTrip):
         # While the load waits, the server may lose what its transaction has
         # seen.
         try:
-            found = self._load_before(oid, tid)
+            local = self._server.local
+            found = (NOT_KNOWN if local is None
+                     else local.load_before(oid, tid))
+            if found is NOT_KNOWN:
+                found = super().loadBefore(oid, tid)
         except POSKeyError:
             if not self._doom.refuses(tid):
                 raise
@@ -178,15 +182,6 @@ class FsyncClient(OneTrip):
             if not self._doom.refuses(tid):
                 return found
         raise ReadConflictError(REASON, oid=oid)
-
-    def _load_before(self, oid: bytes,
-                     tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-        local = self._server.local
-        if local is not None:
-            found = local.load_before(oid, tid)
-            if found is not NOT_KNOWN:
-                return found
-        return super().loadBefore(oid, tid)
 
     # Blobs that are read
 
