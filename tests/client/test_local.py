@@ -245,6 +245,13 @@ class Loads(LocalTestCase):
         _, status = os.waitpid(child, 0)
         self.assertEqual(status, 0)
 
+    def test_other_processes_have_their_turns(self):
+        client = self.connect()
+        with mock.patch.object(os, 'sched_yield') as yielded, self.asked(0):
+            for _ in range(3 * local.TURN):
+                self.read(client, 1)
+        self.assertEqual(yielded.call_count, 3)
+
     def test_many_threads(self):
         client = self.connect()
         commit(client, dict.fromkeys(range(100, 2000), b'x' * 300))

@@ -59,6 +59,9 @@ RETREAT = 10
 #: Seconds between a retired map and the next.
 PAUSE = 0.1
 
+#: After so many loads, other processes may have the processor.
+TURN = 64
+
 #: There may be something again in a moment: descriptors, or memory.
 _SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
 
@@ -95,6 +98,7 @@ class Source:
         self._file = data_file
         self._map = object_map
         self._view = _View(data_file, object_map, 0, None)
+        self._loads = 0
 
     def load_before(self, oid, tid):
         """As the storage's; NOT_KNOWN where that is not certain."""
@@ -107,6 +111,11 @@ class Source:
         view = self._view
         if view.end != end:
             view = self._view = _View(self._file, self._map, end, None)
+        self._loads += 1  # (of several threads, one may be lost)
+        if not self._loads % TURN:
+            # A load waits for nothing.  So others, like the server, would get
+            # this processor only when the system takes it away.
+            os.sched_yield()
         try:
             return view.load_before_from(position, oid, tid)
         except _DOUBTS as error:
