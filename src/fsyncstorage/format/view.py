@@ -172,21 +172,22 @@ class View:
         block = self.pread(descriptor.number, BLOCK, start)
         if self.keeps and position < self.end:
             self.file.block = start, block[:self.end - start]
-        header = block[at:at + DATA_HDR_LEN]
-        if len(header) < DATA_HDR_LEN or not header.startswith(oid):
-            raise CorruptedDataError(oid, header, position)
-        _, tid, previous, length = _record.unpack(header)
-        at += DATA_HDR_LEN
+        first = at + DATA_HDR_LEN
+        if len(block) < first:
+            raise CorruptedDataError(oid, block[at:], position)
+        found, tid, previous, length = _record.unpack_from(block, at)
+        if found != oid:
+            raise CorruptedDataError(oid, block[at:first], position)
         if not length:
-            back, = _number.unpack_from(block, at)
+            back, = _number.unpack_from(block, first)
             return tid, previous, b'', back
-        data = block[at:at + length]
+        data = block[first:first + length]
         if len(data) == length:  # mostly
             return tid, previous, data, 0
-        begin = start + at
+        begin = start + first
         if (length > self.longest or
                 begin + length > os.fstat(descriptor.number).st_size):
-            raise CorruptedDataError(oid, header, position)
+            raise CorruptedDataError(oid, block[at:first], position)
         while len(data) < length:  # one read returns 2 GB at most
             more = self.pread(descriptor.number, length - len(data),
                               begin + len(data))
