@@ -63,7 +63,7 @@ MAY_IMPORT = {
     'quorum': {'datafile'},
     'commit': {'datafile', 'allocation', 'histogram', 'errors'},
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
-               'histogram', 'errors'},
+               'histogram', 'forks', 'errors'},
     'client.blobs': {'wire'},
     'format': {'datafile'},
     'wire': set(),

@@ -5,8 +5,8 @@ that serve them: it would overwrite what the parent has written, remove the
 parent's marks, free its lock, or wait for ever for a thread that is not there.
 
 So the child gives up each storage that was open for writing right after the
-fork, before anything else can use it; and the addresses at which figures are
-shown.  Commits and readers need no check.
+fork, before anything else can use it; the addresses at which figures are
+shown; and what a client reads locally.  Commits and readers need no check.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 _storages: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def give_up_in_a_fork(storage: Any) -> None:  # or what shows its figures
+def give_up_in_a_fork(storage: Any) -> None:  # or others, as said above
     """Call its `give_up` in each child that is forked from now on."""
     _storages.add(storage)
 

@@ -26,6 +26,8 @@ from fsyncstorage.client import local
 from fsyncstorage.client.local import NOT_KNOWN
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import NotAMap
+from fsyncstorage.format.view import BLOCK
+from fsyncstorage.format.view import PAGE
 from fsyncstorage.server import handout
 from fsyncstorage.server.service import Service
 
@@ -192,8 +194,25 @@ class Loads(LocalTestCase):
         self.assertTrue(os.path.samestat(
             os.fstat(data_file), os.stat(self.path())))
         self.assertEqual(
-            [call.args[1] for call in advised.call_args_list],
-            [self.storage._positions[oid(number)] for number in (0, 1)])
+            advised.call_args_list,
+            [mock.call(data_file, 0, BLOCK, os.POSIX_FADV_WILLNEED)])
+
+    def test_the_kernel_prefetches_each_page_once(self):
+        client = self.connect()
+        commit(client, dict.fromkeys(range(100, 120), b'x' * BLOCK))
+        oids = [oid(number) for number in range(100, 120)]
+        with self.asked(0), mock.patch.object(os, 'posix_fadvise') as advised:
+            client.prefetch(2 * oids, after(client.lastTransaction()))
+        begins = [call.args[1] for call in advised.call_args_list]
+        self.assertEqual(begins, sorted(
+            position - position % PAGE for position in
+            map(self.storage._positions.get, oids)))
+
+    def test_a_prefetch_that_the_kernel_refuses(self):
+        client = self.connect()
+        with self.asked(0), mock.patch.object(
+                os, 'posix_fadvise', side_effect=OSError):
+            client.prefetch([oid(1)], after(client.lastTransaction()))
 
     def test_a_socket_at_another_place(self):
         os.rename(self.path('Data.fs.local'), self.path('elsewhere'))
@@ -225,6 +244,13 @@ class Loads(LocalTestCase):
             os._exit(answer is not NOT_KNOWN)
         _, status = os.waitpid(child, 0)
         self.assertEqual(status, 0)
+
+    def test_other_processes_have_their_turns(self):
+        client = self.connect()
+        with mock.patch.object(os, 'sched_yield') as yielded, self.asked(0):
+            for _ in range(3 * local.TURN):
+                self.read(client, 1)
+        self.assertEqual(yielded.call_count, 3)
 
     def test_many_threads(self):
         client = self.connect()
@@ -262,14 +288,17 @@ class Doubts(LocalTestCase):
                 with mock.patch.object(
                         known.__class__, 'get', lambda *args: position), \
                         mock.patch.object(
-                            known.__class__, 'durable', 1 << 63):
+                            known.__class__, 'marks',
+                            lambda *args: (1 << 63, 1 << 63, 0)):
                     self.check_asked(client)
                 client.close()
 
     def test_a_retired_map(self):
         client = self.connect()
         source = self.source(client)
-        with mock.patch.object(source._map.__class__, 'retired', True):
+        end, durable, _ = source._map.marks()
+        with mock.patch.object(source._map.__class__, 'marks',
+                               lambda *args: (end, durable, 1)):
             self.check_asked(client)
 
     def test_an_error_of_the_file(self):
@@ -281,9 +310,12 @@ class Doubts(LocalTestCase):
     def test_a_record_that_would_take_all_memory(self):
         client = self.connect()
         view = self.source(client)._view.__class__
-        with mock.patch.object(view, 'longest', 2), mock.patch(
-                'fsyncstorage.format.view.READ_AHEAD', 43):
-            self.check_asked(client)
+        commit(client, {1: b'x' * BLOCK}, self.tid)
+        load = client._server.local.load_before
+        tid = after(client.lastTransaction())
+        self.assertEqual(load(oid(1), tid)[0], b'x' * BLOCK)
+        with mock.patch.object(view, 'longest', BLOCK - 1):
+            self.assertIs(load(oid(1), tid), NOT_KNOWN)
 
 
 class Packs(LocalTestCase):

@@ -130,9 +130,12 @@ class Blobs(LocalBlobsTestCase):
 
     def test_a_fork_falls_back(self):
         client = self.connect()
-        reads = client._server.local
-        with mock.patch.object(os, 'getpid', lambda: 1):
-            self.assertIsNone(reads.blob_path(oid(7), self.serial))
+        child = os.fork()
+        if not child:
+            path = client._server.local.blob_path(oid(7), self.serial)
+            os._exit(path is not None)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(status, 0)
 
     def test_off(self):
         client = self.connect_without(blob_dir=self.path('cache'))

@@ -8,8 +8,10 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
-from fsyncstorage.format.view import READ_AHEAD
+from fsyncstorage.format.view import BLOCK
+from fsyncstorage.format.view import PAGE
 from fsyncstorage.format.view import View
+from fsyncstorage.storage.records import UnpublishedView
 
 from ..support import TestCase
 from ..support import commit
@@ -39,6 +41,16 @@ class Block(TestCase):
             self.assertEqual(storage.load(oid(number))[0], b'%03d' % number)
         self.assertEqual(len(reads), 1)
 
+    def test_in_any_direction(self):
+        storage = self.open()
+        data = {number: b'x' * (PAGE // 10) for number in range(50)}
+        commit(storage, data)
+        reads = self.reads()
+        for number in reversed(data):
+            self.assertEqual(storage.load(oid(number))[0], data[number])
+        # (A record that begins in one page mostly ends there, too.)
+        self.assertLess(len(reads), 10)
+
     def test_a_commit_between_changes_nothing(self):
         storage = self.open()
         serial = commit(storage, {1: b'one', 2: b'two'})
@@ -51,8 +63,8 @@ class Block(TestCase):
 
     def test_records_of_any_length(self):
         storage = self.open()
-        lengths = [1, READ_AHEAD - 50, READ_AHEAD - 42, READ_AHEAD,
-                   2 * READ_AHEAD, 10, 3000, 3000]
+        lengths = [1, PAGE - 50, PAGE - 42, PAGE, BLOCK - 42, BLOCK,
+                   2 * BLOCK, 10, 3000, 3000]
         data = {number: bytes([65 + number]) * length
                 for number, length in enumerate(lengths)}
         commit(storage, data)
@@ -80,12 +92,19 @@ class Block(TestCase):
         storage.tpc_vote(transaction)
         return transaction
 
+    @staticmethod
+    def behind(storage):
+        """The position of the first record behind the end."""
+        header = storage._read_txn_header(storage.getSize())
+        return storage.getSize() + header.headerlen()
+
     def test_what_is_behind_the_end_is_not_kept(self):
         storage = self.open()
         commit(storage, {0: b'data'})
         aborted = self.write_alone(storage, b'aborted')
         self.assertGreater(os.path.getsize(self.path()), storage.getSize())
         storage.load(oid(0))
+        UnpublishedView(storage._view).record(oid(1), self.behind(storage))
         storage.tpc_abort(aborted)
         storage.tpc_finish(self.write_alone(storage, b'changed'))
         self.assertEqual(storage.load(oid(1))[0], b'changed')

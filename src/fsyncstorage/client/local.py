@@ -31,13 +31,15 @@ from ZODB.POSException import POSError
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from .. import forks
 from ..datafile import DataFile
 from ..datafile import Descriptor
 from ..format.objectmap import SECRET_SIZE
 from ..format.objectmap import NotAMap
 from ..format.objectmap import Reader
 from ..format.objectmap import is_possible
-from ..format.view import READ_AHEAD
+from ..format.view import BLOCK
+from ..format.view import PAGE
 from ..format.view import View
 from ..wire.framing import LONGEST
 from ..wire.handover import HAND_OVER
@@ -56,6 +58,9 @@ CONNECT_WITHIN = 10
 RETREAT = 10
 #: Seconds between a retired map and the next.
 PAUSE = 0.1
+
+#: After so many loads, other processes may have the processor.
+TURN = 64
 
 #: There may be something again in a moment: descriptors, or memory.
 _SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
@@ -93,36 +98,48 @@ class Source:
         self._file = data_file
         self._map = object_map
         self._view = _View(data_file, object_map, 0, None)
+        self._loads = 0
 
     def load_before(self, oid, tid):
         """As the storage's; NOT_KNOWN where that is not certain."""
-        known = self._map
-        if known.retired:
+        end, durable, retired = self._map.marks()
+        position = self._map.get(oid, 0)
+        if retired or not 0 < position < durable:
             return NOT_KNOWN
-        durable = known.durable
-        position = known.get(oid, 0)
-        if not 0 < position < durable:
-            return NOT_KNOWN
-        end, view = min(durable, known.end), self._view
+        if end > durable:
+            end = durable
+        view = self._view
         if view.end != end:
-            view = self._view = _View(self._file, known, end, None)
+            view = self._view = _View(self._file, self._map, end, None)
+        self._loads += 1  # (of several threads, one may be lost)
+        if not self._loads % TURN:
+            # A load waits for nothing.  So others, like the server, would get
+            # this processor only when the system takes it away.
+            os.sched_yield()
         try:
             return view.load_before_from(position, oid, tid)
         except _DOUBTS as error:
             logger.debug('%s is asked for: %s', oid.hex(), error)
             return NOT_KNOWN
 
-    def prefetch(self, oid):
-        """Let the kernel read it ahead; False: the server has to be asked."""
-        position = self._map.get(oid, 0)
-        if self._map.retired or not 0 < position < self._map.durable:
-            return False
-        try:
-            os.posix_fadvise(self._file.fileno(), position, READ_AHEAD,
-                             os.POSIX_FADV_WILLNEED)
-        except _DOUBTS:
-            return False
-        return True
+    def prefetch(self, oids):
+        """Let the kernel read them ahead; return those that the server has to
+        be asked for."""
+        _, durable, retired = self._map.marks()
+        pages, others = set(), []
+        for oid in oids:
+            if oid is None:  # a new object
+                continue
+            position = self._map.get(oid, 0)
+            if retired or not 0 < position < durable:
+                others.append(oid)
+            else:
+                pages.add(position // PAGE)
+        with contextlib.suppress(*_DOUBTS):  # then its load asks the server
+            for page in sorted(pages):
+                os.posix_fadvise(self._file.fileno(), page * PAGE, BLOCK,
+                                 os.POSIX_FADV_WILLNEED)
+        return others
 
 
 class LocalReads:
@@ -140,7 +157,6 @@ class LocalReads:
         self._secret = secret
         self._blobs = blobs
         self._tell = tell
-        self._process = os.getpid()
         #: The last tid that was known, and the one up to which we answer.
         self._limits = b'', b''
         #: What the thread waits for; `close` ends it.
@@ -150,13 +166,16 @@ class LocalReads:
         self._closed = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'{name} local reads')
+        forks.give_up_in_a_fork(self)
         self._thread.start()
 
     def load_before(self, oid, tid):
         source = self.source
-        if source is None or os.getpid() != self._process:
+        if source is None:
             return NOT_KNOWN
-        known = self._cache.getLastTid()
+        # Without its lock: what others are told under it, they are told after
+        # the server has published it.
+        known = self._cache.tid
         last, limit = self._limits
         if known != last:
             limit = p64(u64(known) + 1)
@@ -168,17 +187,12 @@ class LocalReads:
     def prefetch(self, oids):
         """Return those for which the server has to be asked."""
         source = self.source
-        if source is None or os.getpid() != self._process:
-            return oids
-        # (A new object has no oid.)
-        return [oid for oid in oids
-                if oid is not None and not source.prefetch(oid)]
+        return oids if source is None else source.prefetch(oids)
 
     def blob_path(self, oid, serial):
         """The path at which a blob can be read; None: it has to be fetched."""
         source = self.source
-        if (source is None or source.blobs is None
-                or os.getpid() != self._process):
+        if source is None or source.blobs is None:
             return None
         return source.blobs.path(oid, serial)
 
@@ -188,15 +202,20 @@ class LocalReads:
         The thread ends by itself, and is not waited for: the name that it
         connects to may be on a file system that does not answer.
         """
-        if os.getpid() != self._process:
-            self.source = None  # the rest is the parent's
-            return
         with self._changing:
             self._closed.set()
             self.source = None
             if self._connection is not None:
                 with contextlib.suppress(OSError):  # the server is gone
                     self._connection.shutdown(socket.SHUT_RDWR)
+
+    def give_up(self):
+        """In a fork: the thread is the parent's, and so is its connection.
+
+        It may have had the locks when the process was forked.
+        """
+        self.source = self._connection = None
+        self._changing, self._closed = threading.Lock(), threading.Event()
 
     # The thread
 

@@ -181,7 +181,15 @@ class FsyncClient(OneTrip):
         # While the load waits, the server may lose what its transaction has
         # seen.
         try:
-            found = self._load_before(oid, tid)
+            local, found = self._server.local, NOT_KNOWN
+            if local is not None:
+                counts = self._server.local_counts
+                found = (counts.timed(local.load_before, oid, tid)
+                         if counts.due else local.load_before(oid, tid))
+            if found is NOT_KNOWN:
+                found = super().loadBefore(oid, tid)
+            else:
+                counts.answered()
         except POSKeyError:
             if not self._doom.refuses(tid):
                 raise
@@ -189,18 +197,6 @@ class FsyncClient(OneTrip):
             if not self._doom.refuses(tid):
                 return found
         raise ReadConflictError(REASON, oid=oid)
-
-    def _load_before(self, oid: bytes,
-                     tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-        local = self._server.local
-        if local is not None:
-            counts = self._server.local_counts
-            found = (counts.timed(local.load_before, oid, tid) if counts.due
-                     else local.load_before(oid, tid))
-            if found is not NOT_KNOWN:
-                counts.answered()
-                return found
-        return super().loadBefore(oid, tid)
 
     # Blobs that are read
 

@@ -22,6 +22,7 @@ import fcntl
 import mmap
 import os
 import stat
+import struct
 import sys
 from typing import Any
 
@@ -47,6 +48,9 @@ END = 8           # transactions from this position on are not published
 DURABLE = 9       # records before this position are durable
 RETIRED = 10      # not 0: new transactions are not in the map
 DIRECTORY = WORDS_OF_A_PAGE
+
+# (Each of the three is read at once, like a word of a memoryview.)
+_marks = struct.Struct('@3Q')
 
 MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\1', 'big')
 SECRET_SIZE = 32
@@ -85,9 +89,10 @@ class Reader:
         self._chunks: dict[int, int] = {}
         self._seen = 0
         try:
-            self._words = _mapped(descriptor)
+            self._memory = _mapped(descriptor)
         except (OSError, ValueError, OverflowError, AttributeError) as error:
             raise NotAMap(f'it cannot be mapped: {error}') from error
+        self._words = memoryview(self._memory).cast('Q')
         self._capacity = self._words[CAPACITY]
         if self._words[MAGIC] != MAGIC_WORD:
             raise NotAMap('it is not an object map')
@@ -114,6 +119,10 @@ class Reader:
     def retired(self) -> bool:
         return self._words[RETIRED] != 0
 
+    def marks(self) -> tuple[int, int, int]:
+        """END, DURABLE and RETIRED, in less time."""
+        return _marks.unpack_from(self._memory, WORD * END)
+
     def get(self, oid: bytes, default: Any = None) -> Any:
         number = int.from_bytes(oid, 'big')
         chunk = self._chunks.get(number >> CHUNK_BITS)
@@ -137,8 +146,8 @@ class Reader:
         return self._chunks.get(prefix)
 
 
-def _mapped(descriptor: int) -> memoryview:
-    """The words of a map of another process, which may be hostile."""
+def _mapped(descriptor: int) -> mmap.mmap:
+    """The map of another process, which may be hostile."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise NotAMap('it is no memory')
@@ -146,8 +155,7 @@ def _mapped(descriptor: int) -> memoryview:
         raise NotAMap('it is not sealed')
     if not size_of(0) <= status.st_size <= size_of(MOST_CHUNKS):
         raise NotAMap(f'it has {status.st_size} bytes')
-    memory = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
-    return memoryview(memory).cast('Q')
+    return mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
 
 
 def is_possible() -> bool:

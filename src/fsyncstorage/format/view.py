@@ -42,10 +42,14 @@ from .scan import LONGEST
 logger = logging.getLogger(__name__)
 
 _data_header = struct.Struct(DATA_HDR)
+# The same, without what a look-up does not ask for.
+_record = struct.Struct('>8s8sQ10xQ')
 _number = struct.Struct('>Q')
 
-# One read gets the header and, mostly, the data behind it.
-READ_AHEAD = 4096
+# One read gets the page in which a record begins, and the next one: also what
+# was stored before it.  (ZODB stores new objects in reverse order of oids.)
+PAGE = 4096
+BLOCK = 2 * PAGE
 
 # Errors of a system or file system that cannot tell what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
@@ -127,6 +131,8 @@ class View:
     pread = staticmethod(os.pread)
     #: Bytes of a record; what claims to have more is damage.
     longest = LONGEST
+    #: Does it keep the block that it has read?
+    keeps = True
 
     def __init__(self, file: DataFile, index: fsIndex, end: int,
                  tid: bytes) -> None:
@@ -151,38 +157,40 @@ class View:
         start, block = self.file.block
         at = position - start
         if 0 <= at <= len(block) - DATA_HDR_LEN:
-            found, tid, previous, _, _, length = _data_header.unpack_from(
-                block, at)
-            at += DATA_HDR_LEN
-            data = block[at:at + length]
-            if found == oid and length and len(data) == length:
-                return tid, previous, data, 0
+            found, tid, previous, length = _record.unpack_from(block, at)
+            first = at + DATA_HDR_LEN
+            last = first + length
+            if found == oid and first < last <= len(block):
+                return tid, previous, block[first:last], 0
         return self._read_from_file(position, oid)
 
     def _read_from_file(self, position: int,
                         oid: bytes) -> tuple[bytes, int, bytes, int]:
         descriptor = self.file.descriptor
-        buffer = self.pread(descriptor.number, READ_AHEAD, position)
-        if position < self.end:
-            self.file.block = position, buffer[:self.end - position]
-        if len(buffer) < DATA_HDR_LEN:
-            raise CorruptedDataError(oid, buffer, position)
-        found, tid, previous, _, _, length = _data_header.unpack_from(buffer)
+        at = position % PAGE
+        start = position - at
+        block = self.pread(descriptor.number, BLOCK, start)
+        if self.keeps and position < self.end:
+            self.file.block = start, block[:self.end - start]
+        first = at + DATA_HDR_LEN
+        if len(block) < first:
+            raise CorruptedDataError(oid, block[at:], position)
+        found, tid, previous, length = _record.unpack_from(block, at)
         if found != oid:
-            raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
+            raise CorruptedDataError(oid, block[at:first], position)
         if not length:
-            back, = _number.unpack_from(buffer, DATA_HDR_LEN)
+            back, = _number.unpack_from(block, first)
             return tid, previous, b'', back
-        data = buffer[DATA_HDR_LEN:DATA_HDR_LEN + length]
+        data = block[first:first + length]
         if len(data) == length:  # mostly
             return tid, previous, data, 0
-        if length > self.longest or (
-                position + DATA_HDR_LEN + length
-                > os.fstat(descriptor.number).st_size):
-            raise CorruptedDataError(oid, buffer[:DATA_HDR_LEN], position)
+        begin = start + first
+        if (length > self.longest or
+                begin + length > os.fstat(descriptor.number).st_size):
+            raise CorruptedDataError(oid, block[at:first], position)
         while len(data) < length:  # one read returns 2 GB at most
             more = self.pread(descriptor.number, length - len(data),
-                              position + DATA_HDR_LEN + len(data))
+                              begin + len(data))
             if not more:
                 raise CorruptedDataError(oid, data[:DATA_HDR_LEN], position)
             data += more

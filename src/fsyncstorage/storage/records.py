@@ -71,6 +71,17 @@ NO_BLOBS = (
     ' at a time. Use the blob-dir of the storage itself)')
 
 
+class UnpublishedView(View):
+    """All that is in the file.  What is not published may be taken back."""
+
+    __slots__ = ()
+
+    keeps = False
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.file, view.index, sys.maxsize, view.tid)
+
+
 class Records(Statistics, Conflicts):
 
     # Of the storage, from its opening on; all parts of it know these.
@@ -473,8 +484,7 @@ class Records(Statistics, Conflicts):
             # Stock would ask loadSerial, which shows only what is published.
             # This one may even be in the index, and not appended yet.  Where
             # its creation was undone, stock raises the error.
-            view = self._view
-            all_of_it = View(view.file, view.index, sys.maxsize, view.tid)
+            all_of_it = UnpublishedView(self._view)
             with contextlib.suppress(POSKeyError):
                 committedData = all_of_it.load_serial(oid, committedSerial)
         return super().tryToResolveConflict(
