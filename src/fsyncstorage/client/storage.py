@@ -181,7 +181,8 @@ class FsyncClient(OneTrip):
         # While the load waits, the server may lose what its transaction has
         # seen.
         try:
-            local, found = self._server.local, NOT_KNOWN
+            local = self._server.local
+            found: Any = NOT_KNOWN
             if local is not None:
                 counts = self._server.local_counts
                 found = (counts.timed(local.load_before, oid, tid)
