@@ -76,9 +76,9 @@ from ..commit import blobs
 from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
-from ..commit.trying import Tried
 from ..errors import Occupied
 from ..format.view import View
+from ..interrupts.trying import Tried
 from .appending import Appending
 from .told import AsyncFinish
 from .told import Told
