@@ -30,6 +30,7 @@ from . import quiet
 from .accounts import Account
 from .blobsender import BlobSender
 from .frames import Patience
+from .mailbox import attempt
 
 logger = quiet.get_logger(__name__)
 
@@ -116,9 +117,8 @@ class Channel(asyncio.Protocol):
 
     def resume_writing(self):
         self.full = False
-        self._blobs.wake()  # first: whatever the others raise
-        self.look()
-        self.work()
+        for step in self._blobs.wake, self.look, self.work:
+            attempt(step)
 
     def connection_lost(self, error):
         self.closed = True
@@ -137,7 +137,7 @@ class Channel(asyncio.Protocol):
         if self.full or self._blobs.sending:
             self.account.paused()
         else:
-            self.account.resumed()
+            attempt(self.account.resumed)
             self.readers.wake()
 
     def unsent(self):

@@ -479,7 +479,8 @@ class Commits(Appending):
     @property
     def has_stopped(self) -> bool:
         """Is nothing appended any more?  What is appended and not published
-        may never be.  (The owner of the publishing is notified.)"""
+        may never be.  (The owner of the publishing is notified when a sync has
+        failed.  If writing was stopped, that goes on, and is published.)"""
         return self._sequencer.pipeline.stopped is not None
 
     def never_wait_for_publishing(self, transaction: Metadata,
