@@ -7,8 +7,10 @@ import tempfile
 import threading
 from unittest import mock
 
+from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
+from ZODB.tests.StorageTestBase import zodb_pickle
 from ZODB.utils import z64
 
 from fsyncstorage.datafile import Descriptor
@@ -134,6 +136,64 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
+    def test_what_is_merged(self):
+        """A later change is kept, and the conflict resolved: it depends on the
+        revision that is merged with it."""
+        def check(phase, gc):
+            self.store({LEAF: zodb_pickle(Length(10))})
+            self.later()
+            changed = self.store({LEAF: zodb_pickle(Length(15))})
+            self.store({LEAF: zodb_pickle(Length(18))})
+            self.wanted[LEAF] = zodb_pickle(Length(18))
+
+            def undo_it():
+                if gc and phase not in KNOWN:
+                    self.refused(NOT_KNOWN, changed)
+                else:
+                    undo(self.storage, changed)
+                    self.wanted[LEAF] = zodb_pickle(Length(13))
+
+            self.pack(phase, undo_it, gc)
+
+        self.each(check)
+
+    def test_what_is_merged_and_was_not_reached(self):
+        def merge():
+            changed = self.store({LOST: zodb_pickle(Length(15))})
+            self.store({LOST: zodb_pickle(Length(18))})
+            self.refused('nothing referred', changed)
+
+        self.filled()
+        self.store({LOST: zodb_pickle(Length(10))})
+        self.later()
+        self.pack(COPY, merge)
+
+    def test_all_of_a_transaction_or_nothing(self):
+        """One object may be restored, and the other not."""
+        def check(phase, gc):
+            def change_and_undo():
+                kept = self.store({NODE: self.state()})
+                both = self.store({LEAF: self.state(), LOST: self.state()})
+                for number in NODE, LEAF, LOST:
+                    self.wanted[number] = storage.load(oid(number))[0]
+                before = storage.getSize(), storage.lastTransaction()
+                self.refused('nothing referred', both)
+                # After another one, in the same transaction.
+                transaction = undo_of(storage, kept)
+                with self.assertRaisesRegex(UndoError, 'nothing referred'):
+                    storage.undo(
+                        base64.encodebytes(both).rstrip(), transaction)
+                storage.tpc_abort(transaction)
+                self.assertEqual(storage._begun, {})
+                self.assertFalse(storage._commit_lock.locked())
+                self.assertEqual(
+                    (storage.getSize(), storage.lastTransaction()), before)
+
+            storage = self.storage
+            self.pack(phase, change_and_undo, gc)
+
+        self.each(check, KNOWN, [True])
+
     def test_of_a_creation(self):
         """It restores nothing, so it goes on always."""
         def check(phase, gc):
@@ -206,6 +266,25 @@ class Orders(UndoInPackCase):
             self.check()
 
         self.each(check, KNOWN)
+
+    def test_what_is_worked_out_again(self):
+        """It asks again: an answer is for positions in one file."""
+        def change_and_vote():
+            undoing = undo_of(storage, changed)
+            self.store({LEAF: self.state()})
+            asked.append('vote')
+            finish(storage, undoing)
+
+        def refuse_and_note(restorable, *args):
+            asked.append('asked')
+            refuse(restorable, *args)
+
+        storage = self.filled()
+        changed = self.store({NODE: self.state()})
+        asked, refuse = [], Restorable.refuse
+        with mock.patch.object(Restorable, 'refuse', refuse_and_note):
+            self.pack(COPY, change_and_vote)
+        self.assertEqual(asked, ['asked', 'vote', 'asked'])
 
     def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
         storage = self.filled()

@@ -4,13 +4,16 @@ Such a transaction is *alone*.  What its records point to is worked out when it
 is called, so that `undo` can return its oids, and again by the vote, if
 anything was appended meanwhile, or a pack has replaced the file.
 
-While a pack is under way, an undo asks it (pack.restorable).
+While a pack is under way, an undo asks it (pack.restorable).  What a pack has
+removed meanwhile is found by the vote, or when a blob file is to be copied:
+then there is an UndoError.
 
 Left to others: which records undo another transaction (undo).
 """
 
 import itertools
 import operator
+import os
 import shutil
 from base64 import decodebytes
 
@@ -33,6 +36,11 @@ from .transaction import Restored
 from .transaction import Transaction
 from .transaction import Undo
 from .undo import Record as UndoingRecord
+
+_REMOVED = ('a pack has removed what this would restore since it was called,'
+            ' and it would delete the object now')
+_NO_FILE = ('the file of the blob that this would restore is not there any'
+            ' more: a pack may have taken it away just now')
 
 
 class Undoing(Records):
@@ -108,8 +116,8 @@ class Undoing(Records):
                 view, under_way,
                 undo.find_transaction(view, origin.tid, True),
                 self.tryToResolveConflict)
-            origin.restored = [
-                (record.oid, record.restored) for record in records]
+            self._restores(origin, [
+                (record.oid, record.restored) for record in records])
             self._refuse_undo_in_a_pack(view, origin)
             for record in records:
                 if record.back:
@@ -121,6 +129,19 @@ class Undoing(Records):
             under_way.add(Record(
                 record.oid, record.data, back=record.back, origin=origin))
         return records
+
+    @staticmethod
+    def _restores(origin: Undo, restored: list[tuple[bytes, int]]) -> None:
+        """By the file as it is now.
+
+        Behind a pack, a revision may have none before it.
+        """
+        there = {oid for oid, position in restored if position}
+        for oid, position in origin.restored:
+            if position and oid not in there:
+                raise UndoError(_REMOVED, oid)
+        origin.restored = restored
+        origin.allowed_by = None  # the positions may be those of another file
 
     def _work_out_again(self, under_way: Transaction) -> None:
         """Repeat undo and restore, unless nothing was appended since.
@@ -161,14 +182,25 @@ class Undoing(Records):
             if blobrecord.is_of_blob(data):
                 self._refuse_blob()
         elif self.is_blob_record(data):
-            source = BlobStorageMixin.loadBlob(self, record.oid, serial)
             path = mktemp(dir=self.fshelper.temp_dir)
             try:
-                shutil.copyfile(source, path)
+                self._copy_blob_file(record.oid, serial, path)
                 self._take_blob(under_way, record.oid, None, path)
             except BaseException:
                 datafile.remove_if_there(path)
                 raise
+
+    def _copy_blob_file(self, oid: bytes, serial: bytes, path: str) -> None:
+        try:
+            source = BlobStorageMixin.loadBlob(self, oid, serial)
+        except POSKeyError:
+            raise UndoError(_NO_FILE, oid) from None
+        try:
+            shutil.copyfile(source, path)
+        except FileNotFoundError:
+            if os.path.exists(source):
+                raise
+            raise UndoError(_NO_FILE, oid) from None
 
     def _refuse_undo_in_a_pack(self, view: View, origin: Undo) -> None:
         """It reads records (under the append lock: if a pack has just begun).
