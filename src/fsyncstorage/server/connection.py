@@ -17,7 +17,6 @@ connections there are (door).
 
 import asyncio
 import json
-import struct
 import time
 
 from ZEO.asyncio.marshal import encoder
@@ -29,6 +28,7 @@ from ZODB.POSException import POSKeyError
 
 from .. import wire
 from ..wire import sessions
+from ..wire.framing import LENGTH
 from . import calls
 from . import decoding
 from . import liveness
@@ -66,13 +66,9 @@ MOST_CORKED = 1 << 18
 # Seconds that a closed connection may take to send what is left.
 LINGER = 5
 
-_LENGTH = struct.Struct('>I')
-
-_EXPECTED = (ConflictError, POSKeyError)
-
 
 def frame(message):
-    return _LENGTH.pack(len(message)) + message
+    return LENGTH.pack(len(message)) + message
 
 
 def announcement(msgpack):
@@ -184,20 +180,20 @@ class Connection(asyncio.Protocol):
         start = taken = 0
         end_of_turn = time.monotonic() + LONGEST_TURN
         more = False
-        while len(buffer) - start >= _LENGTH.size and self._may_take():
+        while len(buffer) - start >= LENGTH.size and self._may_take():
             more = taken == TURN or (
                 taken and time.monotonic() > end_of_turn)
             if more:
                 break
-            length, = _LENGTH.unpack_from(buffer, start)
+            length, = LENGTH.unpack_from(buffer, start)
             if length > self._longest:
                 raise ValueError(f'a frame of {length} bytes')
-            end = start + _LENGTH.size + length
+            end = start + LENGTH.size + length
             if length > LONG:
                 self._waits_for_room = not self._room.ask(self, length)
             if len(buffer) < end:
                 break
-            message = bytes(memoryview(buffer)[start + _LENGTH.size:end])
+            message = bytes(memoryview(buffer)[start + LENGTH.size:end])
             start = end
             self._receive(message)
             taken += 1
@@ -392,7 +388,7 @@ class Connection(asyncio.Protocol):
         try:
             result = getattr(self.session, name)(*arguments)
         except Exception as error:
-            if not isinstance(error, _EXPECTED):
+            if not isinstance(error, (ConflictError, POSKeyError)):
                 logger.exception('%s: %s', self.session.log_label, name)
             if is_async:
                 raise  # the peer waits for no answer
