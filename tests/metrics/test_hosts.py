@@ -4,7 +4,6 @@ import unittest
 
 from fsyncstorage.metrics import hosts
 
-
 OF_PROGRAMS = '/live', '/ready', '/startup', '/metrics'
 OF_PEOPLE = '/', '/now', '/clients', '/page.js', '/none', ''
 PATHS = *OF_PROGRAMS, *OF_PEOPLE
