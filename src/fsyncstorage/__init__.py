@@ -27,6 +27,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     positions   where each object is in a file, by oid
     histogram   how long something took, each time, in fixed memory
     forks       what a forked child must not use
+    interrupts/ locks that an interrupt does not leave taken
     errors      what a disk that fails makes of a call
 
 The storage is imported when it is first asked for.  A client, and a process

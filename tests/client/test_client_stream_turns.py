@@ -82,11 +82,13 @@ class Watch:
         self._schedule = schedule
         self._connection = connection
         self._tells = self._tells_the_end
+        self._is_woken = False
 
     def arm(self):
-        self._tells = lambda: self._connection.can_be_read
+        self._tells = lambda: self._is_woken or self._connection.can_be_read
 
     def wake(self):
+        self._is_woken = True
         self._tells = lambda: True
 
     def disarm(self):
@@ -99,6 +101,7 @@ class Watch:
         """However long it takes."""
         self._schedule.wait_for(lambda: self._tells())
         self._tells = lambda: False  # once
+        self._is_woken = False
 
 
 def answers_of(schedule):

@@ -245,6 +245,25 @@ class Loads(LocalTestCase):
         _, status = os.waitpid(child, 0)
         self.assertEqual(status, 0)
 
+    def test_a_fork_of_which_python_does_not_know(self):
+        client = self.connect()
+        reads, number = client._server.local, os.getpid() + 1
+        with mock.patch.object(os, 'getpid', lambda: number):
+            self.assertIs(
+                reads.load_before(oid(1), after(self.tid)), NOT_KNOWN)
+            self.assertEqual(reads.prefetch([oid(1)]), [oid(1)])
+        self.assertIsNotNone(reads.source)
+        with mock.patch.object(os, 'getpid', lambda: number):
+            reads.close()
+        self.assertIsNone(reads.source)
+
+    def test_the_processor_may_not_be_offered(self):
+        client = self.connect()
+        with mock.patch.object(
+                os, 'sched_yield', side_effect=PermissionError), self.asked(0):
+            for _ in range(2 * local.TURN):
+                self.read(client, 1)
+
     def test_other_processes_have_their_turns(self):
         client = self.connect()
         with mock.patch.object(os, 'sched_yield') as yielded, self.asked(0):

@@ -129,11 +129,14 @@ class Blobs(LocalBlobsTestCase):
                 self.assertEqual(file.read(), CONTENT)
 
     def test_a_fork_falls_back(self):
-        client = self.connect()
+        reads = self.connect()._server.local
+        self.assertIsNotNone(reads.blob_path(oid(7), self.serial))
         child = os.fork()
         if not child:
-            path = client._server.local.blob_path(oid(7), self.serial)
-            os._exit(path is not None)
+            try:
+                os._exit(reads.blob_path(oid(7), self.serial) is not None)
+            finally:
+                os._exit(2)
         _, status = os.waitpid(child, 0)
         self.assertEqual(status, 0)
 

@@ -18,6 +18,7 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage import FsyncStorage
 from fsyncstorage.commit import policies
 from fsyncstorage.commit.wakeable import taken_lock
 from fsyncstorage.errors import OutcomeUnknown
@@ -79,6 +80,29 @@ class Interrupter:
             frame.f_code.co_filename, frame.f_lineno).strip()
 
 
+class AfterCalls(Interrupter):
+    """The same, as the n-th call of a function that is not written in Python
+    has returned to this function: before what it has returned is kept."""
+
+    def __init__(self, at, caller):
+        super().__init__(at)
+        self._code = caller.__code__
+
+    def __enter__(self):
+        sys.setprofile(self._trace)
+
+    def __exit__(self, *ignored):
+        sys.setprofile(None)
+
+    def _trace(self, frame, event, arg):
+        if (event == 'c_return' and not self.fired
+                and frame.f_code is self._code):
+            self._left -= 1
+            if not self._left:
+                self.fired = True
+                raise self._error
+
+
 class EveryLine(TestCase):
     """An interrupt at each line of a finish, with others waiting."""
 
@@ -92,6 +116,20 @@ class EveryLine(TestCase):
             with self.subTest(policy):
                 self.at_every_line(policy, AsyncFinish(
                     lambda tid, error: None, wait=False))
+
+    def test_of_a_close(self):
+        """Others that commit find it closed; none waits."""
+        for at in itertools.count(1):
+            storage = self.open(f'{at}.fs')
+            interrupter = AfterCalls(at, FsyncStorage._close)
+            try:
+                with interrupter:
+                    storage.close()
+            except KeyboardInterrupt:
+                storage._release()  # where it came before all else
+            self.assertFalse(storage._commit_lock.locked())
+            if not interrupter.fired:
+                break
 
     def test_of_an_election(self):
         """Who leads then, and who is waited for no more, was woken."""

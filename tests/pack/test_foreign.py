@@ -4,6 +4,7 @@ I8 and "what is acknowledged is kept": such a packer copies up to the end of
 the file, where a transaction may be whose final status is not written yet.
 """
 
+import itertools
 import os
 import threading
 import time
@@ -17,8 +18,10 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack.foreign import LockOfPacker
 from fsyncstorage.pack.foreign import StorageOfPacker
 
+from ..commit.test_interrupts import AfterCalls
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
@@ -278,7 +281,26 @@ class TheStorageOfAPacker(TestCase):
             self.assertFalse(lock.acquire(False))
             self.assertFalse(lock.acquire(timeout=0.001))
         self.assertFalse(own.locked())
+        for acquire in lock.acquire, lambda: lock.acquire(timeout=PATIENCE):
+            self.assertTrue(acquire())
+            self.assertTrue(own.locked())
+            lock.release()
         self.assertTrue(self.given._commit_lock_acquire())
         self.assertTrue(own.locked())
         self.given._commit_lock_release()
         self.assertFalse(own.locked())
+
+    def test_an_interrupt_leaves_its_lock_free(self):
+        lock, own = self.given._commit_lock, self.storage._commit_lock
+        for at in itertools.count(1):
+            interrupter = AfterCalls(at, LockOfPacker.acquire)
+            try:
+                with interrupter:
+                    lock.acquire()
+            except KeyboardInterrupt:
+                self.assertFalse(own.locked(), at)
+            else:
+                lock.release()
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 1)

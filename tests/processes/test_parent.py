@@ -1,9 +1,12 @@
 """A process whose parent has just ended."""
 
 import os
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
+from fsyncstorage.processes import starting
 from fsyncstorage.processes.parent import ParentProcess
 
 
@@ -25,3 +28,16 @@ class Reports(unittest.TestCase):
                 parent.report({'ready': 1})
         with self.assertRaises(BrokenPipeError):
             parent._reports.close()
+
+
+class Begun(unittest.TestCase):
+
+    def test_the_parent_has_sent_nothing(self):
+        """The process ends, and says nothing to the parent's terminal."""
+        program = starting._PROGRAM.format(
+            package='fsyncstorage.pack', module='child')
+        ended = subprocess.run(
+            [sys.executable, '-I', '-c', program, str(os.getpid())],
+            stdin=subprocess.DEVNULL, capture_output=True)
+        self.assertEqual(
+            (ended.returncode, ended.stdout, ended.stderr), (1, b'', b''))

@@ -161,7 +161,10 @@ class BlobClient(Client):
                 self._address, blob_dir=self._blobs.name, wait_timeout=WAIT)
             # Where no server answers, ZEO tries again after a second or two.
             self._storage._server.client.connect_poll = 0
+        self._storage._server.timeout = WAIT
         self._storage.ping()  # waits until there is a connection
+        # No server is started before each client has found this one killed.
+        self._storage._server.timeout = 1
         yield
 
     def commit(self, number, tid, data):

@@ -1,5 +1,6 @@
 """The committer, by hand: what becomes of each ballot, in each state."""
 
+import contextlib
 import errno
 import itertools
 import os
@@ -295,6 +296,63 @@ class Ends(ByHand):
             self.finish(ballot)
             self.world.settle()
         self.assertEqual(self.whats_told(), [('finish a', 'StorageError')])
+
+    def abort_that_exits(self):
+        tpc_abort = self.storage.tpc_abort
+
+        def abort(transaction):
+            tpc_abort(transaction)
+            raise SystemExit
+
+        return mock.patch.object(
+            self.storage, 'tpc_abort', side_effect=abort)
+
+    def do_in_thread(self, threads):
+        """As one of them does: it goes on, whatever a job raises."""
+        with contextlib.suppress(SystemExit):
+            threads.do_one()
+
+    def test_an_abort_that_would_end_the_thread(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        with self.abort_that_exits():
+            ballot.abort()
+            self.do_in_thread(self.world.appender)
+        self.world.settle()
+        self.assertEqual(self.committer._ballots, set())
+
+    def test_a_finish_and_its_abort_that_would_end_the_thread(self):
+        ballot = self.vote('a', {1: b'x'}, small=False)
+        self.world.settle()
+        self.whats_told()
+        with self.abort_that_exits(), mock.patch.object(
+                self.storage, 'tpc_finish', side_effect=SystemExit):
+            self.finish(ballot)
+            self.do_in_thread(self.world.appender)
+        self.world.settle()
+        self.assertEqual(self.whats_told(), [('finish a', 'StorageError')])
+        self.assertEqual(self.committer._ballots, set())
+
+    def test_the_end_with_aborts_that_would_end_the_thread(self):
+        for number, name in enumerate('abc'):
+            self.vote(name, {number: b'x'})
+        with self.abort_that_exits() as aborts, mock.patch.object(
+                ballots.Ballot, 'is_forgotten') as forgotten:
+            with contextlib.suppress(SystemExit):
+                self.committer.close()
+            self.world.deliver()
+        self.assertEqual(aborts.call_count, 3)
+        self.assertEqual(forgotten.call_count, 3)
+
+    def test_the_next_vote_cannot_be_handed_out(self):
+        """The one that is voted is told all the same."""
+        self.vote('a', {1: b'x'}, small=False)
+        self.world.voters.do_one()
+        with mock.patch.object(
+                self.committer, '_hand_out', side_effect=MemoryError), \
+                self.assertLogs('fsyncstorage.server', 'ERROR'):
+            self.world.deliver()
+        self.assertEqual(self.whats_told(), ['vote a'])
 
     def test_an_abort_while_it_waits_for_a_thread(self):
         """Nothing of it is kept until a thread has time for it."""

@@ -304,6 +304,16 @@ class Jobs(TestCase):
         self.wait()
         self.assertEqual(self.results, [(0, None)])
 
+    def test_a_job_that_cannot_be_given(self):
+        with mock.patch.object(
+                self.workers._threads, 'submit', side_effect=MemoryError):
+            self.submit(int)
+        self.wait()
+        (none, error), = self.results
+        self.assertIsInstance(error, MemoryError)
+        self.assertEqual((self.workers._handed_out, self.line.under_way),
+                         (0, 0))
+
     def test_no_other_thread_can_be_started(self):
         """The one that runs does all jobs."""
         self.hold(1)
@@ -344,8 +354,7 @@ class Jobs(TestCase):
             self.results.clear()
 
     def is_closed(self):
-        with self.workers._lock:
-            return self.workers._closed
+        return self.workers._threads._closed
 
     def test_the_end_does_not_wait_for_ever(self):
         """A job may wait for another server, which does not answer."""

@@ -136,6 +136,8 @@ class Ends(MapTestCase):
         self.assertEqual(reader.end, storage.getSize())
         self.assertEqual(reader.durable, storage.getSize())
         self.assertFalse(reader.retired)
+        self.assertEqual(
+            reader.marks(), (reader.end, reader.durable, reader.retired))
 
     def test_a_position_comes_before_the_sync_the_ends_behind_it(self):
         disk = self.controlled_disk()

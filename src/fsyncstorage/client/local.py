@@ -102,6 +102,9 @@ class Source:
 
     def load_before(self, oid, tid):
         """As the storage's; NOT_KNOWN where that is not certain."""
+        self._loads += 1  # (of several threads, one may be lost)
+        if not self._loads % TURN:
+            _offer_the_processor()
         end, durable, retired = self._map.marks()
         position = self._map.get(oid, 0)
         if retired or not 0 < position < durable:
@@ -111,11 +114,6 @@ class Source:
         view = self._view
         if view.end != end:
             view = self._view = _View(self._file, self._map, end, None)
-        self._loads += 1  # (of several threads, one may be lost)
-        if not self._loads % TURN:
-            # A load waits for nothing.  So others, like the server, would get
-            # this processor only when the system takes it away.
-            os.sched_yield()
         try:
             return view.load_before_from(position, oid, tid)
         except _DOUBTS as error:
@@ -142,6 +140,13 @@ class Source:
         return others
 
 
+def _offer_the_processor():
+    """A load waits for nothing: others, like the server, would get this
+    processor only when the system takes it away."""
+    with contextlib.suppress(OSError):  # it may be forbidden
+        os.sched_yield()
+
+
 class LocalReads:
 
     #: Answers loads; None: there is nothing to read from.
@@ -157,6 +162,7 @@ class LocalReads:
         self._secret = secret
         self._blobs = blobs
         self._tell = tell
+        self._process = os.getpid()
         #: The last tid that was known, and the one up to which we answer.
         self._limits = b'', b''
         #: What the thread waits for; `close` ends it.
@@ -171,10 +177,10 @@ class LocalReads:
 
     def load_before(self, oid, tid):
         source = self.source
-        if source is None:
+        if source is None or not self._is_here():
             return NOT_KNOWN
-        # Without its lock: what others are told under it, they are told after
-        # the server has published it.
+        # Without its lock.  The tid that is asked for was told under it; one
+        # that is seen here too early is published, too.
         known = self._cache.tid
         last, limit = self._limits
         if known != last:
@@ -187,14 +193,20 @@ class LocalReads:
     def prefetch(self, oids):
         """Return those for which the server has to be asked."""
         source = self.source
-        return oids if source is None else source.prefetch(oids)
+        if source is None or not self._is_here():
+            return oids
+        return source.prefetch(oids)
 
     def blob_path(self, oid, serial):
         """The path at which a blob can be read; None: it has to be fetched."""
         source = self.source
-        if source is None or source.blobs is None:
+        if source is None or source.blobs is None or not self._is_here():
             return None
         return source.blobs.path(oid, serial)
+
+    def _is_here(self):
+        """A server of WSGI may fork without telling Python (`give_up`)."""
+        return os.getpid() == self._process
 
     def close(self):
         """Let go of all files.
@@ -202,6 +214,9 @@ class LocalReads:
         The thread ends by itself, and is not waited for: the name that it
         connects to may be on a file system that does not answer.
         """
+        if not self._is_here():
+            self.give_up()
+            return
         with self._changing:
             self._closed.set()
             self.source = None
@@ -214,7 +229,10 @@ class LocalReads:
 
         It may have had the locks when the process was forked.
         """
-        self.source = self._connection = None
+        connection, self.source, self._connection = (
+            self._connection, None, None)
+        if connection is not None:
+            connection.close()  # the parent's stays open
         self._changing, self._closed = threading.Lock(), threading.Event()
 
     # The thread

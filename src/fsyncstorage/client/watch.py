@@ -4,6 +4,10 @@ It does so once each time that it is armed, by any thread.  While a thread
 that wants an answer reads the stream, it is not armed: to wake the background
 reader for each answer would cost what the channel saves.
 
+There is one event mask, which the last call sets.  So that no `arm` undoes a
+`wake` whose event the background reader has not got yet, it is woken from the
+first `wake` until it goes on.
+
 It is never closed, since any thread may arm it at any time: its descriptor
 goes with the last reference to it.
 """
@@ -21,6 +25,9 @@ CLOSED = errno.EBADF, errno.ENOENT, errno.EPERM
 
 class Watch:
 
+    # What it is woken for may lie here: the socket need not tell of it.
+    _is_woken = False
+
     def __init__(self, connection):
         self._descriptor = connection.fileno()
         self._poll = select.epoll()
@@ -29,9 +36,15 @@ class Watch:
     def arm(self):
         """Wake it when something comes."""
         self._set(select.EPOLLIN | select.EPOLLONESHOT)
+        if self._is_woken:  # in this order: `wake` notes it first
+            self._wake()
 
     def wake(self):
         """Wake it now: a socket from which little was sent can be written."""
+        self._is_woken = True
+        self._wake()
+
+    def _wake(self):
         self._set(select.EPOLLIN | select.EPOLLOUT | select.EPOLLONESHOT)
 
     def disarm(self):
@@ -47,3 +60,4 @@ class Watch:
 
     def wait(self, seconds=None):
         self._poll.poll(seconds)
+        self._is_woken = False  # before it looks at what lies here

@@ -4,7 +4,6 @@
 - turns     threads that wait for objects
 - reserve   room on the disk for voted transactions
 - contention threads that come at once again and again take runs
-- trying    a lock for callers that must not wait
 - blobs     blob files that are durable before their transaction counts
 - spare     descriptors that are kept for syncs
 - pipeline  the states of commits: appended, durable, published

@@ -33,15 +33,22 @@ class LockOfPacker:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         storage = self._storage
-        if not storage._commit_lock.acquire(blocking, timeout):
-            return False
+        taken: list[bool] = []
         try:
-            storage._sequencer.wait_for_each_status()
-            storage._refuse_when_stopped()
+            # One call of a function that is not written in Python: no
+            # interrupt can come between taking the lock and the note of it.
+            taken.extend(map(
+                storage._commit_lock.acquire, (blocking,), (timeout,)))
+            if any(taken):
+                storage._sequencer.wait_for_each_status()
+                storage._refuse_when_stopped()
+            return any(taken)
         except BaseException:
-            storage._commit_lock.release()
+            if any(taken):
+                storage._commit_lock.release()
             raise
-        return True
+
+    __enter__ = acquire
 
     def release(self) -> None:
         self._storage._commit_lock.release()
@@ -49,9 +56,6 @@ class LockOfPacker:
     def locked(self) -> bool:
         locked: bool = self._storage._commit_lock.locked()
         return locked
-
-    def __enter__(self) -> bool:
-        return self.acquire()
 
     def __exit__(self, *error: object) -> None:
         self.release()

@@ -29,7 +29,9 @@ from typing import Any
 from .version import VERSION
 
 # The first line tells where modules are, the argument who the parent is.
-_PROGRAM = ('import json, sys; sys.path[:] = json.loads(sys.stdin.readline());'
+# (No line: the parent has ended.)
+_PROGRAM = ('import json, sys;'
+            ' sys.path[:] = json.loads(sys.stdin.readline() or sys.exit(1));'
             ' from {package} import {module};'
             ' {module}.main(int(sys.argv[1]))')
 # `sys.executable` may be the program that Python is a part of.

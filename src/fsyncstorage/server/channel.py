@@ -31,6 +31,7 @@ from .accounts import Account
 from .blobsender import BlobSender
 from .clients import Tally
 from .frames import Patience
+from .mailbox import attempt
 
 logger = quiet.get_logger(__name__)
 
@@ -123,9 +124,8 @@ class Channel(asyncio.Protocol):
 
     def resume_writing(self):
         self.full = False
-        self._blobs.wake()  # first: whatever the others raise
-        self.look()
-        self.work()
+        for step in self._blobs.wake, self.look, self.work:
+            attempt(step)
 
     def connection_lost(self, error):
         self.closed = True
@@ -144,7 +144,7 @@ class Channel(asyncio.Protocol):
         if self.full or self._blobs.sending:
             self.account.paused()
         else:
-            self.account.resumed()
+            attempt(self.account.resumed)
             self.readers.wake()
 
     def unsent(self):

@@ -34,6 +34,7 @@ The end may come from another thread: `_lock` is held while the loop changes
 something, and by the end.
 """
 
+import contextlib
 import functools
 import threading
 import time
@@ -144,7 +145,7 @@ class Committer:
             self._voters.shutdown()
         try:
             self._appender.submit(self._abort_all)
-        except RuntimeError:  # there is no thread, so nothing is finishing
+        except Exception:  # there is no thread, so nothing is finishing
             self._abort_all()
         self._appender.shutdown()
 
@@ -219,9 +220,9 @@ class Committer:
             self._under_way += 1
             try:
                 self._voters.submit(self._vote_there, ballot)
-            except RuntimeError as error:
-                self._abort(ballot)
+            except Exception as error:
                 self._post(self._voted_there, ballot, None, error)
+                self._abort(ballot)
 
     def _vote_there(self, ballot):
         """In a thread."""
@@ -237,7 +238,7 @@ class Committer:
     def _voted_there(self, ballot, result, error):
         with self._lock:
             self._under_way -= 1
-            self._hand_out()
+            attempt(self._hand_out)
             self._voted(ballot, result, error)
 
     def _vote(self, ballot, **options):
@@ -313,18 +314,20 @@ class Committer:
     def _leave_finish_to_a_thread(self, ballot):
         try:
             self._appender.submit(self._finish_there, ballot)
-        except RuntimeError as error:
+        except Exception as error:
             self._abort(ballot)
             self._finished(ballot, error)
 
     def _finish_there(self, ballot):
         """In a thread."""
         try:
-            error = self._finish(ballot)
-        except BaseException as raised:  # else nobody would be told
-            attempt(ballot.take_back, self._storage)
-            error = _ended_by(raised)
-        self._post(self._finished, ballot, error)
+            try:
+                error = self._finish(ballot)
+            except BaseException as raised:
+                error = _ended_by(raised)
+                attempt(ballot.take_back, self._storage)
+        finally:  # else nobody would be told
+            self._post(self._finished, ballot, error)
 
     def _finish(self, ballot, wait=True):
         """Append it; return the error, if any."""
@@ -383,24 +386,29 @@ class Committer:
     def _leave_abort_to_a_thread(self, ballot):
         try:
             self._appender.submit(self._abort_there, ballot)
-        except RuntimeError:  # of a file that is removed, the loop can wait
+        except Exception:  # of a file that is removed, the loop can wait
             self._abort(ballot)
             self._forget(ballot)
 
     def _abort_there(self, ballot):
         """In a thread."""
-        self._abort(ballot)
-        self._post(self._forget, ballot)
+        try:
+            self._abort(ballot)
+        finally:  # else it would count as in the storage for ever
+            self._post(self._forget, ballot)
 
     def _abort(self, ballot):
-        attempt(ballot.take_back, self._storage)
-        attempt(ballot.close)
+        try:
+            attempt(ballot.take_back, self._storage)
+        finally:
+            attempt(ballot.close)
 
     def _abort_all(self):
-        with self._lock:
+        # (Each of them, also where another one would end the thread.)
+        with self._lock, contextlib.ExitStack() as stack:
             for ballot in self._ballots:
-                self._abort(ballot)
-                self._post(ballot.is_forgotten)
+                stack.callback(self._post, ballot.is_forgotten)
+                stack.callback(self._abort, ballot)
             self._ballots.clear()
 
     def _forget(self, ballot):

@@ -242,10 +242,9 @@ class Connection(asyncio.Protocol):
         self._go_on_reading(0, 0)
 
     def resume_writing(self):
-        self.account.resumed()
-        self.session.wake()
-        self._call_the_waiting()
-        self.go_on()
+        for step in (self.account.resumed, self.session.wake,
+                     self._call_the_waiting, self.go_on):
+            attempt(step)
 
     def answered(self):
         """A read was answered."""

@@ -28,6 +28,7 @@ from .ballot import Ballot
 from .ballot import Kept
 from .blobstream import BlobStreams
 from .clients import Shown
+from .mailbox import attempt
 from .storing import Storing
 
 
@@ -106,8 +107,8 @@ class Session(Shown, ZEOStorage):
     def wake(self):
         """The client reads again: go on with its requests."""
         if self.service is not None:
-            self._readers.wake()
-            self._slow_calls.wake()
+            for line in self._readers, self._slow_calls:
+                attempt(line.wake)
 
     def log(self, message, level=logging.INFO, exc_info=False):
         logger.log(level, '(%s) %s', self.log_label, message,

@@ -1,14 +1,16 @@
 """Threads that do each job that they were given, and none that was refused.
 
-A ThreadPoolExecutor that cannot start a thread raises an error, and keeps the
-job all the same: a thread that it starts later does it, long after the one
-that gave it was told that it had failed.
+They are started when they are needed, and stay.  Where the system starts no
+more of them, those that run do all jobs; later jobs try again, until there are
+as many as there should be.  A job is refused, loudly, where no thread runs at
+all, and after the end; it is not done later either.
 
-Here a job is refused only if no thread runs: where the system starts no more
-of them, those that run do all jobs.
+(A ThreadPoolExecutor that cannot start a thread raises an error, and keeps the
+job all the same; and it believes from then on that one more is idle.)
 """
 
-import concurrent.futures
+import queue
+import threading
 
 from . import quiet
 
@@ -20,27 +22,65 @@ class Threads:
     def __init__(self, size, name):
         self._size = size
         self._name = name
-        #: A thread runs: it takes what the executor has, until the end.
-        self._has_one = False
-        self._begin()
+        self._jobs = queue.SimpleQueue()
+        self._lock = threading.Lock()  # for all that follows
+        self._threads = []
+        #: Jobs that were taken, and are not done.
+        self._undone = 0
+        self._closed = False
 
-    def _begin(self):
-        self._executor = concurrent.futures.ThreadPoolExecutor(
-            self._size, self._name)
+    @property
+    def waiting(self):
+        """Jobs that no thread has begun."""
+        return self._jobs.qsize()
 
     def submit(self, job, *arguments):
-        """One thread at a time may call it.  RuntimeError: it is refused."""
-        try:
-            self._executor.submit(job, *arguments)
-        except RuntimeError as error:  # of the system: there are too many
-            if not self._has_one:
-                self._begin()  # without this job
-                raise
-            logger.error('%s: a thread could not be started: %s',
-                         self._name, error)
-        else:
-            self._has_one = True
+        """RuntimeError: it is refused."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f'{self._name} is closed')
+            if len(self._threads) < min(self._size, self._undone + 1):
+                self._start()
+            # Counted first: if that is interrupted, there is a thread more.
+            self._undone += 1
+            self._jobs.put((job, arguments))
 
-    def shutdown(self):
-        """Return when all is done; nothing may be given any more."""
-        self._executor.shutdown()
+    def _start(self):
+        """Start one more; an error, if there is none then."""
+        name = f'{self._name} {len(self._threads) + 1}'
+        try:
+            thread = threading.Thread(
+                target=self._run, daemon=True, name=name)
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            # Of the system: there are too many.
+            logger.error('%s: a thread could not be started: %s', name, error)
+            if not self._threads:
+                raise RuntimeError(
+                    f'no thread could be started: {error}') from error
+        else:
+            self._threads.append(thread)
+
+    def _run(self):
+        while (given := self._jobs.get()) is not None:
+            job, arguments = given
+            try:
+                job(*arguments)
+            except BaseException:  # SystemExit, too: the others must be done
+                logger.exception('an error in the server')
+            # Keep nothing of this job alive while waiting for the next one.
+            del given, job, arguments
+            with self._lock:
+                self._undone -= 1
+        self._jobs.put(None)  # for the next one
+
+    def shutdown(self, within=None):
+        """Take no more jobs; return when those that were taken are done.
+
+        Wait no longer than so many seconds for each thread.
+        """
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(within)

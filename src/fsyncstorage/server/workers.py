@@ -1,28 +1,23 @@
 """Threads for what may wait for the disk, and the order of their jobs.
 
-A pool of threads that are started when they are first needed.  Each peer has a
-*line* of jobs.  The lines take turns: a peer that asks for much waits behind
-its own jobs, and others behind one of them at most.  A line stands still while
-its peer does not read; and no more jobs are handed to the threads than they
-can begin soon, so that few results wait for peers that do not take them.
+A pool of threads does the jobs.  Each peer has a *line* of them.  The lines
+take turns: a peer that asks for much waits behind its own jobs, and others
+behind one of them at most.  A line stands still while its peer does not read;
+and no more jobs are handed to the threads than they can begin soon, so that
+few results wait for peers that do not take them.
 
 All of that belongs to the event loop.  The threads get a job, and what it
 returns, or raises, goes to the loop through the mailbox.
 
-A job that is handed to the threads has a thread that will take it.  Where the
-system starts no thread, those that run do the jobs; if none runs, that error
-is the outcome of the job, and nothing stays counted.
+If the threads refuse a job, because the system starts none of them, that error
+is its outcome, and nothing stays counted.
 """
 
 import collections
-import contextlib
-import queue
 import threading
 
-from . import quiet
 from .accounts import ENOUGH
-
-logger = quiet.get_logger(__name__)
+from .threads import Threads
 
 # Seconds that a job under way may take when all is closed.
 END_WITHIN = 1
@@ -37,15 +32,12 @@ class Dropped(Exception):
 class Workers:
 
     def __init__(self, name, size, mailbox):
-        self._name = name
         self._size = size
         self._mailbox = mailbox
         self._turns = collections.deque()  # lines that have a job to hand out
         self._handed_out = 0
         self._in_lines = 0
-        self._threads = []
-        self._jobs = queue.SimpleQueue()
-        self._lock = threading.Lock()  # for the next two, and for puts
+        self._threads = Threads(size, name)
         self._closed = False
         self._busy = set()
 
@@ -56,7 +48,7 @@ class Workers:
 
     @property
     def waiting(self):
-        return self._in_lines + self._jobs.qsize()
+        return self._in_lines + self._threads.waiting
 
     @property
     def busy(self):
@@ -69,85 +61,62 @@ class Workers:
             line = self._turns.popleft()
             line.is_in_turn = False
             if line.may_go_on():
-                line.under_way += 1
                 self._put(line, *line.jobs.popleft())
                 line.go_on()
 
     def _put(self, line, done, function, arguments):
         self._in_lines -= 1
-        with self._lock:
+        self._count(line, 1)
+        try:
+            self._threads.submit(
+                self._do, line, done, function, arguments)
+        except Exception as error:
             if self._closed:
-                return
-            self._handed_out += 1
-            error = None
-            if len(self._threads) < min(self._size, self._handed_out):
-                error = self._start()
-            if self._threads:
-                self._jobs.put((line, done, function, arguments))
-                return
-        # Later, as the outcome of any job: what is told may submit another.
-        self._mailbox.post(self._finished, line, done, None, error)
+                self._count(line, -1)
+            else:
+                # Later, as the outcome of any job: what is told may submit
+                # another.
+                self._mailbox.post(self._finished, line, done, None, error)
+
+    def _count(self, line, change):
+        self._handed_out += change
+        line.under_way += change
 
     def _finished(self, line, done, result, error):
-        self._handed_out -= 1
-        line.under_way -= 1
+        self._count(line, -1)
         try:
             done(result, error)
         finally:
             line.go_on()
             self._hand_out()
 
-    # The threads
+    # In a thread
 
-    def _start(self):
-        """Start one more thread; return the error if there can be none."""
-        name = f'{self._name} {len(self._threads) + 1}'
-        thread = threading.Thread(target=self._run, daemon=True, name=name)
-        try:
-            thread.start()
-        except RuntimeError as error:  # of the system: there are too many
-            logger.error('%s: a thread could not be started: %s',
-                         name, error)
-            return error
-        self._threads.append(thread)
-        return None
-
-    def _run(self):
+    def _do(self, line, done, function, arguments):
+        if self._closed:
+            return
         me = threading.get_ident()
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                self._jobs.put(None)  # for the next one
-                return
-            self._busy.add(me)
-            line, done, function, arguments = job
-            try:
-                result, error = function(*arguments), None
-            except Exception as raised:
-                result, error = None, raised
-            except BaseException as raised:
-                # SystemExit, of code of users: it ends neither this thread
-                # nor the loop.
-                result, error = None, RuntimeError(
-                    f'a call has ended with {raised!r}')
-            self._busy.discard(me)
-            self._mailbox.post(self._finished, line, done, result, error)
-            # Keep nothing of this job alive while waiting for the next one.
-            del job, line, done, function, arguments, result, error
+        self._busy.add(me)
+        try:
+            result, error = function(*arguments), None
+        except Exception as raised:
+            result, error = None, raised
+        except BaseException as raised:
+            # SystemExit, of code of users: it does not end the loop.
+            result, error = None, RuntimeError(
+                f'a call has ended with {raised!r}')
+        self._busy.discard(me)
+        self._mailbox.post(self._finished, line, done, result, error)
+
+    # The end
 
     def close(self):
         """Drop the jobs that wait, and let the threads end.
 
         Wait END_WITHIN for each at most: a job may wait for another server.
         """
-        with self._lock:
-            self._closed = True
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    self._jobs.get_nowait()
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join(END_WITHIN)
+        self._closed = True
+        self._threads.shutdown(END_WITHIN)
 
 
 class Line:

@@ -76,9 +76,9 @@ from ..commit import blobs
 from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
-from ..commit.trying import Tried
 from ..errors import Occupied
 from ..format.view import View
+from ..interrupts.trying import Tried
 from .appending import Appending
 from .told import AsyncFinish
 from .told import Told
@@ -479,7 +479,8 @@ class Commits(Appending):
     @property
     def has_stopped(self) -> bool:
         """Is nothing appended any more?  What is appended and not published
-        may never be.  (The owner of the publishing is notified.)"""
+        may never be.  (The owner of the publishing is notified when a sync has
+        failed.  If writing was stopped, that goes on, and is published.)"""
         return self._sequencer.pipeline.stopped is not None
 
     def never_wait_for_publishing(self, transaction: Metadata,

@@ -15,6 +15,7 @@ tests/upstream/test_stock_hooks.py fails when they move.
 """
 
 import collections
+import contextlib
 import logging
 import os
 import threading
@@ -44,9 +45,11 @@ from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
 from ..commit.turns import Turns
+from ..errors import Occupied
 from ..errors import WritingStopped
 from ..format.scan import FIRST
 from ..format.view import View
+from ..interrupts.trying import Tried
 from ..pack import packing
 from ..pack import swap
 from ..pack.packs import Packs
@@ -305,10 +308,9 @@ class FsyncStorage(
                 self._sequencer.sync_to(self._pos)
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
-                if self._commit_lock.acquire(blocking=False):
-                    # While nothing is written; else the next opening does it.
+                # While nothing is written; else the next opening does it.
+                with contextlib.suppress(Occupied), Tried(self._commit_lock):
                     self._reserve.give_back()
-                    self._commit_lock.release()
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:

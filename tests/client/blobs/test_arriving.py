@@ -168,11 +168,94 @@ class Short(BlobCacheTest):
 
     def failing_to_start(self, cache):
         with mock.patch.object(
-                arriving.threading, 'Thread', **{
-                    'return_value.start.side_effect': RuntimeError('no'),
-                    'return_value.join.side_effect': RuntimeError('not yet'),
-                }), self.assertRaisesRegex(RuntimeError, 'no'):
+                threading.Thread, 'start', side_effect=RuntimeError('no')), \
+                self.assertRaisesRegex(RuntimeError, 'no'):
             cache.open_arriving(oid(2), SERIAL)
+
+    def test_an_interrupt_as_its_thread_is_started(self):
+        """The thread goes on, and nobody else gives up what it works on."""
+        cache = self.cache()
+        at_it, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hold(download, piece):
+            if download.offset == 1000:
+                at_it.set()
+                go_on.wait(PATIENCE)
+
+        self.server.sending = hold
+        self.interrupt_start(cache, lambda thread, start: (
+            start(thread), at_it.wait(PATIENCE)))
+        go_on.set()
+        with contextlib.closing(cache.open_arriving(oid(2), SERIAL)) as file:
+            self.assertEqual(read(file, 3000), self.server.blobs[2])
+        until(lambda: not cache._arrivals._under_way, 'downloads end')
+        self.assertEqual(self.server.asked, [(2, 1000)])
+        self.assertEqual(self.check(), self.names(2))
+
+    def test_an_interrupt_before_its_thread_has_begun(self):
+        """It finds nothing to do when it begins."""
+        cache = self.cache()
+        threads = []
+        self.interrupt_start(cache, lambda thread, start: threads.append(
+            (thread, start)))
+        self.assertEqual(cache._arrivals._under_way, {})
+        self.assertEqual(self.check(), set())
+        (thread, start), = threads
+        start(thread)
+        thread.join(PATIENCE)
+        self.assertEqual(self.server.asked, [])
+        self.open(cache, 2)
+
+    def interrupt_start(self, cache, start_it):
+        start = threading.Thread.start
+
+        def interrupted(thread):
+            start_it(thread, start)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(threading.Thread, 'start', interrupted), \
+                self.assertRaises(KeyboardInterrupt):
+            cache.open_arriving(oid(2), SERIAL)
+
+    def test_an_interrupt_at_each_line_while_another_thread_waits(self):
+        self.patch(arriving, 'LOOK_AGAIN', 0.1)
+        cache = self.cache(limit=None)
+        for at in itertools.count(1):
+            self.server.put(at, 2000)
+            interrupter = Interrupter(at)
+            go_on, begun = threading.Event(), []
+            self.addCleanup(go_on.set)
+
+            def hold(download, piece):
+                if not begun:
+                    begun.append(True)
+                    go_on.wait(PATIENCE)
+                    interrupter.__enter__()
+
+            self.server.sending = hold
+            opening = Thread(self.open_interrupted, cache, at, interrupter)
+            until(lambda: begun, 'under way')
+            with warnings.catch_warnings(), mock.patch.object(
+                    Arrival, 'wait', autospec=True, side_effect=Arrival.wait
+                    ) as waits:
+                # Of a file that was open, and not handed out.
+                warnings.simplefilter('ignore', ResourceWarning)
+                waiting = Thread(self.open, cache, at)
+                until(lambda: waits.called, 'it waits')
+                go_on.set()
+                opening.result()
+                waiting.result()
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 20)
+
+    def open_interrupted(self, cache, number, interrupter):
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                cache.open_arriving(oid(number), SERIAL).close()
+        finally:
+            interrupter.__exit__()
 
     def test_an_interrupt_at_each_line(self):
         """Others who ask for the blob do not wait for ever."""

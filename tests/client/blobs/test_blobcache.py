@@ -26,7 +26,9 @@ from fsyncstorage.client.blobs.blobcache import TRIES
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
 from fsyncstorage.client.blobs.guests import open_guest
+from fsyncstorage.client.blobs.ledger import Ledger
 
+from ...commit.test_interrupts import AfterCalls
 from ...commit.test_interrupts import Interrupter
 from ...support import Thread
 from ...support import oid
@@ -225,20 +227,31 @@ class Locks(BlobCacheTest):
 class EveryLine(BlobCacheTest):
     """An interrupt at each line: other threads go on afterwards."""
 
-    def check(self, step):
+    def check(self, step, interrupter_at=Interrupter, least=15):
         for at in itertools.count(1):
-            interrupter = Interrupter(at)
+            interrupter = interrupter_at(at)
             with contextlib.suppress(KeyboardInterrupt), interrupter:
                 step(at)
             Thread(step, at).result()
             if not interrupter.fired:
                 break
-        self.assertGreater(at, 15)
+        self.assertGreater(at, least)
 
     def test_of_the_books(self):
         ledger = self.cache()._books._ledger
         self.check(lambda at: ledger.work(
             lambda db: list(db.execute('SELECT name FROM blobs'))))
+
+    def test_of_what_is_not_urgent(self):
+        """The other thread would do nothing, so that it has to wait."""
+        ledger = self.cache()._books._ledger
+        steps = itertools.cycle([ledger.try_work, ledger.work])
+        for interrupter_at, least in (
+                (Interrupter, 15),
+                (lambda at: AfterCalls(at, Ledger.locked.__wrapped__), 0)):
+            self.check(lambda at: next(steps)(
+                lambda db: list(db.execute('SELECT name FROM blobs'))),
+                interrupter_at, least)
 
     def test_of_a_load(self):
         """The next one takes it over: each time, another blob."""

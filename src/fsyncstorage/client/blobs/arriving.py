@@ -3,7 +3,8 @@
 A short blob is fetched by the thread that asks for it, which is faster than
 starting another one.  The rest of a longer blob is downloaded by a thread of
 its own, to its end, even if no reader is left.  It is a download like any
-other.
+other.  One thread at a time has what the download is to leave behind: the one
+that asked, or the other one from when it has taken that over.
 
 An ArrivingFile reads what there is of the part, and waits for more.  It
 promises that its end is that of the blob: if the rest does not come, it raises
@@ -30,6 +31,9 @@ SHORT = 1 << 20
 # Seconds between two looks at what another process downloads.
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
 
+# Seconds after which a thread that waits looks by itself.
+LOOK_AGAIN = 1
+
 
 class Arrivals:
     """The downloads of this process that others may read from."""
@@ -55,7 +59,8 @@ class Arrivals:
             self._closed = True
             threads = [arrival.thread for arrival in self._under_way.values()]
         for thread in filter(None, threads):
-            thread.join()
+            if thread.is_alive():  # else it is over, or was never started
+                thread.join()
 
     def open(self, oid, serial, name, open_complete):
         """Return an ArrivingFile, when its size is known.
@@ -78,20 +83,26 @@ class Arrivals:
         None: another process downloads it, or the blob is there.
         """
         arrival = Arrival()
-        with contextlib.ExitStack() as stack:
-            # First: whatever is registered has an end.
-            stack.enter_context(self._ending(arrival, name))
-            with self._lock:
-                self._refuse_if_closed()
-                other = self._under_way.get(name)
-                if other is not None and not other.over:
-                    return other
-                part = self.directory.claim_missing(name, wait=False)
-                if part is None:
-                    return None
-                self._under_way[name] = arrival
-            stack.enter_context(part)
-            self._begin(stack, arrival, part, oid, serial, name)
+        try:
+            with contextlib.ExitStack() as stack:
+                # First: whatever is registered has an end.
+                stack.enter_context(self._ending(arrival, name))
+                with self._lock:
+                    self._refuse_if_closed()
+                    other = self._under_way.get(name)
+                    if other is not None and not other.over:
+                        return other
+                    part = self.directory.claim_missing(name, wait=False)
+                    if part is None:
+                        return None
+                    self._under_way[name] = arrival
+                stack.enter_context(part)
+                self._begin(stack, arrival, part, oid, serial, name)
+        except BaseException:
+            # Once more, in case an interrupt came in the middle of it.  (If a
+            # thread goes on with it, readers take it for another process.)
+            arrival.end(None)
+            raise
         return arrival
 
     def _refuse_if_closed(self):
@@ -108,12 +119,13 @@ class Arrivals:
             with download.finished():
                 return
         del download.most
-        rest = stack.pop_all()
+        rest = [stack.pop_all()]
         try:
             self._start_thread(arrival, rest, download, oid, serial, name)
         except BaseException:
-            with rest:
+            with contextlib.suppress(IndexError), rest.pop():
                 raise
+            raise  # the thread has taken it over
 
     def _start_thread(self, arrival, *args):
         with self._lock:
@@ -121,12 +133,13 @@ class Arrivals:
             thread = threading.Thread(
                 target=self._go_on, args=args, daemon=True,
                 name=f'{self.directory.path}: {args[-1]}')
-            thread.start()
             arrival.thread = thread
+            thread.start()
 
     def _go_on(self, rest, download, oid, serial, name):
-        # Readers raise the error (`_ending`).
-        with contextlib.suppress(BaseException), rest:
+        # Readers raise the error (`_ending`).  Nothing to pop: the thread that
+        # asked was interrupted, and has taken it back.
+        with contextlib.suppress(BaseException), rest.pop():
             self._transfer(oid, serial, download)
             # The file may be gone already: its readers have it open.
             with download.finished(), contextlib.suppress(FileNotFoundError):
@@ -143,20 +156,18 @@ class Arrivals:
             error = raised
             raise
         finally:
+            arrival.end(error)
             try:
                 if arrival.is_of_a_guest:
                     # There may be no reader left.
                     self.books.dismiss_guests()
             finally:
-                self._end(arrival, name, error)
+                self._forget(arrival, name)
 
-    def _end(self, arrival, name, error):
-        try:
-            with self._lock:
-                if self._under_way.get(name) is arrival:
-                    del self._under_way[name]
-        finally:
-            arrival.end(error)
+    def _forget(self, arrival, name):
+        with self._lock:
+            if self._under_way.get(name) is arrival:
+                del self._under_way[name]
 
 
 class Arrival:
@@ -171,7 +182,10 @@ class Arrival:
     def __init__(self):
         self.there = 0  # bytes
         self._error = None
-        self._changed = threading.Condition()
+        # (An interrupt may come behind the lock and before the block of `with
+        # condition`, which is written in Python; a lock is not.)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     @property
     def is_of_a_guest(self):
@@ -183,21 +197,26 @@ class Arrival:
         self._tell(None, download.offset)
 
     def _tell(self, size, there):
-        with self._changed:
+        with self._lock:
             self.size = size
             self.there = there
             self._changed.notify_all()
 
     def end(self, error):
-        with self._changed:
-            self.over = True
+        """May be repeated; the first one counts."""
+        if not self.over:
             self._error = error
+            # Without the lock: if an interrupt comes before all are woken,
+            # they look by themselves.
+            self.over = True
+        with self._lock:
             self._changed.notify_all()
 
     def wait(self, enough):
         """Wait until `enough(arrival)`, or its end; raise its error."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.over or enough(self))
+        with self._lock:
+            while not (self.over or enough(self)):
+                self._changed.wait(LOOK_AGAIN)
         if self._error is not None:
             # A copy for each thread: raising it adds a traceback.
             raise copy.copy(self._error) from self._error

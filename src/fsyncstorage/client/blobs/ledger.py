@@ -20,6 +20,8 @@ import pathlib
 import sqlite3
 import threading
 
+from ...errors import Occupied
+from ...interrupts.trying import Tried
 from . import filelocks
 
 logger = logging.getLogger(__name__)
@@ -80,25 +82,21 @@ class Ledger:
             with self.locked(wait=False) as locked:
                 if locked:
                     self._settle(work)
+        except Occupied:  # by a thread
+            pass
         except (OSError, Error) as error:
             logger.warning('%s: %s', self._directory.books, error)
 
     @contextlib.contextmanager
     def locked(self, wait=True):
-        """Yield whether it is locked: without `wait`, it may not be."""
-        mutex = self._mutex
-        if wait:
-            # No interrupt can come between taking it and the note of it.
-            with mutex, self._locked(wait) as locked:
-                yield locked
-        elif mutex.acquire(blocking=False):
-            try:
-                with self._locked(wait) as locked:
-                    yield locked
-            finally:
-                mutex.release()
-        else:
-            yield False
+        """Yield whether it is locked: without `wait`, it may not be.
+
+        Without `wait`, Occupied if a thread of this process has it.
+        """
+        mutex = self._mutex if wait else Tried(self._mutex)
+        # No interrupt can come between taking it and the note of it.
+        with mutex, self._locked(wait) as locked:
+            yield locked
 
     @contextlib.contextmanager
     def _locked(self, wait):

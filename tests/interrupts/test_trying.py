@@ -3,10 +3,10 @@
 import threading
 import unittest
 
-from fsyncstorage.commit.trying import Tried
 from fsyncstorage.errors import Occupied
+from fsyncstorage.interrupts.trying import Tried
 
-from .test_interrupts import Interrupter
+from ..commit.test_interrupts import Interrupter
 
 
 class Trying(unittest.TestCase):

@@ -1,0 +1,1 @@
+"""What an interrupt must not leave half done."""
