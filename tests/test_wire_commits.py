@@ -1,6 +1,7 @@
 """The frames of a commit channel, and what may come when."""
 
 import sys
+import tracemalloc
 import unittest
 from unittest import mock
 
@@ -14,6 +15,7 @@ from fsyncstorage.wire import framing
 from fsyncstorage.wire import plainbegin
 from fsyncstorage.wire import sessions
 
+from .server import relay
 from .support import oid
 from .test_wire import ANNOUNCEMENT
 from .test_wire import INSTANCE
@@ -191,6 +193,30 @@ class Requests(unittest.TestCase):
         for wrong in b'', b'\0', b'\0\1', b'\0\5user', b'\xff\xffuser':
             with self.assertRaises(framing.PeerError):
                 plainbegin.unpack(wrong)
+
+    def test_a_begin_that_is_too_long(self):
+        """No copy is made of it."""
+        most = server.MOST_OF_A_BEGIN
+        for kind, made in (commits.BEGIN, server.Begin), (
+                commits.BEGIN_PLAIN, server.BeginPlain):
+            number, frame = opened().begin(bytes(most), kind)
+            self.assertIsInstance(server.request(frame[4:]), made)
+            number, frame = opened().begin(bytes(most + 1), kind)
+            message = frame[4:]
+            tracemalloc.start()
+            try:
+                request = server.request(message)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            self.assertEqual(request, server.BeginTooLong(number, most + 1))
+            self.assertLess(peak, most // 4)
+
+    def test_the_relay_knows_each_kind(self):
+        """Else it cuts the connection, and its tests never end."""
+        self.assertEqual(
+            set(''.join(relay.KINDS[relay.UP]).encode()),
+            set(server._REQUESTS))
 
     def test_without_a_number(self):
         for kind in b'BNMCVFTAPQ':
@@ -370,14 +396,21 @@ class Replies(unittest.TestCase):
         self.assertEqual(got, [*invalids, commits.Pong(ping, TID)])
 
     def test_so_many_together(self):
-        client = opened()
-        announced = [server.invalid(oid(tid), []) for tid in range(1, 2100)]
-        client.fill(lambda most, flags: b''.join(announced), 1 << 16)
-        numbers = []
-        while events := client.next_together():
-            numbers.append(len(events))
-        self.assertEqual(sum(numbers), 2099)
-        self.assertLessEqual(max(numbers), commits.MOST_TOGETHER + 1)
+        """So many bytes of them, however much has come."""
+        for oids in [], [oid(1)] * 100, [oid(1)] * 10_000:
+            client = opened()
+            announced = [
+                server.invalid(oid(tid), oids) for tid in range(1, 8000)
+            ] if len(oids) < 1000 else [
+                server.invalid(oid(tid), oids) for tid in range(1, 20)]
+            client.fill(lambda most, flags: b''.join(announced), 1 << 16)
+            numbers = []
+            while events := client.next_together():
+                numbers.append(len(events))
+            self.assertEqual(sum(numbers), len(announced))
+            size = len(announced[0])
+            self.assertEqual(
+                max(numbers), 1 + commits.MOST_TOGETHER // size)
 
     def test_what_comes_before_damage(self):
         """It is given out first: it was kept by the server."""

@@ -160,7 +160,12 @@ class Same(TestCase):
                 (p64(tid), [oid(number) for number in choice.sample(
                     range(60), choice.randrange(9))])
                 for tid in range(2, 30)]
-            both.ours.invalidate_each(changes)
+            if seed % 2:
+                both.ours.f  # all of it is written
+            with mock.patch.object(os, 'pwrite', side_effect=os.pwrite) as end:
+                both.ours.invalidate_each(changes)
+            if seed % 2:
+                end.assert_called_once()  # side by side
             both.ours.setLastTid(p64(29))
             for tid, oids in changes:
                 for each in oids:
@@ -221,6 +226,21 @@ class Same(TestCase):
                 self.assertEqual(len(cache), 0)
                 cache.setLastTid(p64(2))
                 cache.close()
+
+    def test_a_last_tid_that_is_none(self):
+        """Of a server that sends anything: the file stays as it is."""
+        cache = Cache(self.path('cache'), 10_000)
+        cache._add(oid(1), p64(1), b'one')
+        cache.setLastTid(p64(1))
+        before, path = cache.tid, pathlib.Path(cache.path)
+        file = path.read_bytes()
+        for wrong in b'\xff', b'\xff' * 7, b'\xff' * 9, b'\xff' * 100, 'text':
+            with self.subTest(wrong):
+                with self.assertRaises((ValueError, TypeError)):
+                    cache.setLastTid(wrong)
+                self.assertTrue(path.read_bytes() == file)
+                self.assertEqual(cache.tid, before)
+        cache.close()
 
     def test_what_was_read_is_written_over(self):
         """The same object, as large as it was, comes to lie where it was."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import shutil
 import threading
 import weakref
@@ -13,6 +14,7 @@ from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
@@ -25,8 +27,10 @@ from fsyncstorage.client import committing
 from fsyncstorage.client import link
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.readchannel import Lost
+from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.client.tlsconnection import TLSConnection
+from fsyncstorage.server import service
 from fsyncstorage.server.session import Session
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
@@ -74,7 +78,7 @@ class Transactions(test_client_link.Transactions):
         """In their order, with what comes between them; not the large ones."""
         begun = vote(self.client, {7: b'seven', 8: b'eight'})
         serial = self.client.tpc_finish(begun)
-        large = b'x' * committing.MOST_TOGETHER
+        large = b'x' * committing.MOST_IN_A_FRAME
         transaction = begin(self.client)
         for number in 1, 2:
             store(self.client, transaction, number, b'early')
@@ -98,7 +102,7 @@ class Transactions(test_client_link.Transactions):
         lengths = [
             len(message) for message in self.messages_of_its_vote(transaction)]
         self.assertEqual(len(lengths), 7)
-        self.assertLess(max(lengths), committing.MOST_TOGETHER + 100)
+        self.assertLess(max(lengths), committing.MOST_IN_A_FRAME + 100)
 
     def messages_of_its_vote(self, transaction):
         with mock.patch.object(
@@ -477,6 +481,41 @@ class TheSwitch(Announcing):
         heard, tids = self.hear_of_two(client)
         self.assertEqual(heard, [(tid, [oid(1)]) for tid in tids])
 
+    def test_a_derived_class_hears_of_each(self):
+        """If it has its own method: that of the storage, or the database."""
+        class Client(FsyncClient):
+
+            def invalidateTransaction(self, tid, oids):
+                super().invalidateTransaction(tid, oids)
+
+        class Adapter(MVCCAdapter):
+
+            def invalidate(self, transaction_id, oids):
+                super().invalidate(transaction_id, oids)
+
+        derived, client = self.connect(make=Client), self.connect()
+        ZODB.DB(derived)
+        client.registerDB(Adapter(MappingStorage()))
+        for each in derived, client:
+            heard, tids = self.hear_of_two(each)
+            self.assertEqual(heard, [(tid, [oid(1)]) for tid in tids])
+
+    def test_a_tid_that_is_none(self):
+        """Nothing of it gets into the file of the cache."""
+        client = self.connect(cache=self.path('cache'))
+        self.load(client, 1)
+        for wrong in b'\xff' * 7, b'\xff' * 9, b'\xff' * 100:
+            before = self.file_of(client._cache)
+            with self.assertRaises(ValueError):
+                self.in_client_loop(
+                    client, client._server.client.invalidateTransaction,
+                    wrong, [oid(1)])
+            self.assertTrue(self.file_of(client._cache) == before)
+
+    def file_of(self, cache):
+        cache.f  # all of it is written
+        return pathlib.Path(cache.path).read_bytes()
+
     def test_without_the_marker_nothing_is_read(self):
         """Commits wait for it."""
         moved = []
@@ -670,10 +709,12 @@ class Ends(Announcing):
             self.server.services['1'].sessions))
         return session
 
+    def is_connected_again(self):
+        return (self.client._connection_generation >= self.generation + 2
+                and self.client.is_connected())
+
     def check_connected_again(self):
-        until(lambda: self.client._connection_generation
-              >= self.generation + 2 and self.client.is_connected(),
-              'connected again')
+        until(self.is_connected_again, 'connected again')
         self.assertIsNotNone(self.client._server.stream)
         until(lambda: len(self.in_loop(
             lambda: self.server.services['1'].sessions)) == 1, 'one is left')
@@ -869,6 +910,56 @@ class Ends(Announcing):
             self.check_connected_again()
         begin_anew.assert_called_once_with(called[0])
         self.assertEqual(self.load(self.client, 2)[0], b'new')
+
+    def test_an_interrupt_among_announcements(self):
+        """Of several transactions, as they are completed together: nobody
+        goes on with an old state."""
+        cache, database = self.client._cache, ZODB.DB(self.client)
+        connection = database._mvcc_storage.new_instance()
+        other, tid = self.connect(), self.tid
+        for number, (of, name, is_done) in enumerate((
+                (cache, 'invalidate_each', False),
+                (cache, 'invalidate_each', True),
+                (database._mvcc_storage, 'invalidate', True),
+                (cache, 'setLastTid', True))):
+            with self.subTest(name, is_done=is_done):
+                self.generation = self.client._connection_generation
+                connection.poll_invalidations()
+                connection.load(oid(1))
+                self.in_loop(self.be_quiet)
+                for each in b'new', b'newer %d' % number:
+                    tid = commit(other, {1: each}, tid)
+                with self.interrupted(of, name, is_done):
+                    with self.assertRaises(KeyboardInterrupt):
+                        self.client.ping()
+                    until(self.is_connected_again, 'connected again')
+                changed = connection.poll_invalidations()
+                self.assertTrue(changed is None or oid(1) in changed)
+                self.assertEqual(connection.load(oid(1)), (each, tid))
+
+    def be_quiet(self):
+        """From now on, it is told with an answer of its own."""
+        served = self.server.services['1']
+        if served._quiet is not None:
+            served._quiet.cancel()
+        with mock.patch.object(service, 'QUIET', 2 * PATIENCE):
+            served._be_quiet()
+
+    @contextlib.contextmanager
+    def interrupted(self, of, name, is_done):
+        """When this is called for the first time, before or behind it."""
+        method, called = getattr(of, name), []
+
+        def interrupt(*args):
+            first = not called
+            called.append(args)
+            if is_done or not first:
+                method(*args)
+            if first:
+                raise KeyboardInterrupt
+
+        with mock.patch.object(of, name, interrupt):
+            yield
 
     def test_a_server_that_restarts(self):
         """Between a vote and its finish."""

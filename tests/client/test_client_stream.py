@@ -933,6 +933,58 @@ class Forks(Opened):
         self.check_it_goes_on()
 
 
+class Taking(Interrupter):
+    """Interrupts where messages are taken out of the buffer."""
+
+    def _trace(self, frame, event, arg):
+        if frame.f_code.co_name not in (
+                'next_together', '_further_invalid', 'next', '_take',
+                '_invalid', '_rises', '_taken_apart'):
+            return None
+        return super()._trace(frame, event, arg)
+
+
+class OfAnnouncements(TestCase):
+    """An interrupt where several are taken out of the buffer: none is left
+    out before others are completed."""
+
+    sent = [commits.Invalid(oid(tid), [oid(7), oid(8)]) for tid in (1, 2, 3)]
+
+    def test_at_each_line(self):
+        at = 0
+        while True:
+            at += 1
+            with self.subTest(at=at):
+                interrupter = Taking(at)
+                case = Answers('test_to_one')
+                case.setUp()
+                try:
+                    self.check(case, interrupter)
+                finally:
+                    case.doCleanups()
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 40)
+
+    def check(self, case, interrupter):
+        number = case.begin()
+        vote = Thread(self.vote, case, number, interrupter)
+        self.assertEqual(case.peer.next(), server.Vote(number))
+        until(lambda: 0 in case.stream._turn, 'reading')
+        case.peer.send(b''.join(
+            server.invalid(*each) for each in self.sent)
+            + server.voted(number, ()))
+        with contextlib.suppress(KeyboardInterrupt):
+            vote.result()
+        if interrupter.fired:
+            case.check_it_has_ended()
+        self.assertIn(case.completed, ([], self.sent[:1], self.sent))
+
+    def vote(self, case, number, interrupter):
+        with interrupter:
+            case.stream.vote(number, b'')
+
+
 class EveryLine(TestCase):
     """An interrupt at each line of a commit: nobody is left waiting (I10).
 

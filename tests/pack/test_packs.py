@@ -414,12 +414,24 @@ class Room(PacksCase):
         for home, more, is_counted in ('enough', 0, False), (
                 'less', -1, True):
             storage = self.packable(home)
-            free = storage.getSize() + 12 * len(storage) + more
+            gone = storage.packs.forecast(time.time())['objects']
+            self.assertGreater(gone, 0)
+            free = storage.getSize() + 12 * len(storage) + 8 * gone + more
             counted = []
             with (mock.patch.object(work, 'free_bytes', lambda file: free),
                   self.at(progress.COUNT, lambda: counted.append(1))):
                 self.pack(storage)
             self.assertEqual(bool(counted), is_counted)
+
+    def test_what_is_beside_the_new_file(self):
+        """Its index, and the list of the objects that go."""
+        storage = self.open(pack_process=False)
+        commit(storage, {number: record() for number in range(100)})
+        with mock.patch.object(work, 'share_on_disk', lambda file: 1):
+            found = storage.packs.forecast(time.time())
+        self.assertEqual(found['objects'], 99)
+        self.assertEqual(
+            found['needed'] - found['new_size'], 100 * 12 + 99 * 8)
 
     def test_a_disk_that_compresses(self):
         """The new file will take less there, too."""

@@ -5,14 +5,12 @@ import os
 import random
 import tempfile
 import threading
-import time
 from unittest import mock
 
-from ZODB.FileStorage import FileStorage
-from ZODB.POSException import POSKeyError
+from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
-from ZODB.TimeStamp import TimeStamp
+from ZODB.tests.StorageTestBase import zodb_pickle
 from ZODB.utils import z64
 
 from fsyncstorage.datafile import Descriptor
@@ -21,7 +19,6 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import MARK
 from fsyncstorage.pack.progress import REFERENCES
-from fsyncstorage.pack.progress import SWAP
 from fsyncstorage.pack.progress import Cancelled
 from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.pack.restorable import Restorable
@@ -29,156 +26,20 @@ from fsyncstorage.pack.restorable import write_gone
 
 from ..support import TestCase
 from ..support import Thread
-from ..support import begin
-from ..support import commit
 from ..support import oid
-from ..support import until
-from .histories import state
 from .phases import at
-from .processes import PHASES
-
-# The objects: the root, two that are reached, one that only the second of them
-# refers to; and two that are not reached, the first of which refers to the
-# second.
-ROOT, LEAF, NODE, DEEP, LOST, DEEP_LOST = range(6)
-# It has no revision at the pack time.
-GONE = 6
-
-KNOWN = COPY, SWAP
-# Phases of a garbage collection.
-OF_GARBAGE = REFERENCES, MARK
-# Those in which a pack by a process is looked at, too: a process takes long
-# to begin.
-OF_PROCESS = MARK, COPY
-NOT_KNOWN = 'not known yet'
-
-
-def undo_of(storage, tid):
-    """A transaction that is to undo that one."""
-    transaction = begin(storage)
-    try:
-        storage.undo(base64.encodebytes(tid).rstrip(), transaction)
-    except UndoError:
-        storage.tpc_abort(transaction)
-        raise
-    return transaction
-
-
-def finish(storage, transaction):
-    try:
-        storage.tpc_vote(transaction)
-    except UndoError:
-        storage.tpc_abort(transaction)
-        raise
-    return storage.tpc_finish(transaction)
-
-
-def undo(storage, tid):
-    return finish(storage, undo_of(storage, tid))
-
-
-class UndoInPackCase(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.rng = random.Random(1)
-        self.number = 0
-        #: number -> the data that the object must have in the end; None: it
-        #: must not be there.
-        self.wanted = {}
-
-    def state(self, *numbers):
-        return state(self.rng, numbers)
-
-    def filled(self, **options):
-        self.number += 1
-        self.name = f'{self.number}.fs'
-        self.storage = storage = self.open(
-            self.name, durability='none', **options)
-        self.first = {
-            ROOT: self.state(LEAF, NODE), LEAF: self.state(),
-            NODE: self.state(DEEP), DEEP: self.state(),
-            LOST: self.state(DEEP_LOST), DEEP_LOST: self.state()}
-        self.created = commit(storage, {
-            **{number: self.state() for number in self.first},
-            GONE: self.state()})
-        self.before = self.store(self.first)
-        transaction = begin(storage)
-        storage.deleteObject(oid(GONE), self.created, transaction)
-        storage.tpc_vote(transaction)
-        self.deleted = storage.tpc_finish(transaction)
-        #: The pack time.
-        last = TimeStamp(self.deleted).timeTime()
-        until(lambda: time.time() > last + .001, 'later')
-        self.time = time.time()
-        until(lambda: time.time() > self.time + .001, 'later')
-        return storage
-
-    def store(self, records):
-        """A change of these objects, by their numbers."""
-        storage = self.storage
-        serials = {}
-        for number in records:
-            try:
-                serials[number] = storage.getTid(oid(number))
-            except POSKeyError:
-                serials[number] = self.deleted
-        return commit(storage, records, serials)
-
-    def refused(self, why, tid):
-        with self.assertRaisesRegex(UndoError, why):
-            undo(self.storage, tid)
-
-    def pack(self, phase, do, gc=True):
-        """`do()` is called in a phase of it."""
-        done = []
-
-        def call(watch):
-            do()
-            done.append(phase)
-
-        with at(phase, call):
-            self.storage.pack(self.time, referencesf, gc=gc)
-        self.assertEqual(done, [phase])
-        self.assertIsNone(self.storage.restorable)
-        self.check()
-
-    def check(self):
-        """All is there, and nothing that is reached refers to nothing; and so
-        it is for stock."""
-        self.check_in(self.storage)
-        self.storage.close()
-        stock = FileStorage(self.path(self.name), read_only=True)
-        self.addCleanup(stock.close)
-        self.check_in(stock)
-
-    def check_in(self, storage):
-        for number, data in self.wanted.items():
-            if data is None:
-                with self.assertRaises(POSKeyError):
-                    storage.load(oid(number))
-            else:
-                self.assertEqual(storage.load(oid(number))[0], data)
-        todo, seen = [z64], set()
-        while todo:
-            each = todo.pop()
-            if each not in seen:
-                seen.add(each)
-                todo += referencesf(storage.load(each)[0])
-
-    def each(self, check, phases=PHASES, gcs=(True, False)):
-        """Call it with a phase, and whether garbage is collected."""
-        for pack_process in True, False:
-            for phase in phases:
-                for gc in gcs:
-                    if (not gc and phase in OF_GARBAGE
-                            or pack_process and phase not in OF_PROCESS):
-                        continue
-                    with self.subTest(
-                            phase, pack_process=pack_process, gc=gc):
-                        self.wanted.clear()
-                        self.filled(pack_process=pack_process)
-                        check(phase, gc)
+from .undos import DEEP
+from .undos import GONE
+from .undos import KNOWN
+from .undos import LEAF
+from .undos import LOST
+from .undos import NODE
+from .undos import NOT_KNOWN
+from .undos import ROOT
+from .undos import UndoInPackCase
+from .undos import finish
+from .undos import undo
+from .undos import undo_of
 
 
 class Orders(UndoInPackCase):
@@ -275,6 +136,64 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
+    def test_what_is_merged(self):
+        """A later change is kept, and the conflict resolved: it depends on the
+        revision that is merged with it."""
+        def check(phase, gc):
+            self.store({LEAF: zodb_pickle(Length(10))})
+            self.later()
+            changed = self.store({LEAF: zodb_pickle(Length(15))})
+            self.store({LEAF: zodb_pickle(Length(18))})
+            self.wanted[LEAF] = zodb_pickle(Length(18))
+
+            def undo_it():
+                if gc and phase not in KNOWN:
+                    self.refused(NOT_KNOWN, changed)
+                else:
+                    undo(self.storage, changed)
+                    self.wanted[LEAF] = zodb_pickle(Length(13))
+
+            self.pack(phase, undo_it, gc)
+
+        self.each(check)
+
+    def test_what_is_merged_and_was_not_reached(self):
+        def merge():
+            changed = self.store({LOST: zodb_pickle(Length(15))})
+            self.store({LOST: zodb_pickle(Length(18))})
+            self.refused('nothing referred', changed)
+
+        self.filled()
+        self.store({LOST: zodb_pickle(Length(10))})
+        self.later()
+        self.pack(COPY, merge)
+
+    def test_all_of_a_transaction_or_nothing(self):
+        """One object may be restored, and the other not."""
+        def check(phase, gc):
+            def change_and_undo():
+                kept = self.store({NODE: self.state()})
+                both = self.store({LEAF: self.state(), LOST: self.state()})
+                for number in NODE, LEAF, LOST:
+                    self.wanted[number] = storage.load(oid(number))[0]
+                before = storage.getSize(), storage.lastTransaction()
+                self.refused('nothing referred', both)
+                # After another one, in the same transaction.
+                transaction = undo_of(storage, kept)
+                with self.assertRaisesRegex(UndoError, 'nothing referred'):
+                    storage.undo(
+                        base64.encodebytes(both).rstrip(), transaction)
+                storage.tpc_abort(transaction)
+                self.assertEqual(storage._begun, {})
+                self.assertFalse(storage._commit_lock.locked())
+                self.assertEqual(
+                    (storage.getSize(), storage.lastTransaction()), before)
+
+            storage = self.storage
+            self.pack(phase, change_and_undo, gc)
+
+        self.each(check, KNOWN, [True])
+
     def test_of_a_creation(self):
         """It restores nothing, so it goes on always."""
         def check(phase, gc):
@@ -347,6 +266,25 @@ class Orders(UndoInPackCase):
             self.check()
 
         self.each(check, KNOWN)
+
+    def test_what_is_worked_out_again(self):
+        """It asks again: an answer is for positions in one file."""
+        def change_and_vote():
+            undoing = undo_of(storage, changed)
+            self.store({LEAF: self.state()})
+            asked.append('vote')
+            finish(storage, undoing)
+
+        def refuse_and_note(restorable, *args):
+            asked.append('asked')
+            refuse(restorable, *args)
+
+        storage = self.filled()
+        changed = self.store({NODE: self.state()})
+        asked, refuse = [], Restorable.refuse
+        with mock.patch.object(Restorable, 'refuse', refuse_and_note):
+            self.pack(COPY, change_and_vote)
+        self.assertEqual(asked, ['asked', 'vote', 'asked'])
 
     def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
         storage = self.filled()

@@ -39,8 +39,8 @@ UP, DOWN = 'up', 'down'
 #: A message is cut.
 BEFORE, INSIDE, BEHIND = WHERE = 'before', 'inside', 'behind'
 KINDS = {
-    UP: {'B': 'begin', 'S': 'store', 'M': 'store', 'C': 'call', 'V': 'vote',
-         'F': 'finish', 'T': 'trip', 'A': 'abort', 'P': 'ping',
+    UP: {'B': 'begin', 'N': 'begin', 'S': 'store', 'M': 'store', 'C': 'call',
+         'V': 'vote', 'F': 'finish', 'T': 'trip', 'A': 'abort', 'P': 'ping',
          'Q': 'question'},
     DOWN: {'W': 'welcome', 'R': 'refused', 'v': 'voted', 'k': 'conflicts',
            'e': 'error', 'd': 'done', 'a': 'aborted', 'i': 'invalid',

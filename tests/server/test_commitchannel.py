@@ -21,7 +21,6 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.server import ballot
-from fsyncstorage.server import commitchannel
 from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
@@ -299,7 +298,7 @@ class Transactions(ChannelTestCase):
         """Too long a text: its own vote fails, and no other."""
         client = self.channel.client
         number, begin = client.begin(plainbegin.pack(
-            b'', bytes(commitchannel.MOST_OF_A_BEGIN + 1)),
+            b'', bytes(commitserver.MOST_OF_A_BEGIN + 1)),
             commits.BEGIN_PLAIN)
         with self.assertLogs('fsyncstorage', 'ERROR'):
             self.channel.send(begin + client.vote(number))
@@ -310,54 +309,109 @@ class Transactions(ChannelTestCase):
         with self.assertRaises(EOFError):
             self.channel.next()
 
-    def test_what_comes_behind_an_answer_waits_once_more(self):
+    def test_what_comes_behind_an_answer_to_a_commit_waits_once_more(self):
+        sent, left = self.gathered(of_a_commit=True)
+        self.assertEqual(left, [True, False, True, True])
+        one, two, three, four = map(self.announced, range(1, 5))
+        self.assertEqual(sent, [one, two + b'an answer', three + four])
+
+    def test_what_comes_behind_another_answer_does_not(self):
+        """Its client may only read: it does not wait for an answer."""
+        sent, left = self.gathered(of_a_commit=False)
+        self.assertEqual(left, [True, True, True, True])
+        one, two, three, four = map(self.announced, range(1, 5))
+        self.assertEqual(sent, [one, two + b'an answer', three, four])
+
+    def announced(self, number):
+        return commitserver.invalid(oid(number), [])
+
+    def gathered(self, of_a_commit):
+        """What is sent, and at which looks nothing was left."""
         session, = self.server.services['1'].sessions
-        told, sent = session.told, []
+        told, sent, left = session.told, [], []
 
         def announce(number):
-            told.outbox.announce(
-                commitserver.invalid(oid(number), []), at_once=False)
+            told.outbox.announce(self.announced(number), at_once=False)
 
         def step():
             with mock.patch.object(told, 'transport') as transport:
                 transport.write = sent.append
                 told.flush()
                 announce(1)
-                self.assertTrue(told.flush_if_old())
+                left.append(told.flush_if_old())
                 announce(2)
+                told.gathers_once_more = of_a_commit
                 told.outbox.send(b'an answer')
                 announce(3)
-                self.assertFalse(told.flush_if_old())
+                left.append(told.flush_if_old())
                 announce(4)
-                self.assertTrue(told.flush_if_old())
-                self.assertTrue(told.flush_if_old())
+                left.append(told.flush_if_old())
+                left.append(told.flush_if_old())
 
         self.in_loop(step)
-        frames = [commitserver.invalid(oid(number), [])
-                  for number in range(1, 5)]
-        self.assertEqual(sent, [
-            frames[0], frames[1] + b'an answer', frames[2] + frames[3]])
+        return sent, left
 
-    def test_what_has_waited_comes_by_itself(self):
-        """Also if it was too young when it could have left first."""
-        served = self.server.services['1']
-        session, = served.sessions
-        tids = [p64(u64(served.last_tid) + number) for number in (1, 2, 3)]
+    def test_which_answers_are_those_to_a_commit(self):
+        """Those to its vote and to its finish, over either connection."""
+        session, = self.server.services['1'].sessions
+        self.check_answers(session.told, {
+            'a ping': (self.channel.ping, False),
+            'a vote': (self.vote_it, True),
+            'a finish': (self.finish_it, True),
+            'an abort': (self.abort_it, False),
+            'a trip': (lambda: (self.channel.trip({3: b'x'}),
+                                self.channel.done()), True)})
+        other = self.connect(self.server)
+        _, session = self.server.services['1'].sessions
+        self.check_answers(session.told, {
+            'a load': (lambda: other.call('loadBefore', oid(3), maxtid),
+                       False),
+            'a commit': (lambda: other.commit({4: b'x'}), True)})
+
+    def check_answers(self, told, requests):
+        for name, (ask, expected) in requests.items():
+            with self.subTest(name), mock.patch.object(told, 'flush'):
+                self.in_loop(lambda: setattr(
+                    told, 'gathers_once_more', False))
+                ask()
+                self.assertEqual(told.gathers_once_more, expected)
+
+    def vote_it(self):
+        self.voted = self.channel.vote({2: b'x'})
+        self.channel.next()
+
+    def finish_it(self):
+        self.channel.finish(self.voted)
+
+    def abort_it(self):
+        number = self.channel.begin()
+        self.channel.send(self.channel.client.abort(number))
+        self.channel.next()
+
+    def test_one_that_nothing_can_be_sent_to(self):
+        """It has to connect again, and the others get what waits for them."""
+        first_zeo = self.zeo
+        self.addCleanup(first_zeo.close)
+        self.again()
+        served, ended = self.server.services['1'], []
+        first, second = served.sessions
 
         def step():
-            for tid in tids:
-                served.changed_elsewhere(tid, [])
-                if tid != tids[-1]:
-                    session.told.outbox.send(commitserver.pong(
-                        self.channel.client.ping()[0], tid))
+            with mock.patch.object(
+                    first.told, 'flush_if_old',
+                    side_effect=ZeroDivisionError), mock.patch.object(
+                    second.told, 'flush_if_old',
+                    return_value=True) as flush, mock.patch.object(
+                    first, 'end', lambda: ended.append(first)):
+                served._unflushed = True
+                with contextlib.suppress(ZeroDivisionError):
+                    served._quiet_is_over()
+            ended.append(flush.call_count)
 
-        self.in_loop(step)
-        heard = []
-        while len(heard) < len(tids):
-            event = self.channel.next()
-            if isinstance(event, commits.Invalid):
-                heard.append(event.tid)
-        self.assertEqual(heard, tids)
+        with self.assertLogs('fsyncstorage.server', 'ERROR'):
+            self.in_loop(step)
+        self.assertEqual(ended, [first, 1])
+        self.assertIsNotNone(served._quiet)
 
     def test_in_one_trip(self):
         transaction = self.channel.trip({1: b'one', 2: b'two'})
@@ -707,7 +761,7 @@ class Trouble(TroubleTestCase):
     def test_a_long_description(self):
         with self.beside_another(), self.fails_before_its_vote():
             transaction, frame = self.channel.begun(
-                description=bytes(commitchannel.MOST_OF_A_BEGIN))
+                description=bytes(commitserver.MOST_OF_A_BEGIN))
             self.channel.send(frame)
             self.assertIn('a description of', str(self.ask(transaction)))
 

@@ -178,7 +178,7 @@ class Cache(ClientCache):
             for oid in oids:
                 self.invalidate(oid, tid)
         elif found := self.current.take_out(oids):
-            self._end(found, tid)
+            self._end([(*each, tid) for each in found])
 
     @_changes
     def invalidate_each(self, changes):
@@ -189,29 +189,26 @@ class Cache(ClientCache):
         if self._tracefile is not None:
             for oid, tid in ends.items():
                 self.invalidate(oid, tid)
-            return
-        found = {}
-        for position, oid in self.current.take_out(ends):
-            found.setdefault(ends[oid], []).append((position, oid))
-        for tid, objects in found.items():
-            self._end(objects, tid)
+        elif found := self.current.take_out(ends):
+            self._end([(position, oid, ends[oid]) for position, oid in found])
 
-    def _end(self, found, tid):
+    def _end(self, found):
+        """`found`: position, oid and tid of each revision that ends."""
         if self._unwritten:
-            found = self._end_unwritten(found, tid)
+            found = self._end_unwritten(found)
         if found:
             self._write()
             self._block = b''
             for position, oid, serial in revisions.end(
-                    self._file.fileno(), sorted(found), tid):
+                    self._file.fileno(), sorted(found)):
                 self._set_noncurrent(oid, serial, position)
 
-    def _end_unwritten(self, found, tid):
+    def _end_unwritten(self, found):
         """Those that are not in the file yet; return the others."""
         written = []
-        for position, oid in found:
+        for position, oid, tid in found:
             if position not in self._unwritten:
-                written.append((position, oid))
+                written.append((position, oid, tid))
             elif (serial := self._unwritten.end(position, tid)) != tid:
                 self._set_noncurrent(oid, serial, position)
         return written
@@ -431,6 +428,9 @@ class Cache(ClientCache):
             self.tid = tid
 
     def setLastTid(self, tid):
+        if tid and len(tid) != len(z64):
+            # A server may send anything; in the file there are 8 bytes for it.
+            raise ValueError(f'a last tid of {len(tid)} bytes')
         with self._lock:
             try:
                 if not tid or tid <= self.tid:

@@ -28,7 +28,7 @@ SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
 
 # Bytes of stores that share a frame: what a server processes before it looks
 # at the time.
-MOST_TOGETHER = 1 << 15
+MOST_IN_A_FRAME = 1 << 15
 
 
 class Committing:
@@ -108,7 +108,7 @@ class Committing:
                 args[0].__class__ is args[1].__class__ is args[2].__class__
                 is bytes)
             more = len(args[2]) + batch.OVERHEAD if is_store else 0
-            if stores and (not is_store or size + more > MOST_TOGETHER):
+            if stores and (not is_store or size + more > MOST_IN_A_FRAME):
                 yield self.stream.stores(self.number, stores)
                 stores, size = [], 0
             if is_store:

@@ -20,28 +20,29 @@ GAP = 1 << 12
 _identity = struct.Struct('>c4x8s8s8s')
 
 
-def end(descriptor, found, tid):
-    """Note in the file that these, sorted positions and oids, end at `tid`.
+def end(descriptor, found):
+    """Note in the file which revisions end.
 
-    Yield position, oid and serial of each; OSError if one is not there.
+    `found` has position, oid and tid of each, in the order of the positions.
+    Yield position, oid and serial; OSError if one is not there.
     """
     first = 0
     for number in range(1, len(found) + 1):
         if (number == len(found)
                 or found[number][0] - found[number - 1][0] > GAP
                 or found[number][0] - found[first][0] > BLOCK):
-            yield from _end_neighbours(descriptor, found[first:number], tid)
+            yield from _end_neighbours(descriptor, found[first:number])
             first = number
 
 
-def _end_neighbours(descriptor, found, tid):
+def _end_neighbours(descriptor, found):
     begin = found[0][0]
     length = found[-1][0] - begin + _identity.size
     block = bytearray(os.pread(descriptor, length, begin))
     if len(block) < length:
         raise OSError('it is too short')
     ended = []
-    for position, oid in found:
+    for position, oid, tid in found:
         at = position - begin
         status, there, serial, end = _identity.unpack_from(block, at)
         if status != b'a' or there != oid or end != z64:

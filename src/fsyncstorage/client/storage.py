@@ -54,7 +54,8 @@ class FsyncClient(OneTrip):
     _blobs: BlobCache | None = None
 
     #: A database of ZODB takes several transactions as one.  A server of which
-    #: this is the storage tells its own clients of each.
+    #: this is the storage tells its own clients of each, and so may whatever
+    #: has methods of its own for that.
     may_be_told_together = False
 
     def __init__(self, addr: Any, storage: str = '1',
@@ -127,8 +128,12 @@ class FsyncClient(OneTrip):
         return self._db is not None
 
     def registerDB(self, db: Any) -> None:
-        self.may_be_told_together = isinstance(db, MVCCAdapter)
-        if self.may_be_told_together:
+        # A method of a derived class may want to hear of each.
+        self.may_be_told_together = (
+            getattr(type(db), 'invalidate', None) is MVCCAdapter.invalidate
+            and type(self).invalidateTransaction
+            is FsyncClient.invalidateTransaction)
+        if isinstance(db, MVCCAdapter):
             use_our_connection()
         super().registerDB(db)
 

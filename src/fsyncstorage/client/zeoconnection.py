@@ -120,6 +120,8 @@ class ZeoConnection(ClientIO):
 
     def invalidateTransaction(self, tid, oids):
         # As ZEO's, which gives the cache one object at a time.
+        if len(tid) != len(z64):
+            raise ValueError(f'a transaction id of {len(tid)} bytes')
         self.cache.invalidate_all(oids, tid)
         self.client.invalidateTransaction(tid, oids)
         self.cache.setLastTid(tid)

@@ -13,6 +13,7 @@ nothing of who synced when.
 Each transaction is checked once more as it is copied.
 """
 
+import math
 import struct
 import typing
 import zlib
@@ -58,6 +59,11 @@ class _New(typing.NamedTuple):
     def length(self) -> int:
         return RECORD_HEADER + (self.data.length or 8)
 
+    @property
+    def longer(self) -> int:
+        """By so many bytes, than the record in the old file."""
+        return self.length - (self.record.end - self.record.position)
+
 
 class Copier:
     """Writes to `out`; `removed` gets the blobs that are not kept.
@@ -73,6 +79,8 @@ class Copier:
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         self.places = places or Places()
+        #: What is not copied was counted up to here (`rest`).
+        self._counted_to, self._counted = copied_to, 0
 
     @property
     def gone_blobs(self) -> int:
@@ -141,6 +149,25 @@ class Copier:
                 self.places.note_later(each.record.end, place + each.length)
             self.places.note_later(found.end, self._out.end)
             self.copied_to = found.end
+        self._counted_to, self._counted = self.copied_to, 0
+
+    def rest(self, window: Window, enough: float = math.inf) -> int:
+        """How long what is not copied will be in the new file; or less, if it
+        is `enough`.
+
+        A record that points back has 50 bytes, and the data that take the
+        pointer's place may be large.  What was counted is not read again.
+        """
+        self._read_from(window)
+        while self._counted_to < window.end and self._counted < enough:
+            found = scan.read_transaction(window, self._counted_to)
+            self._counted += found.end - found.position
+            self._counted_to = found.end
+            for record in found.records:
+                self._counted += self._later(record).longer
+                if self._counted >= enough:
+                    break
+        return self._counted
 
     def _later(self, record: scan.Record) -> _New:
         previous = self.index.get(record.oid, 0)

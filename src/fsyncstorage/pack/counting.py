@@ -36,6 +36,8 @@ from .progress import Tell
 NO_DATA = '(no data)'
 # Bytes of an index, for each object: it takes fewer, unless oids are sparse.
 _INDEX = 12
+# Bytes of the list of the objects that go (restorable), for each.
+_GONE = 8
 # How a record begins that a storage wrapper has changed; a pickle never does.
 _WRAPPED = b'.'
 # Classes that are listed by name.
@@ -55,7 +57,7 @@ class Row(typing.NamedTuple):
 class Counted(typing.NamedTuple):
     old_size: int
     new_size: int
-    #: On the disk, for the new file and its index.
+    #: On the disk, for the new file and what is beside it.
     needed: int
     #: Bytes that are freed of transactions, beside their records.
     transactions: int
@@ -63,9 +65,10 @@ class Counted(typing.NamedTuple):
 
 
 def room(size: int, kept: Kept, share: float) -> int:
-    """For a new file of this size, of whose bytes the disk takes a share;
-    and for its index, about, and at most."""
-    return int(size * share) + _INDEX * len(kept.objects)
+    """For a new file of this size, of whose bytes the disk takes a share; and
+    for its index and the list of the objects that go, about, and at most."""
+    return (int(size * share) + _INDEX * len(kept.objects)
+            + _GONE * kept.most_that_go)
 
 
 class Tally:

@@ -72,6 +72,11 @@ class Kept:
         """Is the current record of this object kept, if there is one?"""
         return self._marks[rank] == _CURRENT
 
+    @property
+    def most_that_go(self) -> int:
+        """At most so many objects are `gone`."""
+        return len(self._marks) - self._marks.count(_CURRENT)
+
     def gone(self) -> Iterator[bytes]:
         """The objects whose current record is not kept, sorted."""
         oids, positions = self.objects.oids, self.objects.positions

@@ -64,12 +64,13 @@ from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
-# Bytes that may be left to copy and sync under the append lock; and so few
+# Bytes that may be left to write and sync under the append lock; and so few
 # that it is not worth while to make them fewer.  (A megabyte of small
 # transactions takes 50 ms.)
 SMALL_REST, TINY_REST = 1 << 20, 1 << 14
-# Bytes that the other process may leave to this one, whose interpreter clients
-# use.
+# Bytes of the old file that the other process may leave to this one, whose
+# interpreter clients use.  (What an undo becomes longer by is not counted: no
+# lock is held for it.)
 REST_OF_PROCESS = 1 << 18
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
@@ -117,6 +118,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             with swap.freed_later(storage._file_name + '.old'):
                 try:
                     blobs = swap.swap(storage, *packed)
+                    storage.restorable = None   # all that is left is whole
                 finally:
                     if not storage.move_on():  # the packer is another one
                         storage._commit_lock.release()
@@ -442,7 +444,7 @@ class _Packing:
                 continue
             if rest < SMALL_REST:
                 self._hold_still()
-                rest = self._rest(copier)
+                rest = self._rest(copier, SMALL_REST)
                 if rest < SMALL_REST:
                     return
                 self._storage.move_on()
@@ -458,9 +460,12 @@ class _Packing:
         self._storage.is_swapping = True
         self._storage.hold_still()
 
-    def _rest(self, copier: Copier) -> int:
-        size: int = self._storage.getSize()
-        return size - copier.copied_to
+    def _rest(self, copier: Copier, enough: float = math.inf) -> int:
+        """Bytes that are to be written yet (Copier.rest); what is not small in
+        the old file is not counted in the new one."""
+        window = Window(self._pread(), self._storage.getSize())
+        rest = window.end - copier.copied_to
+        return rest if rest >= SMALL_REST else copier.rest(window, enough)
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
         """A restart scans what the index does not know: if much was committed

@@ -18,8 +18,9 @@ The order of events: the pack gives the storage a `Restorable`, which every
 undo asks from then on, the last time when it holds the append lock; it waits
 for undos that hold this lock already (packing); reads where the file ends, and
 tells the `Restorable` that it has begun.  So each undo is before this end, and
-the pack sees it, or it has asked.  What was allowed once stays so.  (Behind
-the swap, what would be refused is not in the file any more.)
+the pack sees it, or it has asked.  What was allowed once stays so up to the
+swap, behind which nothing is asked: what is left in the new file is whole.  An
+undo that was allowed before, and is voted then, is worked out again (undoing).
 
 The objects that go are in a file without a name: their oids, sorted, 8 bytes
 each.  The process that packs writes it.
@@ -33,7 +34,6 @@ from ZODB.POSException import UndoError
 
 from ..datafile import DataFile
 from ..datafile import Descriptor
-from ..format.scan import RECORD_HEADER
 from ..format.view import read_header
 from .marking import Kept
 
@@ -56,7 +56,8 @@ class NothingRestorable:
         """UndoError, if the transaction `undone` must not be undone now.
 
         `restored` has the oid of each object that it has changed, and the
-        position of the revision before that, in this file; or 0.
+        position of the revision before that, in this file; or 0, if that has
+        no data.
         """
         raise UndoError(DISABLED)
 
@@ -89,7 +90,7 @@ class Restorable(NothingRestorable):
     def _refuse_one(self, file: DataFile, undone: bytes, oid: bytes,
                     position: int) -> None:
         stop, gone = self._stop, self._gone
-        if not _has_data(file, oid, position):
+        if not position:
             return
         if stop is None:
             raise UndoError(_NOT_KNOWN, oid)
@@ -103,28 +104,11 @@ class Restorable(NothingRestorable):
             raise UndoError(_GOES, oid)
 
 
-def _has_data(file: DataFile, oid: bytes, position: int) -> bool:
-    """Or is there no such revision, or one whose creation was undone?"""
-    while position:
-        if read_header(file, position, oid)[-1]:
-            return True
-        back = _number(file, position + RECORD_HEADER)
-        position = back if back < position else 0
-    return False
-
-
 def _tid_at(file: DataFile, oid: bytes, position: int) -> bytes:
     """That of the transaction: a restored record may have another one."""
-    return _bytes(file, read_header(file, position, oid)[3])
-
-
-def _number(file: DataFile, position: int) -> int:
-    return int.from_bytes(_bytes(file, position), 'big')
-
-
-def _bytes(file: DataFile, position: int) -> bytes:
+    begin = read_header(file, position, oid)[3]
     descriptor = file.descriptor
-    return os.pread(descriptor.number, _NUMBER, position)
+    return os.pread(descriptor.number, _NUMBER, begin)
 
 
 # The objects that go

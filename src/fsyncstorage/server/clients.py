@@ -18,7 +18,6 @@ What a client says of itself is text of a peer: it is cut and made printable
 before it is shown.
 """
 
-import heapq
 import os
 import time
 
@@ -53,6 +52,10 @@ class Tally:
         self.commits = self.conflicts = 0
         #: On its read channels: requests, and bytes behind the hello.
         self.messages = self.received = self.sent = 0
+
+
+#: What stands for the commit channel of a client that has none.
+_NO_CHANNEL = Tally()
 
 
 class Shown:
@@ -120,7 +123,8 @@ def clients_of(service, most):
 
 def _client(session, ballots, now):
     tally, own, told = session.tally, session.connection, session.told
-    connections = [own] if own is told else [own, told]
+    if told is own:
+        told = _NO_CHANNEL
     return {
         'number': session.number,
         'label': session.label,
@@ -129,17 +133,15 @@ def _client(session, ballots, now):
         'read_only': bool(session.read_only),
         'reads_locally': session.reads_locally,
         'seconds': _seconds(now - tally.since),
-        'messages': tally.messages + sum(
-            each.messages for each in connections),
-        'received': tally.received + sum(
-            each.received for each in connections),
-        'sent': tally.sent + sum(each.sent for each in connections),
+        'messages': tally.messages + own.messages + told.messages,
+        'received': tally.received + own.received + told.received,
+        'sent': tally.sent + own.sent + told.sent,
         'loads': tally.loads,
         'commits': tally.commits,
         'conflicts': tally.conflicts,
         'transactions': [
-            _transaction(now, *each) for each in heapq.nlargest(
-                MOST_TRANSACTIONS, map(_state_of, ballots), _rank(now))],
+            _transaction(now, *each) for each in sorted(
+                map(_state_of, ballots), key=_rank)[:MOST_TRANSACTIONS]],
         'transactions_left_out': max(0, len(ballots) - MOST_TRANSACTIONS),
     }
 
@@ -153,14 +155,11 @@ def _state_of(ballot):
         ballot.held_since if holds else ballot.asked_at)
 
 
-def _rank(now):
-    """Those that hold their objects come first, then those that wait."""
-
-    def rank(each):
-        _, _, holds, since = each
-        return holds, now - since
-
-    return rank
+def _rank(each):
+    """Those that hold their objects come first, then those that wait; of
+    each, the oldest."""
+    _, _, holds, since = each
+    return not holds, since
 
 
 def _transaction(now, ballot, state, holds, since):

@@ -64,10 +64,6 @@ CALLS = {
     'storeBlobShared': 4,
 }
 
-# Bytes of a begin.  What describes a transaction in the file is shorter, and
-# that of all open transactions is in memory.
-MOST_OF_A_BEGIN = 1 << 18
-
 # Questions of one client that may wait for their answers.
 MOST_QUESTIONS = 1000
 
@@ -227,25 +223,26 @@ class CommitChannel:
 
     def _begin(self, number, message):
         name, arguments = self._decoded(message, BEGIN)
-        self._begin_new(number, len(message),
-                        lambda: _checked(name, arguments, BEGIN)[1:])
+        self._begin_new(number, lambda transaction: transaction.begin(
+            *_checked(name, arguments, BEGIN)[1:]))
 
     def _begin_plain(self, number, user, description):
-        self._begin_new(number, len(user) + len(description),
-                        lambda: (user, description, None, None, ' '))
+        self._begin_new(number, lambda transaction: transaction.begin(
+            user, description, None, None, ' '))
 
-    def _begin_new(self, number, size, arguments):
+    def _begin_too_long(self, number, size):
+        def refuse(transaction):
+            raise ValueError(f'a description of {size} bytes')
+
+        self._begin_new(number, refuse)
+
+    def _begin_new(self, number, begin):
         open_ones = len(self._transactions)
         if number in self._transactions or open_ones >= commits.MOST_OPEN:
             raise wire.PeerError(f'a begin; {open_ones} transactions are open')
         transaction = self._transactions[number] = _Transaction(self, number)
         self.session.stats.active_txns += 1
-        self._do(transaction, self._begin_it, transaction, size, arguments)
-
-    def _begin_it(self, transaction, size, arguments):
-        if size > MOST_OF_A_BEGIN:
-            raise ValueError(f'a description of {size} bytes')
-        transaction.begin(*arguments())
+        self._do(transaction, begin, transaction)
 
     def _store(self, number, data, oid, serial):
         transaction = self._begun(number)
@@ -403,6 +400,7 @@ class CommitChannel:
             except Exception as reason:
                 error = self._cannot_be_encoded(reason)
             else:
+                self._connection.gathers_once_more = True
                 self._send(answer)
                 return
         self._end(transaction)
@@ -453,6 +451,7 @@ class CommitChannel:
             size = self.session.service.announced_size
             frames = commitserver.done(
                 number, tid, size['length'], size['size'], resolved)
+        self._connection.gathers_once_more = True
         self._connection.outbox.announce(frames)
 
     def _end(self, transaction, abort=True):
@@ -482,6 +481,7 @@ def _checked(name, arguments, offered):
 _METHODS = {
     commitserver.Begin: CommitChannel._begin,
     commitserver.BeginPlain: CommitChannel._begin_plain,
+    commitserver.BeginTooLong: CommitChannel._begin_too_long,
     commitserver.Store: CommitChannel._store,
     commitserver.Stores: CommitChannel._stores,
     commitserver.Call: CommitChannel._call,

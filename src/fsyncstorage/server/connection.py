@@ -90,6 +90,8 @@ class Connection(asyncio.Protocol):
 
     protocol_version = transport = None
     connected = closed = False
+    #: A commit was answered: what is announced behind that waits once more.
+    gathers_once_more = False
     #: Reads that are not answered.
     unanswered = 0
     #: Calls before it has registered.
@@ -108,7 +110,6 @@ class Connection(asyncio.Protocol):
         self._traffic = session.server.traffic
         self._buffer = bytearray()
         self._registered = self._paused = self._work_is_near = False
-        self._later_is_young = False
         self._frame_patience = Patience(loop, self.cut_short)
         self._room = session.server.room
         self._waits_for_room = False
@@ -448,7 +449,6 @@ class Connection(asyncio.Protocol):
         if self._later:
             data = b''.join(self._later) + data
             self._later.clear()
-            self._later_is_young = True
         if self._corked is not None:
             self._corked.append(data)
             self._corked_bytes += len(data)
@@ -464,13 +464,13 @@ class Connection(asyncio.Protocol):
         """Send what waits to leave together with something else."""
         if self._later:
             self._write(b'')
-        self._later_is_young = False
+        self.gathers_once_more = False
 
     def flush_if_old(self):
-        """The same, unless it came since the last call.  Is nothing left?"""
-        if not self._later_is_young:
+        """The same, but for what may wait once more.  Is nothing left?"""
+        if not self.gathers_once_more:
             self.flush()
-        self._later_is_young = False
+        self.gathers_once_more = False
         return not self._later
 
     def _uncork(self):

@@ -315,9 +315,16 @@ class Service:
         if self._unflushed:
             self._unflushed = False
             for session in self.sessions:
-                if not session.told.flush_if_old():
-                    self._unflushed = True
+                attempt(self._flush_if_old, session)
             self._be_quiet()
+
+    def _flush_if_old(self, session):
+        try:
+            if not session.told.flush_if_old():
+                self._unflushed = True
+        except BaseException:
+            session.end()  # what it has missed is lost
+            raise
 
     def broadcast_info(self):
         info = self.announced_size = self.size_info()

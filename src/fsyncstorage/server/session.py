@@ -411,6 +411,7 @@ class Session(Shown, ZEOStorage):
             frames = connection.async_frame(
                 'info', self.service.announced_size
             ) + connection.reply_frame(answer.msgid, tid)
+        connection.gathers_once_more = True
         connection.outbox.announce(frames)
 
     def tpc_abort(self, id):

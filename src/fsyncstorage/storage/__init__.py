@@ -7,7 +7,8 @@ opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
 told          what a caller gives to a finish, to be told of the outcome
 appending     the end of the file: written, cut off, appended
-records       what a transaction stores, deletes, restores and undoes
+undoing       what a transaction restores and undoes
+records       what a transaction stores and deletes
 statistics    what is counted, for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended

@@ -84,6 +84,7 @@ from .told import AsyncFinish
 from .told import Told
 from .transaction import Metadata
 from .transaction import Transaction
+from .undoing import Undoing
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ logger = logging.getLogger(__name__)
 STATUSES = b' ', b'p'
 
 
-class Commits(Appending):
+class Commits(Undoing, Appending):
 
     _contention: Contention
 

@@ -1,4 +1,4 @@
-"""What a transaction stores, deletes, restores and undoes.
+"""What a transaction stores and deletes.
 
 Each record is checked against what is *appended* (I6), and goes into its
 transaction.  No lock is held for that, so that others may append meanwhile:
@@ -9,19 +9,14 @@ A transaction that conflicts with one that is not published yet is aborted, and
 the conflict is raised when that one is published: see `_give_way`.
 
 Left to others: the transaction (transaction), how it is begun and voted
-(commits), which records undo another transaction (undo), which records may be
+(commits), what it restores and undoes (undoing), which records may be
 unpickled to resolve a conflict (conflicts).
 """
 
 import contextlib
-import itertools
-import operator
-import shutil
 import sys
 import typing
-from base64 import decodebytes
 
-from ZODB.blob import BlobStorageMixin
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.POSException import ConflictError
@@ -30,11 +25,8 @@ from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
-from ZODB.POSException import UndoError
 from ZODB.POSException import Unsupported
-from ZODB.utils import mktemp
 
-from .. import datafile
 from ..commit.reserve import Reserve
 from ..datafile import DataFile
 from ..errors import Occupied
@@ -42,21 +34,15 @@ from ..errors import Unpublished
 from ..format import blobrecord
 from ..format.view import View
 from ..format.view import check_oid
-from ..format.view import check_serial
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
-from ..pack.restorable import NothingRestorable
 from ..positions import Positions
-from . import undo
 from .conflicts import Conflicts
 from .statistics import Statistics
 from .transaction import Metadata
 from .transaction import Record
-from .transaction import Restored
 from .transaction import Transaction
-from .transaction import Undo
-from .undo import Record as UndoingRecord
 
 # New oids follow the highest one that was stored: behind this one 2**56 are
 # left.
@@ -96,8 +82,6 @@ class Records(Statistics, Conflicts):
 
     #: Is a pack under way?
     is_packing = False
-    #: What may be undone beside it; None: everything.
-    restorable: NothingRestorable | None = None
     #: Is it so far that it may hold the locks for some time?
     is_swapping = False
     #: Refuse oids that were not given, and leave too few behind them.
@@ -259,40 +243,6 @@ class Records(Statistics, Conflicts):
             self._count_conflict(under_way)
             raise ConflictError(oid=oid, serials=(committed, oldserial))
 
-    def restore(self, oid: bytes, serial: bytes, data: bytes | None,
-                version: str, prev_txn: bytes | None,
-                transaction: Metadata) -> None:
-        """Store what was committed in another storage, without checks.
-
-        `data` is None if the creation of the object was undone.  If the data
-        are the same as in transaction `prev_txn`, the record points there.
-        """
-        under_way = self._under_way(transaction)
-        if version:
-            raise TypeError('Versions are no-longer supported')
-        self._refuse_oid(oid)
-        check_serial(serial)
-        if data is not None:
-            self._refuse_data(data)
-        if oid > self._oid:
-            self.set_max_oid(oid)
-        under_way.alone = True
-        back = self._place_of_same(prev_txn, oid, data)
-        under_way.add(Record(
-            oid, data or b'', serial=serial, back=back,
-            origin=Restored(prev_txn)))
-
-    def _place_of_same(self, tid: bytes | None, oid: bytes,
-                       data: bytes | None) -> int:
-        """The position of the object's record in the transaction `tid`, if it
-        has these data; else 0."""
-        if tid is None:
-            return 0
-        view = self._appended
-        return undo.find_data(
-            view, undo.find_transaction(view, tid, stop_at_pack=False), oid,
-            data)
-
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
         under_way = self._known(transaction, 'checkCurrentSerial')
@@ -367,113 +317,11 @@ class Records(Statistics, Conflicts):
         self.store(oid, oldserial, data, '', transaction)
         self._take_blob(self._under_way(transaction), oid, None, blobfilename)
 
-    def restoreBlob(self, oid: bytes, serial: bytes, data: bytes,
-                    blobfilename: str, prev_txn: bytes | None,
-                    transaction: Metadata) -> bytes | None:
-        self.restore(oid, serial, data, '', prev_txn, transaction)
-        under_way = self._under_way(transaction)
-        self._take_blob(under_way, oid, serial, blobfilename)
-        return under_way.tid
-
     def _take_blob(self, under_way: Transaction, oid: bytes,
                    serial: bytes | None, path: str) -> None:
         if under_way.blobs is None:
             raise Unsupported(NO_BLOBS)
         under_way.blobs.take(path, oid, serial)
-
-    # Undo
-
-    def undo(self, transaction_id: bytes,
-             transaction: Metadata) -> tuple[bytes | None, list[bytes]]:
-        """Return the tid (None: it is not known yet) and the oids.
-
-        The records are worked out now, and again by the vote, if anything was
-        appended meanwhile.
-        """
-        under_way = self._under_way(transaction)
-        under_way.alone = True
-        records = self._undo(
-            under_way, Undo(decodebytes(transaction_id + b'\n')))
-        return under_way.tid, list(dict.fromkeys(
-            record.oid for record in records))
-
-    def _undo(self, under_way: Transaction,
-              origin: Undo) -> list[UndoingRecord]:
-        view = self._appended
-        try:
-            records = undo.records(
-                view, under_way,
-                undo.find_transaction(view, origin.tid, True),
-                self.tryToResolveConflict)
-            origin.restored = [
-                (record.oid, record.restored) for record in records]
-            self._refuse_undo_in_a_pack(view, origin)
-            for record in records:
-                if record.back:
-                    self._copy_blob(view, under_way, record)
-        except (UndoError, ConflictError):
-            self._give_way(under_way, self._sequencer.appended.tid)
-            raise
-        for record in records:
-            under_way.add(Record(
-                record.oid, record.data, back=record.back, origin=origin))
-        return records
-
-    def _work_out_again(self, under_way: Transaction) -> None:
-        """Repeat undo and restore, unless nothing was appended since.
-
-        The transaction is alone: no other is appended meanwhile.
-        """
-        if under_way.known_to is not self._sequencer.pipeline.appended:
-            for origin, records in itertools.groupby(
-                    under_way.start_over(),
-                    operator.attrgetter('origin')):
-                if isinstance(origin, Undo):
-                    self._undo(under_way, origin)
-                    continue
-                for record in records:
-                    record.points_to(
-                        0 if origin is None else
-                        self._place_again(under_way, record, origin.tid))
-                    under_way.add(record)
-            return
-        for record in under_way.records:
-            if isinstance(record.origin, Undo):
-                self._refuse_undo_in_a_pack(self._appended, record.origin)
-
-    def _place_again(self, under_way: Transaction, record: Record,
-                     tid: bytes | None) -> int:
-        data = under_way.read_data(record.data) if record.stored else None
-        return self._place_of_same(tid, record.oid, data)
-
-    def _copy_blob(self, view: View, under_way: Transaction,
-                   record: UndoingRecord) -> None:
-        """Copy the blob file if the record points back to a blob's record:
-        each record of a blob needs a file."""
-        try:
-            data, serial = view.load_back(record.oid, record.back)
-        except POSKeyError:
-            return  # the creation was undone
-        if self.blob_dir is None:
-            if blobrecord.is_of_blob(data):
-                self._refuse_blob()
-        elif self.is_blob_record(data):
-            source = BlobStorageMixin.loadBlob(self, record.oid, serial)
-            path = mktemp(dir=self.fshelper.temp_dir)
-            try:
-                shutil.copyfile(source, path)
-                self._take_blob(under_way, record.oid, None, path)
-            except BaseException:
-                datafile.remove_if_there(path)
-                raise
-
-    def _refuse_undo_in_a_pack(self, view: View, origin: Undo) -> None:
-        """It reads records (under the append lock: if a pack has just begun).
-        """
-        restorable = self.restorable
-        if restorable is not None and origin.allowed_by is not restorable:
-            restorable.refuse(view.file, origin.tid, origin.restored)
-            origin.allowed_by = restorable
 
     # Conflicts
 

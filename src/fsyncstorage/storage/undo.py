@@ -39,7 +39,8 @@ class Record(typing.NamedTuple):
     previous: int   # position of the current one
     data: bytes     # b'': what it points back to
     back: int       # 0: its creation is undone
-    restored: int   # position of what the undone one has replaced, or 0
+    restored: int   # position of what the undone one has replaced; 0: none,
+                    # or one without data
 
 
 def records(view: View, under_way: Transaction, position: int,
@@ -65,8 +66,9 @@ def records(view: View, under_way: Transaction, position: int,
         except UndoError as error:
             failures[oid] = error
         else:
-            result.append(
-                Record(oid, view.index.get(oid, 0), data, back, previous))
+            result.append(Record(
+                oid, view.index.get(oid, 0), data, back,
+                previous if _has_data(view, oid, previous) else 0))
         position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')
@@ -90,6 +92,16 @@ def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
             return _merged(view, oid, previous, resolve,
                            (current_tid, tid), data), 0
     return b'', previous
+
+
+def _has_data(view: View, oid: bytes, position: int) -> bool:
+    """Or is there no such revision, or one whose creation was undone?"""
+    while position:
+        if read_header(view.file, position, oid)[-1]:
+            return True
+        back = u64(_read(view, position + RECORD_HEADER, 8))
+        position = back if back < position else 0
+    return False
 
 
 def _current(view: View, under_way: Transaction, oid: bytes, current: int,

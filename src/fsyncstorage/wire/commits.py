@@ -76,8 +76,8 @@ COMMITTED, NOT_COMMITTED, NOT_KNOWN = 1, 2, 3
 #: Transactions that a client may have open at once.
 MOST_OPEN = 100
 
-# Announcements that are given out together.
-MOST_TOGETHER = 1000
+# Bytes of announcements that are given out together, but for the first one.
+MOST_TOGETHER = 1 << 16
 
 # Bytes of a frame of the server before the channel is open.
 LONGEST_GREETING = 1 << 16
@@ -302,12 +302,12 @@ class Client:
 
     def _further_invalid(self) -> list[Invalid]:
         """The announcements that are next, as `next` would give them, in less
-        time.  What is not in order is left to that."""
+        time.  What is not in order, or goes beyond the most, is left to
+        that."""
         found: list[Invalid] = []
-        start, size = 0, len(self._buffer)
+        start, size = 0, min(len(self._buffer), MOST_TOGETHER)
         with memoryview(self._buffer) as buffer:
-            while (start + TID_SHAPE.size <= size
-                   and len(found) < MOST_TOGETHER):
+            while start + TID_SHAPE.size <= size:
                 length, kind, number, tid = TID_SHAPE.unpack_from(
                     buffer, start)
                 first = start + TID_SHAPE.size

@@ -42,6 +42,10 @@ from .framing import make
 _HEAD = struct.Struct('>BI')
 _STORE = struct.Struct('>BI8s8s')
 
+#: Bytes of a begin.  What describes a transaction in the file is shorter, and
+#: that of all open transactions is in memory.
+MOST_OF_A_BEGIN = 1 << 18
+
 
 class Begin(typing.NamedTuple):
     number: int
@@ -52,6 +56,11 @@ class BeginPlain(typing.NamedTuple):
     number: int
     user: bytes
     description: bytes
+
+
+class BeginTooLong(typing.NamedTuple):
+    number: int
+    size: int
 
 
 class Store(typing.NamedTuple):
@@ -105,8 +114,8 @@ def _stores(number: int, message: bytes) -> Stores:
     return Stores(number, message, batch.size(message))
 
 
-Request = (Begin | BeginPlain | Store | Stores | Call | Vote | Finish | Trip
-           | Abort | Ping | Ask)
+Request = (Begin | BeginPlain | BeginTooLong | Store | Stores | Call | Vote
+           | Finish | Trip | Abort | Ping | Ask)
 
 # Of each kind: its shape, whether bytes follow it, and what becomes of it.
 _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
@@ -138,6 +147,10 @@ def request(message: bytes) -> Request:
     if not number:
         raise PeerError(f'a request {message[:1]!r} without a number')
     if has_rest:
+        size = len(message) - shape.size
+        if size > MOST_OF_A_BEGIN and message[0] in (BEGIN, BEGIN_PLAIN):
+            # (No copy is made of it, nor is it decoded.)
+            return BeginTooLong(number, size)
         fields.insert(0, message[shape.size:])
     return made(number, *fields)
 
