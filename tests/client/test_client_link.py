@@ -11,6 +11,7 @@ from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
+from fsyncstorage import wire
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server.session import Session
@@ -59,7 +60,24 @@ class Servers(ConnectedTestCase):
         self.patch(Session, 'get_info', lambda session: {
             'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
             'interfaces': (), 'fsyncstorage': {'channel': 99}})
-        self.check_load(self.connect(), 1, channels=0)
+        self.check_it_reads_plainly('no read channels of our version;')
+
+    def check_it_reads_plainly(self, why):
+        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
+            client = self.connect()
+        self.assertEqual(len(logged.output), 1)
+        self.assertIn(why, logged.output[0])
+        self.check_load(client, 1, channels=0)
+
+    def test_a_server_that_names_nothing_that_a_hello_can_have(self):
+        told = {'channel': wire.VERSION, 'instance': bytes(16)}
+        for wrong in ({'mark': None}, {'mark': b'short'}, {'mark': 'x' * 8},
+                      {'instance': 7}, {'instance': b''}):
+            with self.subTest(wrong):
+                self.patch(Session, 'get_info', lambda session: {
+                    'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
+                    'interfaces': (), 'fsyncstorage': {**told, **wrong}})
+                self.check_it_reads_plainly('that it has named as it should')
 
     def test_channels_end_with_the_connection(self):
         client = self.connect()

@@ -7,6 +7,7 @@ from unittest import mock
 
 from rich.console import Console
 
+from fsyncstorage.check.terminal import CannotRun
 from fsyncstorage.fsynctop import asking
 from fsyncstorage.fsynctop import commandline
 from fsyncstorage.fsynctop import rows as module
@@ -135,9 +136,17 @@ class Pictures(TestCase):
             self.assertTrue(lines[1].startswith(
                 'holder 127.0.0.1:50002 holds 7 objects (0x00, 0x01, 0x02'))
             self.assertIn('holder', lines[4])
-        self.assertIn('for 5.0s; 2 wait', lines[1])
+        self.assertIn('for 5.0s; 2 clients waiting in all', lines[1])
         self.assertIn('5.0s holds 7 objects (0x00', lines[4])
         self.assertIn('4.9s waiting for its objects', lines[5])
+
+    def test_those_of_another_storage_wait_for_something_else(self):
+        found = rows({
+            '1': Storage([client(1, transactions=[holding(5.0)]), client(
+                2, transactions=[holding(1.0, holds=False)])], 0),
+            '2': Storage([client(
+                3, transactions=[holding(4.0, holds=False)])], 0)}, {})
+        self.assertIn('for 5.0s; 1 client waiting', drawn(found, 80)[1])
 
     def test_nobody_holds_anything_for_long(self):
         found = rows(answer(client(1, 'a', [holding(0.9)])), {})
@@ -232,7 +241,7 @@ class OfAServer(TopCase):
         lines = out.split('\n')
         self.assertRegex(
             lines[1], r'^peer 0 127\.0\.0\.1:\d+ holds 1 object \(0x05\) for'
-            r' \d+\.\ds; 1 waits$')
+            r' \d+\.\ds; 1 client waiting in all$')
         self.assertIn('peer 0', lines[4])
         self.assertIn('peer 2', lines[5])
         self.peers[0].abort()
@@ -264,7 +273,7 @@ class OfAServer(TopCase):
                 pass
 
             def update(self, picture, refresh):
-                console = Console(width=100)
+                console = Console(width=100, color_system=None)
                 with console.capture() as printed:
                     console.print(picture)
                 pictures.append(printed.get())
@@ -286,12 +295,46 @@ class OfAServer(TopCase):
         self.assertEqual(len(pictures), 3)
         self.assertIn('peer 1', pictures[-1].split('\n')[4])
 
+    def test_a_server_that_goes_away_meanwhile_and_comes_back(self):
+        answers = [asking.ask(commandline._address(self.address)),
+                   CannotRun('here: \x1b[2J refused')]
+        answers += [answers[1], answers[0]]
+        with mock.patch.object(asking, 'ask', side_effect=answers):
+            (status, _, err), pictures = self.on_a_terminal(3)
+        self.assertEqual((status, err), (130, ''))
+        self.assertEqual(
+            ['peer 1' in picture for picture in pictures],
+            [True, False, False, True])
+        self.assertEqual(pictures[1].strip(), r'here: \x1b[2J refused')
+
     def test_a_server_that_ends_meanwhile(self):
+        """It is said, and only Ctrl-C ends it."""
         self.pause = lambda seconds: self.server.close()
-        (status, _, err), pictures = self.on_a_terminal(5)
-        self.assertEqual(status, 2)
-        self.assertRegex(err, r'^fsync-top: 127\.0\.0\.1:\d+: .*\n$')
-        self.assertEqual(len(pictures), 1)
+        (status, _, err), pictures = self.on_a_terminal(2)
+        self.assertEqual((status, err), (130, ''))
+        for picture in pictures[1:]:
+            self.assertRegex(picture, r'^127\.0\.0\.1:\d+: .*\n$')
+
+    def test_by_a_name(self):
+        """Which the server need not know."""
+        name, port = 'zeo.example', self.address.rpartition(':')[2]
+        found = socket.getaddrinfo('127.0.0.1', port)
+        with mock.patch.object(socket, 'getaddrinfo', return_value=found):
+            status, out, _ = self.top(f'{name}:{port}', '--json')
+        self.assertEqual((status, out.count('peer')), (0, 3))
+
+    def test_the_longest_answer(self):
+        """It has room for all clients that a server tells of."""
+        for peer in self.peers:
+            peer.post('set_client_label', '\U0001f600' * 200)
+            peer.ping()
+        length = len(json.dumps(self.server.services['1'].clients(1)))
+        self.assertGreater(length, 1200)
+        oids, address = '0x' + 'f' * 16, '[' + 'f' * 39 + ']:65535'
+        length += 1200 + len(address) + 5 * len(json.dumps(
+            holding(1e9, False, 5)._replace(oids=[oids] * 5)._asdict()))
+        self.assertLess(length, 5000)
+        self.assertLess(5000 * asking.MOST_CLIENTS, asking.LONGEST)
 
 
 class BadInput(TopCase):
@@ -340,6 +383,38 @@ class BadInput(TopCase):
             self.assertIn('no answer within', self.cannot(
                 self.answering(b'HTTP/1.0 200', close=False)))
 
+    def test_a_name_that_it_does_not_answer_to(self):
+        self.assertIn('(421)', self.cannot(self.answering(
+            b'HTTP/1.0 421 Misdirected Request\r\n\r\nask by ...')))
+
+    def test_the_time_is_for_all_addresses_of_a_name_together(self):
+        """And if one of them is silent, another is asked."""
+        given = []
+
+        class Silent:
+
+            def __init__(self, *kind):
+                pass
+
+            def settimeout(self, seconds):
+                given.append(seconds)
+
+            def connect(self, peer):
+                clock.return_value += given[-1]
+                raise TimeoutError
+
+            def close(self):
+                pass
+
+        with (mock.patch.object(asking.time, 'monotonic') as clock,
+              mock.patch.object(asking.socket, 'socket', Silent),
+              mock.patch.object(
+                  asking.socket, 'getaddrinfo',
+                  return_value=[(0, 0, 0, '', ('x', 1))] * 4)):
+            clock.return_value = 0.0
+            self.assertIn('no answer within', self.cannot('many.example:1'))
+        self.assertEqual(given, [asking.PATIENCE / 4] * 4)
+
     def test_a_name_that_is_none(self):
         self.cannot('no-such-host.invalid:1')
         self.cannot('..:1')
@@ -379,6 +454,8 @@ class BadInput(TopCase):
                       {'number': True}, {'number': 1.5}, {'number': -1},
                       {'commits': 1 << 64}, {'seconds': '1'},
                       {'seconds': float('nan')}, {'seconds': 1e300},
+                      {'seconds': 10 ** 400}, {'seconds': True},
+                      {'seconds': float('-inf')},
                       {'label': None}, {'label': 'x' * 1001},
                       {'version': 1}, {'read_only': 0},
                       {'transactions': None}, {'transactions': [[]]},

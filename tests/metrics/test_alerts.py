@@ -1,5 +1,6 @@
 """Each alert of examples/prometheus fires when its fault is made."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from unittest import mock
 
 from prometheus_client import CollectorRegistry
 from prometheus_client import generate_latest
+from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.metrics import exporter
@@ -295,6 +297,32 @@ class Faults(ServedAndShown):
         self.assertFalse(
             self.packed_too_late(7.9, nothing, lambda: self.pack(storage)))
         self.assertTrue(self.packed_too_late(8.1, nothing))
+
+    def test_what_nobody_can_pack_here(self):
+        """A file that another process writes, and a storage of ZODB's."""
+
+        def nothing():
+            """Nobody packs."""
+
+        commit(self.open(), {0: record(1)})
+        stock = FileStorage(self.path('stock.fs'))
+        for storage in self.open(read_only=True), stock:
+            with self.subTest(storage.__class__), contextlib.closing(storage):
+                self.server = self.serve(storage, metrics=HERE)
+                self.address = self.server._shown[0].exporter.address
+                self.assertIn('fsyncstorage_data_bytes{', get(
+                    self.address, '/metrics')[1])
+                self.assertFalse(self.packed_too_late(9, nothing))
+                self.server.close()
+
+    def test_a_server_of_which_prometheus_knows_nothing(self):
+        self.show()
+        series = Series(self.address, USUAL)
+        self.server.close()
+        with mock.patch.dict(TARGET, job='another'):
+            series.take()
+            series.it_stays_so(90)
+            self.check(series, 'FsyncstorageDown')
 
     def test_a_server_that_is_gone(self):
         self.show()

@@ -69,6 +69,11 @@ class Requests(AnsweringTestCase):
         self.assertIn(b'Content-Type: text/plain\r\n', head)
         self.assertIn(b'Content-Length: %d' % len(BODY), head)
 
+    def test_a_body_is_not_copied(self):
+        """So one that is kept is there once, however many take it."""
+        _, body = answering.response(REQUEST, PAGES.get, lambda *named: True)
+        self.assertIs(body, BODY)
+
     def test_what_comes_behind_a_question_mark_is_ignored(self):
         self.assertIn(BODY, self.say(b'GET /page?a=b HTTP/1.0\r\n\r\n'))
 

@@ -4,14 +4,19 @@ import unittest
 
 from fsyncstorage.metrics import hosts
 
+OF_PROGRAMS = '/live', '/ready', '/startup', '/metrics'
+OF_PEOPLE = '/', '/now', '/clients', '/page.js', '/none', ''
+PATHS = *OF_PROGRAMS, *OF_PEOPLE
+
 
 class Names(unittest.TestCase):
 
-    def check(self, is_ours, answered, refused):
-        for named in answered:
-            self.assertTrue(is_ours(named), named)
-        for named in refused:
-            self.assertFalse(is_ours(named), named)
+    def check(self, is_ours, answered, refused, paths=PATHS):
+        for path in paths:
+            for named in answered:
+                self.assertTrue(is_ours(named, path), (named, path))
+            for named in refused:
+                self.assertFalse(is_ours(named, path), (named, path))
 
     def test_on_loopback_no_name_that_a_stranger_can_have(self):
         self.check(
@@ -35,8 +40,19 @@ class Names(unittest.TestCase):
                    ['evil.example'])
 
     def test_another_address_has_the_names_of_its_network(self):
+        """For programs, which would restart what they are refused by."""
         for host in '0.0.0.0', '::', '192.0.2.1':
-            self.check(hosts.those_of(host, host), ['zeo.svc:8190', ''], [])
+            is_ours = hosts.those_of(host, host)
+            self.check(is_ours, ['zeo.svc:8190', '', 'evil.example'], [],
+                       OF_PROGRAMS)
+            self.check(is_ours, ['localhost', '192.0.2.1:8190', '[::1]'],
+                       ['zeo.svc:8190', '', 'evil.example'], OF_PEOPLE)
+
+    def test_another_address_by_the_name_that_was_written(self):
+        self.check(hosts.those_of('zeo.svc', '192.0.2.1'),
+                   ['zeo.svc:8190', '192.0.2.1'], [])
+        self.check(hosts.those_of('zeo.svc', '192.0.2.1'), [],
+                   ['evil.example'], OF_PEOPLE)
 
     def test_what_headers_name(self):
         self.assertEqual(

@@ -13,6 +13,7 @@ from ZODB.MappingStorage import MappingStorage
 import fsyncstorage.metrics
 from fsyncstorage.metrics import answering
 from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import hosts
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.metrics.past import MOST
 from fsyncstorage.metrics.shown import Shown
@@ -327,9 +328,21 @@ class Asking(PageTestCase):
                 b'evil.example', b'localhost'):
             request = b'GET / HTTP/1.1\r\n%s\r\n\r\n' % b'\r\n'.join(
                 b'Host: ' + name for name in names)
-            self.assertIn(b' 421 ', answering.response(
-                request, lambda path: None, lambda name: name == 'localhost'
-            ).partition(b'\r\n')[0])
+            head, _ = answering.response(
+                request, lambda path: None,
+                lambda name, path: name == 'localhost')
+            self.assertIn(b' 421 ', head.partition(b'\r\n')[0])
+
+    def test_a_name_of_its_network_where_others_can_reach_it(self):
+        with mock.patch.object(hosts, 'is_loopback', return_value=False):
+            self.show(self.open('2.fs'), address=('localhost', 0))
+        for path, status in [
+                ('/live', 200), ('/ready', 200), ('/startup', 200),
+                ('/metrics', 200), ('/', 421), ('/now', 421),
+                ('/clients', 421), ('/page.js', 421)]:
+            with self.subTest(path):
+                self.assertEqual(response(
+                    self.address, path, Host='zeo.svc')[0], status)
 
 
 class Outside(unittest.TestCase):

@@ -1,6 +1,7 @@
 """What the service manager is told, and the sockets that it passes."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -143,6 +144,42 @@ class Told(ManagerTestCase):
                 while (said := hears.hear()) == 'noise':
                     pass
         self.assertEqual(said, 'READY=1')
+
+    def without_memory(self, times):
+        """A manager whose first messages find no memory; and what it says."""
+        told = Manager({'NOTIFY_SOCKET': '/nowhere'})
+        self.addCleanup(told.stopping)
+        told._socket.close()
+        told._socket = mock.Mock()
+        errors = [OSError(number, 'no memory') for number in (
+            errno.ENOBUFS, errno.ENOMEM)] * times
+        told._socket.sendto.side_effect = [*errors[:times], None, None]
+        return told
+
+    def test_no_memory_for_a_moment(self):
+        told = self.without_memory(5)
+        loop = mock.Mock()
+        with self.assertNoLogs('fsyncstorage'):
+            for _ in range(5):
+                told._begin(loop)
+                loop.call_later.assert_called_with(
+                    manager.AGAIN, told._begin, loop)
+            loop.reset_mock()
+            told._begin(loop)
+        loop.call_later.assert_not_called()
+        said = told._socket.sendto.call_args_list
+        self.assertEqual({message for (message, _), _ in said}, {b'READY=1'})
+        self.assertEqual(len(said), 6)
+
+    def test_no_memory_for_long(self):
+        """It is said in the log then, and not tried for ever."""
+        with mock.patch.object(manager, 'MOST_AGAIN', 3):
+            told = self.without_memory(4)
+            self.assertEqual([told._say('x') for _ in range(3)], [False] * 3)
+            with self.assertLogs('fsyncstorage', 'WARNING'):
+                self.assertTrue(told._say('x'))
+            self.assertTrue(told._say('x'))
+        self.assertEqual(told._without_memory, 0)
 
     def test_a_manager_that_is_gone(self):
         """One line, and it serves all the same."""

@@ -97,8 +97,36 @@ class Slow(CommitLogCase):
         line, = self.lines(wait)
         self.assertRegex(
             line, r'^other .*: waited for its objects \d+\.\d+ s, voted .*'
-            r'; behind a transaction that was not committed of the user'
-            r" 'somebody\\n' \('/a/page'\) of the client one 127")
+            r'; behind a transaction that was not committed by then of the'
+            r" user 'somebody\\n' \('/a/page'\) of the client one 127")
+
+    def test_of_the_other_no_more_is_kept_than_is_shown(self):
+        self.begin(slow_commit_log=AT_ONCE)
+        other, found = self.labelled('other'), []
+        slow = self.service.commit_log.slow
+
+        def note(ballot, tid, now):
+            found.append(ballot.behind)
+            slow(ballot, tid, now)
+
+        def wait():
+            self.peer.post('tpc_begin', 7, 'ä' * 1000, b'\xff' * 60000, {},
+                           None, ' ')
+            self.peer.store(1, record(1))
+            self.peer.call('vote', 7)
+            asked = other.ask_vote({1: record(2)})
+            until(lambda: self.service.committer.waiting, 'it waits')
+            self.peer.abort()
+            other.answer(asked)
+            with mock.patch.object(self.service.commit_log, 'slow', note):
+                other.finish()
+
+        self.lines(wait)
+        (tid, (user, description), client), = found
+        self.assertIsNone(tid)
+        self.assertEqual(user, 'ä' * 100 + '...')
+        self.assertEqual(description, '\ufffd' * 100 + '...')
+        self.assertTrue(client.startswith('one 127'))
 
     def test_behind_one_that_was_committed(self):
         """Both change a counter: the conflict is resolved."""
@@ -303,7 +331,9 @@ class Hostile(CommitLogCase):
         self.assertEqual(len(log._clients), commitlog.MOST_COUNTED)
         self.assertEqual(len(log._classes), commitlog.MOST_COUNTED)
         line, = self.lines(log._summarize)
-        self.assertTrue(line.startswith('1: 1007 conflicts in 60 s'))
+        self.assertTrue(line.startswith(
+            '1: 1007 conflicts in 60 s, at 1000 or more objects ('), line)
+        self.assertIn(') of 1000 or more clients (', line)
         self.assertLess(len(line), 1000)
         self.assertEqual(
             (len(log._objects), len(log._clients), log._number), (0, 0, 0))

@@ -15,6 +15,7 @@ from fsyncstorage.commit import locks
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import ballot as ballots
 from fsyncstorage.server import committer as module
+from fsyncstorage.server import times
 from fsyncstorage.server.ballot import ASIDE
 from fsyncstorage.server.ballot import BEGUN
 from fsyncstorage.server.ballot import FINISHING
@@ -124,6 +125,24 @@ class SideBySide(ByHand):
             self.world.settle()
         self.world.publish()
         self.assertEqual(state_of(self.storage.load(oid(1))[0]), 111)
+
+    def test_one_that_is_served_before_it_waits(self):
+        """It waits no more for its objects, but perhaps for a thread."""
+        first = self.vote('first', {1: b'x'})
+        ask = self.storage.call_when_served
+
+        def let_go_and_ask(*arguments):
+            self.committer.abort(first)
+            return ask(*arguments)
+
+        with mock.patch.object(
+                self.storage, 'call_when_served', let_go_and_ask):
+            second = self.vote('second', {1: b'y'})
+        self.assertEqual(second.state, VOTING)
+        self.assertIsNone(second.waits_for)
+        self.assertEqual(list(second.waited), [times.OBJECTS])
+        self.world.settle()
+        self.assertEqual(second.state, VOTED)
 
     def test_an_abort_serves_those_that_wait_in_order(self):
         first, *others = (self.vote(name, {1: b'x'}) for name in 'abc')

@@ -19,6 +19,7 @@ import urllib.request
 
 import transaction
 import ZEO
+from ZODB.FileStorage.FileStorage import packed_version
 
 from fsyncstorage.server import listening
 from fsyncstorage.server.runzeo import Options
@@ -79,6 +80,14 @@ class Unit(Commands):
                       (EXAMPLES / 'zeo' / 'zeo.conf').read_text())
         self.assertEqual(int(said['Backlog']), listening.BACKLOG)
         self.assertEqual(ADDRESS.stem, UNIT.stem)
+
+    def test_how_the_address_is_installed(self):
+        """systemd refuses a socket whose service runs."""
+        commands = re.findall(
+            r'^#     systemctl (.*)$', ADDRESS.read_text(), re.MULTILINE)
+        self.assertEqual(commands, [
+            'daemon-reload', f'stop {UNIT.stem}',
+            f'enable --now {ADDRESS.name}', f'start {UNIT.stem}'])
 
     def test_it_syncs(self):
         """Its filter of system calls takes no sync away."""
@@ -142,6 +151,27 @@ class Served(Commands):
         # (Only this machine shall reach it.)
         self.check([*self.in_the_container(), '-a', self.path('socket')],
                    'data/filestorage/Data.fs')
+
+    def test_container_where_an_earlier_image_has_its_data(self):
+        """It makes no empty database, and serves that which was moved."""
+        command = [*self.in_the_container(), '-a', self.path('socket')]
+        script = self.path('etc/start.sh')
+        with open(script, 'r+') as file:
+            text = file.read()
+            self.assertIn('\nEARLIER=/srv/zeo/var\n', text)
+            file.seek(0)
+            file.write(text.replace('/srv/zeo/var', self.path('var')))
+        with open(self.path('var/Data.fs'), 'wb') as file:
+            file.write(packed_version)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE,
+            env=self.options['env'])
+        self.assertEqual((done.returncode, done.stderr.count('\n')), (1, 1))
+        self.assertIn(self.path('var'), done.stderr)
+        self.assertFalse(os.path.exists(self.path('data')))
+        os.makedirs(self.path('data/filestorage'))
+        shutil.copy(self.path('var/Data.fs'), self.path('data/filestorage'))
+        self.check(command, 'data/filestorage/Data.fs')
 
     def test_container_by_its_variables(self):
         port, metrics = free_port(), free_port()

@@ -42,6 +42,13 @@ class Watching(Served):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertNotIn('WARNING', done.stdout)
 
+    def test_clients_of_haproxy_come_back_to_the_primary(self):
+        lines = [line.split() for line in HAPROXY.read_text().splitlines()]
+        primary, reading = (line for line in lines if line[:1] == ['server'])
+        self.assertEqual(primary[-2:], [
+            'on-marked-up', 'shutdown-backup-sessions'])
+        self.assertEqual(reading[-1], 'backup')
+
     def test_what_kubernetes_asks(self):
         text = KUBERNETES.read_text()
         found = dict(re.findall(

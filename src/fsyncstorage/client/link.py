@@ -221,18 +221,29 @@ class Link(ClientThread):
             self.local = local.begin(
                 self._name, self._cache, about.get('local'),
                 *self._local_paths, self._introduction.reads_locally)
-        if about.get('channel') != wire.VERSION:
+        mark = about.get('mark', wire.NO_MARK)
+        lacks = self._lacks_for_channels(about.get('channel'), mark)
+        if lacks is not None:
             if not self._said_plain:
                 self._said_plain = True
-                logger.info('%s: the server has no read channels; reading over'
-                            ' the ZEO connection', self._name)
+                logger.info('%s: the server has no read channels%s; reading'
+                            ' over the ZEO connection', self._name, lacks)
             return
         address, hostname = self._peer()
         self._reader = Reader(self._cache, *(
-            Channels(self._name, most, address, about['instance'],
-                     self._storage_key, self._ssl, hostname,
-                     about.get('mark', wire.NO_MARK))
+            Channels(self._name, most, address, self.instance,
+                     self._storage_key, self._ssl, hostname, mark)
             for most in (self._read_channels, self._read_channels, 1)))
+
+    def _lacks_for_channels(self, version, mark):
+        """Why there are none, for a line of the log; None: there are."""
+        if version is None:
+            return ''
+        if version != wire.VERSION:
+            return ' of our version'
+        if not wire.is_server(self.instance, mark):
+            return ' that it has named as it should'
+        return None
 
     def _peer(self):
         """The address that we are connected to, and its host name for TLS."""

@@ -8,7 +8,6 @@ have any characters: whoever prints them escapes them.
 
 import contextlib
 import json
-import math
 import socket
 import time
 from typing import Any
@@ -18,8 +17,9 @@ from ..check.terminal import CannotRun
 from ..metrics.address import shown
 
 PATIENCE = 10.0
-# An answer of a server has 1,000 clients, of some 1,500 bytes at most.
-LONGEST = 4 << 20
+# An answer of a server has 1,000 clients, of 5,000 bytes at most: each of the
+# 100 characters of a label, and of a version, may take 12 in JSON.
+LONGEST = 8 << 20
 MOST_CLIENTS = 1000
 LONGEST_TEXT = 1000
 # Of a list of a client.
@@ -79,6 +79,10 @@ def ask(address: tuple[str, int]) -> dict[str, Storage]:
     if status == b'200':
         with contextlib.suppress(ValueError, RecursionError):
             return _storages(json.loads(body))
+    if status == b'421':
+        raise CannotRun(
+            f'{where}: the server was asked by a name that it does not answer'
+            ' to (421): ask by an address in numbers, or as it has the name')
     raise CannotRun(
         f'{where}: what answers there is not the address of metrics of an'
         ' fsyncstorage that can tell of its clients')
@@ -88,19 +92,47 @@ def _received(address: tuple[str, int]) -> bytes:
     """All that comes, up to LONGEST bytes."""
     end = time.monotonic() + PATIENCE
     answer = bytearray()
-    with socket.create_connection(address, PATIENCE) as connection:
+    with _connected(address, end) as connection:
+        # In numbers: a server may have to refuse other names (metrics.hosts).
+        host = shown(connection.getpeername()[:2])
+        connection.settimeout(_left(end))
         connection.sendall(
-            f'GET /clients HTTP/1.0\r\nHost: {shown(address)}\r\n\r\n'
-            .encode('ascii', 'replace'))
+            f'GET /clients HTTP/1.0\r\nHost: {host}\r\n\r\n'.encode())
         while len(answer) <= LONGEST:
-            connection.settimeout(max(end - time.monotonic(), 0.001))
+            connection.settimeout(_left(end))
             piece = connection.recv(_PIECE)
             if not piece:
                 break
             answer += piece
-            if time.monotonic() > end:
-                raise TimeoutError
     return bytes(answer)
+
+
+def _connected(address: tuple[str, int], end: float) -> socket.socket:
+    """To the first that answers of those that have this name.
+
+    They share the time that is left.
+    """
+    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    failed = OSError('the name has no address')
+    for number, (family, kind, protocol, _, peer) in enumerate(found):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_left(end) / (len(found) - number))
+            connection.connect(peer)
+        except OSError as error:
+            connection.close()
+            failed = error
+        else:
+            return connection
+    raise failed
+
+
+def _left(end: float) -> float:
+    """Seconds; or TimeoutError."""
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _taken_apart(answer: bytes) -> tuple[bytes, bytes]:
@@ -182,8 +214,8 @@ def _flag(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> float:
-    if value.__class__ not in (int, float) or not (
-            math.isfinite(value) and 0 <= value < 1e12):
+    # (No number that is not finite is between these.)
+    if value.__class__ not in (int, float) or not 0 <= value < 1e12:
         raise ValueError('no duration')
     return float(value)
 

@@ -15,8 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.console import Group
 from rich.live import Live
+from rich.text import Text
 
 from ..check import terminal
+from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
 from ..check.terminal import printable
@@ -43,7 +45,8 @@ Columns: req/s, messages of the client; in/s and out/s, bytes from it and to
 it; com/s and conf/s, commits, and commits that met a conflict; objects, those
 that its transactions hold, or how long one has waited.
 
-On a terminal, the picture is drawn again until Ctrl-C; elsewhere once.
+On a terminal, the picture is drawn again until Ctrl-C, also when the server
+goes away meanwhile and comes back; elsewhere once.
 
 exit status: 0 done; 2 it could not be done; 130 interrupted.
 """
@@ -133,8 +136,21 @@ def _draw_again_and_again(console: Console, answer: Answer,
             found = rows(answer, before)
             live.update(_picture(console, found, answer, options),
                         refresh=True)
-            time.sleep(options.interval)
-            before, answer = answer, asking.ask(options.address)
+            before, answer = answer, _next(live, options)
+
+
+def _next(live: Live, options: argparse.Namespace) -> Answer:
+    """As soon as there is one: a server may be away while it is restarted.
+
+    Meanwhile it is said why there is none.
+    """
+    while True:
+        time.sleep(options.interval)
+        try:
+            return asking.ask(options.address)
+        except CannotRun as error:
+            live.update(Text(printable(str(error)), style='bold red'),
+                        refresh=True)
 
 
 def _picture(console: Console, found: list[Row], answer: Answer,

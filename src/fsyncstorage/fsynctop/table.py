@@ -40,21 +40,27 @@ def picture(where: str, found: list[Row], left_out: int, width: int,
 def _headline(where: str, found: list[Row], left_out: int) -> Text:
     number = len(found) + left_out
     return Text(
-        f'{where}: {number:,} client{"s" * (number != 1)},'
+        f'{where}: {_clients(number)},'
         f' {rate(total(found, "messages"))} requests/s,'
         f' {rate(total(found, "commits"))} commits/s,'
         f' {rate(total(found, "conflicts"))} conflicts/s',
         no_wrap=True, overflow='ellipsis')
 
 
+def _clients(number: int) -> str:
+    return f'{number:,} client{"s" * (number != 1)}'
+
+
 def _longest_hold(found: list[Row]) -> Text:
     holding = max(found, key=lambda row: row.held, default=None)
     if holding is None or holding.held < LONG:
         return Text('no objects are held for long')
-    waiting = sum(row.waited > 0 for row in found)
+    # (For these objects, or for something else: nobody says.)
+    waiting = sum(row.waited > 0 for row in found
+                  if row.storage == holding.storage)
     return Text(
         f'{_name(holding)} holds {_objects(holding)} for'
-        f' {duration(holding.held)}; {waiting} wait{"s" * (waiting == 1)}',
+        f' {duration(holding.held)}; {_clients(waiting)} waiting in all',
         style='bold yellow', no_wrap=True, overflow='ellipsis')
 
 

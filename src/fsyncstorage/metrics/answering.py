@@ -84,24 +84,28 @@ class _Resting(selectors.DefaultSelector):
 
 
 def response(request: bytes, answer: Callable[[str], Answer | None],
-             is_ours: Callable[[str], bool]) -> bytes:
-    """The bytes that answer a request.  `is_ours(host)`: may it call us so?"""
+             is_ours: Callable[[str, str], bool]) -> tuple[bytes, bytes]:
+    """What answers a request: the head, and the body.
+
+    `is_ours(host, path)`: may whoever asks for that call us so?
+    """
     first, *headers = request.partition(b'\r\n\r\n')[0].split(b'\r\n')
     words = first.split(b' ')
     if len(words) != 3 or not words[2].startswith(b'HTTP/1.'):
         found = _failed(http.HTTPStatus.BAD_REQUEST)
-    elif not all(map(is_ours, hosts.named_in(headers))):
-        found = _STRANGER
-    elif words[0] not in (b'GET', b'HEAD'):
-        found = _failed(http.HTTPStatus.NOT_IMPLEMENTED)
     else:
         path = words[1].partition(b'?')[0].decode('latin-1')
-        found = answer(path) or _failed(http.HTTPStatus.NOT_FOUND)
+        if not all(is_ours(named, path) for named in hosts.named_in(headers)):
+            found = _STRANGER
+        elif words[0] not in (b'GET', b'HEAD'):
+            found = _failed(http.HTTPStatus.NOT_IMPLEMENTED)
+        else:
+            found = answer(path) or _failed(http.HTTPStatus.NOT_FOUND)
     head = (f'HTTP/1.0 {found.status:d} {http.HTTPStatus(found.status).phrase}'
             f'\r\nContent-Type: {found.content_type}'
             f'\r\nContent-Length: {len(found.body)}\r\n'
             f'{_TO_BROWSERS}\r\n').encode()
-    return head if words[0] == b'HEAD' else head + found.body
+    return head, b'' if words[0] == b'HEAD' else found.body
 
 
 def _failed(status: http.HTTPStatus) -> Answer:
@@ -110,8 +114,8 @@ def _failed(status: http.HTTPStatus) -> Answer:
 
 _STRANGER = Answer(
     http.HTTPStatus.MISDIRECTED_REQUEST, TEXT,
-    b'ask by localhost, or by an address in numbers: this name may be that of'
-    b' a stranger\n')
+    b'ask by localhost, by an address in numbers, or by the name that is'
+    b' configured: this name may be that of a stranger\n')
 
 
 class Answering:
@@ -136,6 +140,8 @@ class Answering:
             address, backlog=BACKLOG,
             family=socket.AF_INET6 if ':' in address[0] else socket.AF_INET)
         self._socket.setblocking(False)
+        # Its connections do the same: the body follows the head at once.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self._is_ours = hosts.those_of(address[0], self.address[0])
         #: From the oldest: the tasks, since when, and their connections.
@@ -238,5 +244,7 @@ class Answering:
                 return
             request += piece
         if len(request) <= LONGEST:
-            await self._loop.sock_sendall(
-                connection, response(request, self._answer, self._is_ours))
+            # Not in one piece: a body may be long, and is kept once for all
+            # that ask for it.
+            for piece in response(request, self._answer, self._is_ours):
+                await self._loop.sock_sendall(connection, piece)

@@ -77,7 +77,9 @@ class Exporter:
         if not is_loopback(address[0]):
             logger.warning(
                 'metrics at %s: whoever can reach this address can read the'
-                ' figures of the storages', in_words(address))
+                ' figures of the storages, and what each client does: their'
+                ' labels, addresses and versions, and the oids that they'
+                ' hold', in_words(address))
 
     def _metrics_or_none(self, address: tuple[str, int]
                          ) -> Callable[[], bytes] | None:

@@ -10,7 +10,10 @@ can have it: localhost, an address in numbers, or the name that the operator
 has written.  Programs that send no header Host are no browsers.
 
 Any other address is called by the names that its network has for it, of which
-nobody has told us; and those who reach it may read the figures in any case.
+nobody has told us.  Programs that watch a server and restart it must not be
+refused for them: so `FOR_ANY_NAME` are answered there by any name.  What only
+people and fsync-top ask for is answered as on loopback: a browser within a
+closed network shows pages of strangers, too, and `/clients` names the peers.
 """
 
 import ipaddress
@@ -20,6 +23,9 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 
 from .address import is_loopback
+
+#: What programs ask for.  It says nothing of single clients.
+FOR_ANY_NAME = frozenset({'/live', '/ready', '/startup', '/metrics'})
 
 _HOST = re.compile(r'(\[[^\]]*\]|[^:]*)(?::\d*)?')
 
@@ -32,16 +38,17 @@ def named_in(headers: Iterable[bytes]) -> Iterator[str]:
             yield value.strip().decode('latin-1')
 
 
-def those_of(written: str, host: str) -> Callable[[str], bool]:
-    """Says of a header Host whether it is answered.
+def those_of(written: str, host: str) -> Callable[[str, str], bool]:
+    """Says of a header Host whether it is answered, for a path.
 
     The address is `host`, in numbers, and `written` as it was configured.
     """
-    if not is_loopback(host):
-        return lambda named: True
     names = {'localhost', written.lower()}
+    for_any_name = frozenset() if is_loopback(host) else FOR_ANY_NAME
 
-    def is_ours(named: str) -> bool:
+    def is_ours(named: str, path: str) -> bool:
+        if path in for_any_name:
+            return True
         found = _HOST.fullmatch(named.lower())
         return found is not None and (
             found[1] in names or _is_in_numbers(found[1]))

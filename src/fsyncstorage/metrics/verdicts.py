@@ -16,7 +16,7 @@ from .shown import Reading
 #: Look at it some time; look at it at once.
 LOOK, BAD = 'look', 'bad'
 
-# Seconds that a client may hold objects for which others wait.
+# Seconds that a client may hold objects while others wait.
 HELD = 5.0
 # Seconds of a sync that are too many.
 SLOW = 1.0
@@ -71,11 +71,14 @@ def _no_sync_ends(past: Past) -> bool:
 
 def _look(reading: Reading, past: Past) -> Iterator[str]:
     since = reading.server.get('lock_time')
-    if since is not None and (reading.waiting or {}).get('vote'):
+    waiting = (reading.waiting or {}).get('vote')
+    if since is not None and waiting:
         held = time.time() - since
         if held > HELD:
-            yield (f'Others wait for objects that a client has held for'
-                   f' {held:.0f} s.')
+            # (Some may wait for others, or for room in memory.)
+            yield (f'A client has held objects for {held:.0f} s, and'
+                   f' {waiting} commit{"s" * (waiting != 1)}'
+                   f' wait{"s" * (waiting == 1)}.')
     slowest = past.last('sync_p99', 1)
     if slowest and slowest[0] is not None and slowest[0] >= SLOW:
         yield f'Syncs take long: {slowest[0]:.1f} s.'

@@ -16,6 +16,7 @@ the server closes is written; a summary that is not due by then is not.
 
 import collections
 import contextlib
+import functools
 import logging
 import math
 import threading
@@ -39,6 +40,8 @@ MOST_COUNTED = 1000
 MOST_NAMED = 5
 # Characters of what a peer has said: a user, or a description.
 LONGEST = 100
+# Bytes that have more than that in any case.
+LONGEST_ENCODED = 4 * LONGEST + 4
 # Module and name of a class.
 LONGEST_CLASS = 2 * classname.LONGEST
 # Revisions of an object that are looked at for the one in the way.
@@ -97,7 +100,8 @@ class CommitLog:
             self._count(client, oid, getattr(error, 'class_name', None))
 
     def in_the_way(self, ballot, ballots):
-        """What has the objects that it waits for; None: nobody will ask."""
+        """What says which one had the objects that it waits for; None: nobody
+        will ask."""
         if not self.is_on:
             return None
         found = self._storage.in_the_way(ballot.transaction)
@@ -106,7 +110,7 @@ class CommitLog:
         metadata = found.metadata
         label = next((each.client.session.name for each in ballots
                       if each.transaction is metadata), None)
-        return found, label
+        return functools.partial(_told_of, found, label)
 
     def _leave_to_the_thread(self, say, *arguments):
         if not self._room.acquire(blocking=False):
@@ -170,10 +174,8 @@ class CommitLog:
     def _behind(self, behind):
         if isinstance(behind, bytes):
             return self._transaction(behind, self._described(behind))
-        under_way, client = behind
-        tid = under_way.tid
-        return self._transaction(
-            tid, (under_way.user, under_way.description)) + (
+        tid, described, client = behind
+        return self._transaction(tid, described) + (
             '' if client is None else f' of the client {client}')
 
     def _say_conflict(self, client, oid, tid, class_name):
@@ -190,11 +192,11 @@ class CommitLog:
                      classes):
         logger.info(
             '%s: %s conflicts in %s s, at %s objects (%s) of %s clients (%s)',
-            self._name, number, EVERY, objects, ', '.join(
+            self._name, number, EVERY, _or_more(objects), ', '.join(
                 f'{count} at ' + self._object(
                     oid, classes.get(oid) or self._class(oid))
                 for oid, count in most_of_all),
-            clients, ', '.join(
+            _or_more(clients), ', '.join(
                 f'{count} of {client}' for client, count in of_them))
 
     @staticmethod
@@ -206,7 +208,7 @@ class CommitLog:
     @staticmethod
     def _transaction(tid, described):
         """`described`: the user, and the description; None: not known."""
-        text = ('a transaction that was not committed' if tid is None
+        text = ('a transaction that was not committed by then' if tid is None
                 else f'the transaction {_hex(tid)}')
         if described is None:
             return text
@@ -236,6 +238,19 @@ class CommitLog:
             for transaction in self._storage.iterator(tid, tid):
                 return transaction.user, transaction.description
         return None
+
+
+def _told_of(under_way, client):
+    """What is shown of it; so all else of it, as a long description, is not
+    kept for a line of the log."""
+    described = [_cut(_text(each[:LONGEST_ENCODED]))
+                 for each in (under_way.user, under_way.description)]
+    return under_way.tid, described, client
+
+
+def _or_more(number):
+    """Of those that are counted one by one."""
+    return f'{number} or more' if number == MOST_COUNTED else str(number)
 
 
 def _changed_by(error):

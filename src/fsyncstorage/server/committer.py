@@ -279,6 +279,7 @@ class Committer:
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
             ballot.has_turn = ballot.is_given
+            ballot.goes_on()
             self._leave_to_a_thread(ballot)
 
     def _put_aside(self, ballot, tid):
@@ -288,7 +289,7 @@ class Committer:
             self._come(ballot)  # that has ended since it was voted
         else:
             ballot.state = ASIDE
-            ballot.waits(times.PUBLISHING, tid)
+            ballot.waits(times.PUBLISHING, lambda: tid)
             self._aside[ballot] = tid
 
     def _take_back(self, up_to):

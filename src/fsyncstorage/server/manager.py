@@ -19,10 +19,12 @@ starts (a pack, for example) have nothing to say.  What is forked from it has
 no event loop, and says nothing either.
 
 Nothing here waits.  If the manager does not read, the same is said again a
-moment later; if it cannot be told at all, that is one line of the log.
+moment later.  So it is, for a minute, if the system has no memory for it.  If
+the manager cannot be told at all, that is one line of the log.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -32,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 # Seconds until it is said again, when the manager does not read.
 AGAIN = 0.1
+# The system has no memory for a datagram; and how often in succession it is
+# said again because of that.
+NO_MEMORY = errno.ENOBUFS, errno.ENOMEM
+MOST_AGAIN = 600
 
 _VARIABLES = 'NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID'
 
@@ -43,6 +49,8 @@ class Manager:
 
     _socket: socket.socket | None = None
     _has_failed = False
+    #: How often in succession there was no memory.
+    _without_memory = 0
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         name, microseconds, process = (
@@ -92,9 +100,15 @@ class Manager:
         except BlockingIOError:
             return False
         except OSError as error:
+            if (error.errno in NO_MEMORY
+                    and self._without_memory < MOST_AGAIN):
+                self._without_memory += 1
+                return False
             if not self._has_failed:
                 self._has_failed = True
                 logger.warning(
                     'the service manager cannot be told %s: %s',
                     message, error)
+        else:
+            self._without_memory = 0
         return True

@@ -20,20 +20,21 @@ class Timed:
     #: commits are logged: when its finish was asked for, and when it was in
     #: the file.
     asked_at = held_since = finish_at = appended_at = None
-    #: What it waits for now, and since when.
-    waits_for = _waits_since = None
+    #: What it waits for now, since when, and what says behind which one.
+    waits_for = _waits_since = _tell_behind = None
     #: What it waited for -> seconds; None: it did not.
     waited = None
-    #: What it waited for last: a tid, or what the storage says of the
-    #: transaction that had its objects, and the client of that.
+    #: Behind which transaction it waited last, as commitlog shows it; None:
+    #: that is not known.
     behind = None
 
     def waits(self, what, behind=None):
+        """`behind()` says behind which one it waited: when it goes on, that
+        one is over."""
         if self.waits_for is not None:
             self.goes_on()
         self.waits_for, self._waits_since = what, time.monotonic()
-        if behind is not None:
-            self.behind = behind
+        self._tell_behind = behind
 
     def goes_on(self):
         """It waits no more."""
@@ -42,6 +43,9 @@ class Timed:
             self.waited = {}
         self.waited[what] = (self.waited.get(what, 0.0)
                              + time.monotonic() - self._waits_since)
+        tell, self._tell_behind = self._tell_behind, None
+        if tell is not None:
+            self.behind = tell()
 
     def phases(self, now):
         """What took how long, in the order of a commit; about `now`, its

@@ -114,11 +114,16 @@ class Hello(typing.NamedTuple):
     storage: str | None
 
 
+def is_server(instance: object, mark: object) -> bool:
+    """Can a hello name them?  A server may have announced anything."""
+    return (isinstance(instance, bytes) and len(instance) == 16
+            and isinstance(mark, bytes) and len(mark) == len(NO_MARK))
+
+
 def hello(instance: bytes, storage: str, mark: bytes = NO_MARK) -> bytes:
     """The first frame of a client."""
     name = storage.encode()
-    if (len(instance) != 16 or not isinstance(mark, bytes)
-            or len(mark) != len(NO_MARK) or len(name) > LONGEST_NAME):
+    if not is_server(instance, mark) or len(name) > LONGEST_NAME:
         raise CallerError(
             f'no such server: {instance!r}, {storage!r}, {mark!r}')
     message = _HELLO.pack(MAGIC, VERSION, instance, mark) + name
