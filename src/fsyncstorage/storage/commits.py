@@ -479,9 +479,8 @@ class Commits(Undoing, Appending):
 
     @property
     def has_stopped(self) -> bool:
-        """Is nothing appended any more?  What is appended and not published
-        may never be.  (The owner of the publishing is notified when a sync has
-        failed.  If writing was stopped, that goes on, and is published.)"""
+        """Is nothing appended any more?  What was appended is still published,
+        unless a sync has failed: then the owner of the publishing is told."""
         return self._sequencer.pipeline.stopped is not None
 
     def never_wait_for_publishing(self, transaction: Metadata,
