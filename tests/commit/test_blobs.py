@@ -11,8 +11,8 @@ from unittest import mock
 
 import ZODB
 from ZODB.blob import Blob
-from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
 from ZODB.POSException import Unsupported
 
 from fsyncstorage import datafile
@@ -618,7 +618,7 @@ class Opening(TestCase):
         full = mock.patch('shutil.copyfile', side_effect=OSError(28, 'Full'))
         gone = mock.patch.object(
             storage.fshelper, 'getBlobFilename', lambda *key: '/nowhere')
-        for failure, error in (full, OSError), (gone, POSKeyError):
+        for failure, error in (full, OSError), (gone, UndoError):
             transaction = begin(storage)
             with failure, self.assertRaises(error):
                 storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
