@@ -109,6 +109,15 @@ class ClientsCase(Served):
         self.addCleanup(client.close)
         return client
 
+    def conflict(self, client):
+        """Of a change of what has changed since."""
+        transaction = begin(client)
+        with self.assertRaises(ConflictError):
+            client.store(oid(1), b'\0' * 7 + b'\1', record(2), '',
+                         transaction)
+            client.tpc_vote(transaction)
+        client.tpc_abort(transaction)
+
 
 class ByHand(ClientsCase):
     """A client that speaks stock's protocol."""
@@ -198,12 +207,7 @@ class Stock(ClientsCase):
         commit_over(client, {1: record(1)})
         client._cache.clear()
         client.loadBefore(oid(1), maxtid)
-        with self.assertRaises(ConflictError):
-            transaction = begin(client)
-            client.store(oid(1), b'\0' * 7 + b'\1', record(2), '',
-                         transaction)
-            client.tpc_vote(transaction)
-        client.tpc_abort(transaction)
+        self.conflict(client)
         client.ping()
         self.check(label='stock 1', version=None, reads_locally=None,
                    commits=1, loads=1, conflicts=1)
@@ -236,12 +240,7 @@ class Ours(ClientsCase):
             client.loadBefore(oid(number), maxtid)
         for number in range(10, 13):
             commit_over(client, {number: record(1)})
-        with self.assertRaises(ConflictError):
-            transaction = begin(client)
-            client.store(oid(1), b'\0' * 7 + b'\1', record(2), '',
-                         transaction)
-            client.tpc_vote(transaction)
-        client.tpc_abort(transaction)
+        self.conflict(client)
         client.ping()
         self.check(loads=5, commits=3, conflicts=1)
 

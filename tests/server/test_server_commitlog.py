@@ -48,6 +48,14 @@ class CommitLogCase(Served):
         with self.assertRaises(ErrorReply):
             peer.vote({number: record(9) for number in numbers}, serial)
 
+    def read_too_late(self, serial):
+        """Commit what depends on a state that was changed since."""
+        self.peer.begin()
+        self.peer.post('checkCurrentSerialInTransaction', oid(1), serial,
+                       self.peer.id)
+        with self.assertRaises(ErrorReply):
+            self.peer.call('vote', self.peer.id)
+
 
 class Slow(CommitLogCase):
 
@@ -208,14 +216,7 @@ class Conflicts(CommitLogCase):
         first = self.peer.commit({1: counter(1)})
         second = self.peer.commit({1: counter(2)}, first)
 
-        def read():
-            self.peer.begin()
-            self.peer.post('checkCurrentSerialInTransaction', oid(1), first,
-                           self.peer.id)
-            with self.assertRaises(ErrorReply):
-                self.peer.call('vote', self.peer.id)
-
-        line, = self.lines(read)
+        line, = self.lines(lambda: self.read_too_late(first))
         self.assertIn(f'0x01 ({LENGTH}) was changed by the transaction'
                       f' {second.hex()}', line)
 
@@ -276,17 +277,10 @@ class Hostile(CommitLogCase):
         first = self.peer.commit({1: record(1)})
         self.peer.commit({1: data}, first)
 
-        def read():
-            self.peer.begin()
-            self.peer.post('checkCurrentSerialInTransaction', oid(1), first,
-                           self.peer.id)
-            with self.assertRaises(ErrorReply):
-                self.peer.call('vote', self.peer.id)
-
         with mock.patch.object(
                 commitlog.classname, 'class_name',
                 side_effect=commitlog.classname.class_name) as named:
-            line, = self.lines(read)
+            line, = self.lines(lambda: self.read_too_late(first))
         self.assertTrue(named.called)
         self.assertTrue(line.isprintable())
         self.assertIn(name, line)
