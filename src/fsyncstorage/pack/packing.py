@@ -207,7 +207,7 @@ def _let_undos_end(storage: Any) -> None:
 
     The pack has to see what it points back to.
     """
-    with storage._commit_lock:
+    with storage.append_lock_of_pack():
         pass
     storage._sequencer.drain()
 
