@@ -1,9 +1,6 @@
 """What may be undone while a pack is under way: each order of events."""
 
 import base64
-import os
-import random
-import tempfile
 import threading
 from unittest import mock
 
@@ -13,7 +10,6 @@ from ZODB.serialize import referencesf
 from ZODB.tests.StorageTestBase import zodb_pickle
 from ZODB.utils import z64
 
-from fsyncstorage.datafile import Descriptor
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
@@ -22,9 +18,7 @@ from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import Cancelled
 from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.pack.restorable import Restorable
-from fsyncstorage.pack.restorable import write_gone
 
-from ..support import TestCase
 from ..support import Thread
 from ..support import oid
 from .phases import at
@@ -372,29 +366,6 @@ class Orders(UndoInPackCase):
 
         self.filled()
         self.pack(MARK, look)
-
-
-class Gone(TestCase):
-
-    def gone(self, numbers):
-        kept = mock.Mock(**{'gone.return_value': map(oid, numbers)})
-        with tempfile.TemporaryFile() as file:
-            write_gone(kept, file.fileno())
-            found = Restorable(collects_garbage=True)
-            found.learn(Descriptor(os.dup(file.fileno())))
-        return found._gone
-
-    def test_what_is_in_it(self):
-        rng = random.Random(2)
-        for count in 0, 1, 2, 3, 100:
-            numbers = sorted(rng.getrandbits(64) for _ in range(count))
-            gone = self.gone(numbers)
-            for number in numbers:
-                self.assertIn(oid(number), gone)
-                for other in number - 1, number + 1:
-                    if 0 <= other < 2 ** 64:
-                        self.assertNotIn(oid(other), gone)
-            self.assertNotIn(b'\xff' * 8, gone)
 
     def test_nothing_is_known_of_another_packer(self):
         nothing = NothingRestorable()

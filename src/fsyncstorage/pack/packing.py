@@ -352,7 +352,7 @@ class _Packing:
         return copier
 
     def _marked_here(self, kept: Kept) -> None:
-        write_gone(kept, self._files.gone.number)
+        write_gone(kept, self._files.gone.number, self._watch.tell)
         self._marked()
 
     def _marked(self) -> None:

@@ -28,6 +28,7 @@ each.  The process that packs writes it.
 
 import bisect
 import os
+import sys
 from collections.abc import Iterable
 
 from ZODB.POSException import UndoError
@@ -36,6 +37,7 @@ from ..datafile import DataFile
 from ..datafile import Descriptor
 from ..format.view import read_header
 from .marking import Kept
+from .progress import Tell
 
 _NUMBER = 8
 
@@ -113,11 +115,13 @@ def _tid_at(file: DataFile, oid: bytes, position: int) -> bytes:
 
 # The objects that go
 
-def write_gone(kept: Kept, number: int) -> None:
+def write_gone(kept: Kept, number: int, tell: Tell) -> None:
     """Into the empty file with this descriptor; it stays open."""
     with open(number, 'wb', closefd=False) as file:
-        for oid in kept.gone():
-            file.write(oid)
+        for oids in kept.gone(tell):
+            if sys.byteorder == 'little':
+                oids.byteswap()
+            file.write(oids)
 
 
 class _Oids:
