@@ -178,6 +178,36 @@ class BehindTheSwap(WithBlobs):
                 self.wanted[LOST] = self.first[LOST]
                 self.pack_and_do(undo_that)
 
+    def test_what_is_called_as_soon_as_the_new_file_is_shown(self):
+        """The pack is still to make it durable that the file is another."""
+        storage = self.filled()
+        changed = self.store({LOST: self.state()})
+        self.later()
+        undone = undo(storage, changed)
+        old, undoing, asked = storage._file, [], []
+        rebase = storage._sequencer.rebase
+        sync_directory = storage._spare.sync_directory
+
+        def undo_and_sync(path):
+            if storage._file is not old and not undoing:
+                undoing.append(undo_of(storage, undone))
+            sync_directory(path)
+
+        def look_and_rebase(view):
+            asked.append(storage.restorable)
+            rebase(view)
+
+        with mock.patch.object(self, 'check', lambda: None), \
+                mock.patch.object(
+                    storage._spare, 'sync_directory', undo_and_sync), \
+                mock.patch.object(
+                    storage._sequencer, 'rebase', look_and_rebase):
+            self.pack(COPY, lambda: None)
+        self.assertEqual(asked, [None])
+        finish(storage, *undoing)
+        self.wanted[LOST] = self.first[LOST]
+        self.check()
+
     # Begun before
 
     def begun_before(self, tid, gc=True):

@@ -118,7 +118,6 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             with swap.freed_later(storage._file_name + '.old'):
                 try:
                     blobs = swap.swap(storage, *packed)
-                    storage.restorable = None   # all that is left is whole
                 finally:
                     if not storage.move_on():  # the packer is another one
                         storage._commit_lock.release()

@@ -438,6 +438,9 @@ class FsyncStorage(
             self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
+            # First: an undo that finds the new file asks nobody; all that is
+            # left there is whole.
+            self.restorable = None
             # Before anything is in the new file.
             old_map = self.replace_map(None)
             old, self._file = self._file, file
