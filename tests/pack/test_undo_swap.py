@@ -252,3 +252,43 @@ class BehindTheSwap(WithBlobs):
         self.assertEqual(self.blob(), b'second')
         self.check_nothing_stays()
         self.check()
+
+
+class Restored(UndoInPackCase):
+    """Copied from another storage: begun before the swap, and voted behind
+    it."""
+
+    def check_restored(self, number, data, earlier):
+        """The pack removes the transaction that has the same data."""
+        storage = self.storage
+        transaction = begin(storage)
+        storage.restore(
+            oid(number), earlier, data, '', earlier, transaction)
+        with mock.patch.object(self, 'check', lambda: None):
+            self.pack(COPY, lambda: None)
+        self.assertNotIn(
+            earlier, [found.tid for found in storage.iterator()])
+        finish(storage, transaction)
+        self.wanted[number] = data
+        self.check()
+
+    def test_data(self):
+        self.filled()
+        data = self.state()
+        earlier = self.store({LEAF: data})
+        self.store({LEAF: self.state()})
+        self.later()
+        self.check_restored(LEAF, data, earlier)
+
+    def test_a_creation_that_was_undone(self):
+        self.filled()
+        self.check_restored(GONE, None, self.deleted)
+
+    def test_what_was_never_there(self):
+        """It is refused as before, by the call."""
+        storage = self.filled()
+        transaction = begin(storage)
+        with self.assertRaises(UndoError):
+            storage.restore(oid(LEAF), self.before, self.state(), '',
+                            b'nowhere!', transaction)
+        storage.tpc_abort(transaction)

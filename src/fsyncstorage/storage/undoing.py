@@ -168,7 +168,10 @@ class Undoing(Records):
     def _place_again(self, under_way: Transaction, record: Record,
                      tid: bytes | None) -> int:
         data = under_way.read_data(record.data) if record.stored else None
-        return self._place_of_same(tid, record.oid, data)
+        try:
+            return self._place_of_same(tid, record.oid, data)
+        except UndoError:
+            return 0  # a pack has removed that transaction, which was there
 
     def _copy_blob(self, view: View, under_way: Transaction,
                    record: UndoingRecord) -> None:
