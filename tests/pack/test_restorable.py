@@ -8,6 +8,8 @@ from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
 from ZODB.tests.StorageTestBase import zodb_pickle
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.pack import packedblobs
@@ -20,6 +22,7 @@ from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.pack.restorable import Restorable
 
 from ..support import Thread
+from ..support import begin
 from ..support import oid
 from .phases import at
 from .undos import DEEP
@@ -97,6 +100,18 @@ class Orders(UndoInPackCase):
             self.pack(phase, change_and_undo, gc)
 
         self.each(check)
+
+    def test_what_was_restored_with_a_later_serial(self):
+        """From another storage: it is its transaction that counts."""
+        storage = self.filled()
+        transaction = begin(storage)
+        storage.restore(
+            oid(LOST), p64(u64(self.before) + (1 << 50)), self.state(), '',
+            None, transaction)
+        finish(storage, transaction)
+        self.later()
+        self.pack(COPY, lambda: self.refused(
+            'nothing referred', self.store({LOST: self.state()})))
 
     def test_what_an_earlier_undo_has_restored(self):
         """So the pack follows its references, though nothing reaches it."""
@@ -262,7 +277,7 @@ class Orders(UndoInPackCase):
         self.each(check, KNOWN)
 
     def test_what_is_worked_out_again(self):
-        """It asks again: an answer is for positions in one file."""
+        """It need not ask again: it restores the same."""
         def change_and_vote():
             undoing = undo_of(storage, changed)
             self.store({LEAF: self.state()})
@@ -278,7 +293,8 @@ class Orders(UndoInPackCase):
         asked, refuse = [], Restorable.refuse
         with mock.patch.object(Restorable, 'refuse', refuse_and_note):
             self.pack(COPY, change_and_vote)
-        self.assertEqual(asked, ['asked', 'vote', 'asked'])
+        self.assertEqual(asked, ['asked', 'vote'])
+        self.wanted[NODE] = self.first[NODE]
 
     def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
         storage = self.filled()
@@ -372,4 +388,4 @@ class Orders(UndoInPackCase):
         nothing.begin(z64)
         nothing.learn(None)
         with self.assertRaisesRegex(UndoError, 'disabled'):
-            nothing.refuse(None, z64, [])
+            nothing.refuse(z64, [])

@@ -5,8 +5,10 @@ import os
 import shutil
 from unittest import mock
 
+from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
+from ZODB.tests.StorageTestBase import zodb_pickle
 
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack.progress import COPY
@@ -218,6 +220,12 @@ class BehindTheSwap(WithBlobs):
             self.pack(COPY, lambda: None, gc)
         return undoing
 
+    def check_removed(self, undoing):
+        with self.assertRaisesRegex(UndoError, 'has removed'):
+            finish(self.storage, undoing)
+        self.check_nothing_stays()
+        self.check()
+
     def test_what_the_pack_has_removed(self):
         """It would undo the creation of an object that is reached."""
         for pack_process in True, False:
@@ -226,11 +234,65 @@ class BehindTheSwap(WithBlobs):
                 changed = self.store({LOST: self.state()})
                 self.wanted[LOST] = storage.load(oid(LOST))[0]
                 self.store({ROOT: self.state(LEAF, NODE, LOST)})
-                undoing = self.begun_before(changed)
-                with self.assertRaisesRegex(UndoError, 'has removed'):
-                    finish(storage, undoing)
-                self.check_nothing_stays()
+                self.check_removed(self.begun_before(changed))
+
+    def test_what_an_earlier_revision_has_taken_the_place_of(self):
+        """That one is kept, because an undo has restored it."""
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                self.filled(pack_process=pack_process)
+                changed = self.store({LOST: self.state()})
+                self.later()
+                undone = undo(self.storage, changed)
+                self.wanted[LOST] = self.first[LOST]
+                self.check_removed(self.begun_before(undone))
+
+    def test_what_an_earlier_revision_would_be_merged_in_the_place_of(self):
+        self.filled()
+        self.store({LOST: zodb_pickle(Length(10))})
+        changed = self.store({LOST: zodb_pickle(Length(15))})
+        self.later()
+        undone = undo(self.storage, changed)
+        self.wanted[LOST] = zodb_pickle(Length(12))
+        self.store({LOST: self.wanted[LOST]})
+        self.check_removed(self.begun_before(undone))
+
+    def test_a_deletion_that_an_earlier_revision_has_taken_the_place_of(self):
+        """It restores nothing, so that it is allowed in each phase; what it
+        would leave is the earlier revision."""
+        def check(phase, gc):
+            undone = undo(self.storage, self.deleted)
+            self.wanted[GONE] = self.storage.load(oid(GONE))[0]
+            undoing = []
+            with mock.patch.object(self, 'check', lambda: None):
+                self.pack(phase, lambda: undoing.append(
+                    undo_of(self.storage, undone)), gc)
+            if gc:
+                self.check_removed(*undoing)
+            else:
+                finish(self.storage, *undoing)
+                self.wanted[GONE] = None
                 self.check()
+
+        self.each(check)
+
+    def test_a_deletion_that_is_voted_before_the_swap(self):
+        def check(phase, gc):
+            undone = undo(self.storage, self.deleted)
+            self.wanted[GONE] = None
+            self.pack(phase, lambda: undo(self.storage, undone), gc)
+
+        self.each(check)
+
+    def test_what_has_its_data_in_full_now(self):
+        """It is the same revision."""
+        storage = self.filled()
+        undo(storage, self.store({NODE: self.state()}))
+        self.later()
+        undoing = self.begun_before(self.store({NODE: self.state()}))
+        finish(storage, undoing)
+        self.wanted[NODE] = self.first[NODE]
+        self.check()
 
     def test_what_the_pack_has_removed_of_a_creation(self):
         """There was nothing to restore, and is nothing now."""
