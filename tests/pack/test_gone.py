@@ -1,4 +1,4 @@
-"""The list of the objects that go, which an undo beside a pack looks through."""
+"""The list of the objects that go: an undo beside a pack looks through it."""
 
 import array
 import os
@@ -55,7 +55,7 @@ class Gone(TestCase):
             with mock.patch.object(marking, '_OBJECTS', 7):
                 gone = self.gone(self.kept(
                     numbers, marks, positions, targets))
-            self.assertEqual(list(gone), [
+            self.assertEqual([gone[n] for n in range(len(gone))], [
                 oid(number) for number, mark, position
                 in zip(numbers, marks, positions)
                 if mark != 1 and position and position not in targets])
