@@ -94,7 +94,7 @@ class Histories(TestCase):
 class ManyHistories(Histories):
 
     level = 2
-    histories = 5000
+    histories = 2000
 
 
 def test_suite():
