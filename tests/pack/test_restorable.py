@@ -1,9 +1,6 @@
 """What may be undone while a pack is under way: each order of events."""
 
 import base64
-import os
-import random
-import tempfile
 import threading
 from unittest import mock
 
@@ -11,9 +8,10 @@ from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
 from ZODB.tests.StorageTestBase import zodb_pickle
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
-from fsyncstorage.datafile import Descriptor
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
@@ -22,10 +20,9 @@ from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import Cancelled
 from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.pack.restorable import Restorable
-from fsyncstorage.pack.restorable import write_gone
 
-from ..support import TestCase
 from ..support import Thread
+from ..support import begin
 from ..support import oid
 from .phases import at
 from .undos import DEEP
@@ -103,6 +100,18 @@ class Orders(UndoInPackCase):
             self.pack(phase, change_and_undo, gc)
 
         self.each(check)
+
+    def test_what_was_restored_with_a_later_serial(self):
+        """From another storage: it is its transaction that counts."""
+        storage = self.filled()
+        transaction = begin(storage)
+        storage.restore(
+            oid(LOST), p64(u64(self.before) + (1 << 50)), self.state(), '',
+            None, transaction)
+        finish(storage, transaction)
+        self.later()
+        self.pack(COPY, lambda: self.refused(
+            'nothing referred', self.store({LOST: self.state()})))
 
     def test_what_an_earlier_undo_has_restored(self):
         """So the pack follows its references, though nothing reaches it."""
@@ -268,7 +277,7 @@ class Orders(UndoInPackCase):
         self.each(check, KNOWN)
 
     def test_what_is_worked_out_again(self):
-        """It asks again: an answer is for positions in one file."""
+        """It need not ask again: it restores the same."""
         def change_and_vote():
             undoing = undo_of(storage, changed)
             self.store({LEAF: self.state()})
@@ -284,7 +293,8 @@ class Orders(UndoInPackCase):
         asked, refuse = [], Restorable.refuse
         with mock.patch.object(Restorable, 'refuse', refuse_and_note):
             self.pack(COPY, change_and_vote)
-        self.assertEqual(asked, ['asked', 'vote', 'asked'])
+        self.assertEqual(asked, ['asked', 'vote'])
+        self.wanted[NODE] = self.first[NODE]
 
     def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
         storage = self.filled()
@@ -373,32 +383,9 @@ class Orders(UndoInPackCase):
         self.filled()
         self.pack(MARK, look)
 
-
-class Gone(TestCase):
-
-    def gone(self, numbers):
-        kept = mock.Mock(**{'gone.return_value': map(oid, numbers)})
-        with tempfile.TemporaryFile() as file:
-            write_gone(kept, file.fileno())
-            found = Restorable(collects_garbage=True)
-            found.learn(Descriptor(os.dup(file.fileno())))
-        return found._gone
-
-    def test_what_is_in_it(self):
-        rng = random.Random(2)
-        for count in 0, 1, 2, 3, 100:
-            numbers = sorted(rng.getrandbits(64) for _ in range(count))
-            gone = self.gone(numbers)
-            for number in numbers:
-                self.assertIn(oid(number), gone)
-                for other in number - 1, number + 1:
-                    if 0 <= other < 2 ** 64:
-                        self.assertNotIn(oid(other), gone)
-            self.assertNotIn(b'\xff' * 8, gone)
-
     def test_nothing_is_known_of_another_packer(self):
         nothing = NothingRestorable()
         nothing.begin(z64)
         nothing.learn(None)
         with self.assertRaisesRegex(UndoError, 'disabled'):
-            nothing.refuse(None, z64, [])
+            nothing.refuse(z64, [])

@@ -5,8 +5,10 @@ import os
 import shutil
 from unittest import mock
 
+from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
+from ZODB.tests.StorageTestBase import zodb_pickle
 
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack.progress import COPY
@@ -178,6 +180,36 @@ class BehindTheSwap(WithBlobs):
                 self.wanted[LOST] = self.first[LOST]
                 self.pack_and_do(undo_that)
 
+    def test_what_is_called_as_soon_as_the_new_file_is_shown(self):
+        """The pack is still to make it durable that the file is another."""
+        storage = self.filled()
+        changed = self.store({LOST: self.state()})
+        self.later()
+        undone = undo(storage, changed)
+        old, undoing, asked = storage._file, [], []
+        rebase = storage._sequencer.rebase
+        sync_directory = storage._spare.sync_directory
+
+        def undo_and_sync(path):
+            if storage._file is not old and not undoing:
+                undoing.append(undo_of(storage, undone))
+            sync_directory(path)
+
+        def look_and_rebase(view):
+            asked.append(storage.restorable)
+            rebase(view)
+
+        with mock.patch.object(self, 'check', lambda: None), \
+                mock.patch.object(
+                    storage._spare, 'sync_directory', undo_and_sync), \
+                mock.patch.object(
+                    storage._sequencer, 'rebase', look_and_rebase):
+            self.pack(COPY, lambda: None)
+        self.assertEqual(asked, [None])
+        finish(storage, *undoing)
+        self.wanted[LOST] = self.first[LOST]
+        self.check()
+
     # Begun before
 
     def begun_before(self, tid, gc=True):
@@ -188,6 +220,12 @@ class BehindTheSwap(WithBlobs):
             self.pack(COPY, lambda: None, gc)
         return undoing
 
+    def check_removed(self, undoing):
+        with self.assertRaisesRegex(UndoError, 'has removed'):
+            finish(self.storage, undoing)
+        self.check_nothing_stays()
+        self.check()
+
     def test_what_the_pack_has_removed(self):
         """It would undo the creation of an object that is reached."""
         for pack_process in True, False:
@@ -196,11 +234,65 @@ class BehindTheSwap(WithBlobs):
                 changed = self.store({LOST: self.state()})
                 self.wanted[LOST] = storage.load(oid(LOST))[0]
                 self.store({ROOT: self.state(LEAF, NODE, LOST)})
-                undoing = self.begun_before(changed)
-                with self.assertRaisesRegex(UndoError, 'has removed'):
-                    finish(storage, undoing)
-                self.check_nothing_stays()
+                self.check_removed(self.begun_before(changed))
+
+    def test_what_an_earlier_revision_has_taken_the_place_of(self):
+        """That one is kept, because an undo has restored it."""
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                self.filled(pack_process=pack_process)
+                changed = self.store({LOST: self.state()})
+                self.later()
+                undone = undo(self.storage, changed)
+                self.wanted[LOST] = self.first[LOST]
+                self.check_removed(self.begun_before(undone))
+
+    def test_what_an_earlier_revision_would_be_merged_in_the_place_of(self):
+        self.filled()
+        self.store({LOST: zodb_pickle(Length(10))})
+        changed = self.store({LOST: zodb_pickle(Length(15))})
+        self.later()
+        undone = undo(self.storage, changed)
+        self.wanted[LOST] = zodb_pickle(Length(12))
+        self.store({LOST: self.wanted[LOST]})
+        self.check_removed(self.begun_before(undone))
+
+    def test_a_deletion_that_an_earlier_revision_has_taken_the_place_of(self):
+        """It restores nothing, so that it is allowed in each phase; what it
+        would leave is the earlier revision."""
+        def check(phase, gc):
+            undone = undo(self.storage, self.deleted)
+            self.wanted[GONE] = self.storage.load(oid(GONE))[0]
+            undoing = []
+            with mock.patch.object(self, 'check', lambda: None):
+                self.pack(phase, lambda: undoing.append(
+                    undo_of(self.storage, undone)), gc)
+            if gc:
+                self.check_removed(*undoing)
+            else:
+                finish(self.storage, *undoing)
+                self.wanted[GONE] = None
                 self.check()
+
+        self.each(check)
+
+    def test_a_deletion_that_is_voted_before_the_swap(self):
+        def check(phase, gc):
+            undone = undo(self.storage, self.deleted)
+            self.wanted[GONE] = None
+            self.pack(phase, lambda: undo(self.storage, undone), gc)
+
+        self.each(check)
+
+    def test_what_has_its_data_in_full_now(self):
+        """It is the same revision."""
+        storage = self.filled()
+        undo(storage, self.store({NODE: self.state()}))
+        self.later()
+        undoing = self.begun_before(self.store({NODE: self.state()}))
+        finish(storage, undoing)
+        self.wanted[NODE] = self.first[NODE]
+        self.check()
 
     def test_what_the_pack_has_removed_of_a_creation(self):
         """There was nothing to restore, and is nothing now."""
@@ -222,3 +314,43 @@ class BehindTheSwap(WithBlobs):
         self.assertEqual(self.blob(), b'second')
         self.check_nothing_stays()
         self.check()
+
+
+class Restored(UndoInPackCase):
+    """Copied from another storage: begun before the swap, and voted behind
+    it."""
+
+    def check_restored(self, number, data, earlier):
+        """The pack removes the transaction that has the same data."""
+        storage = self.storage
+        transaction = begin(storage)
+        storage.restore(
+            oid(number), earlier, data, '', earlier, transaction)
+        with mock.patch.object(self, 'check', lambda: None):
+            self.pack(COPY, lambda: None)
+        self.assertNotIn(
+            earlier, [found.tid for found in storage.iterator()])
+        finish(storage, transaction)
+        self.wanted[number] = data
+        self.check()
+
+    def test_data(self):
+        self.filled()
+        data = self.state()
+        earlier = self.store({LEAF: data})
+        self.store({LEAF: self.state()})
+        self.later()
+        self.check_restored(LEAF, data, earlier)
+
+    def test_a_creation_that_was_undone(self):
+        self.filled()
+        self.check_restored(GONE, None, self.deleted)
+
+    def test_what_was_never_there(self):
+        """It is refused as before, by the call."""
+        storage = self.filled()
+        transaction = begin(storage)
+        with self.assertRaises(UndoError):
+            storage.restore(oid(LEAF), self.before, self.state(), '',
+                            b'nowhere!', transaction)
+        storage.tpc_abort(transaction)

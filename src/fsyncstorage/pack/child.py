@@ -72,7 +72,7 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
     pacer = Pacer(new)
 
     def marked(kept: Kept) -> None:
-        restorable.write_gone(kept, gone)
+        restorable.write_gone(kept, gone, parent.tell)
         parent.report({'marked': True})
 
     copier = copied(job, pread, new, pacer, removed, references, parent.tell,

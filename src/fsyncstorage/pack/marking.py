@@ -23,7 +23,7 @@ record, and not what it refers to, though the undo may have made it reachable.
 import array
 import bisect
 import heapq
-import re
+import itertools
 import typing
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -47,7 +47,8 @@ References = Callable[[bytes], Iterable[bytes]]
 ROOT = 0
 # Marks of an object: what is kept of it?
 _NOTHING, _CURRENT, _UNDONE = 0, 1, 2
-_NOT_CURRENT = re.compile(b'[^%c]' % _CURRENT, re.DOTALL)
+# True where the mark is another one.
+_NOT_CURRENT = bytes(mark != _CURRENT for mark in range(256))
 # Objects between two calls of `tell`.
 _OBJECTS = 1 << 16
 
@@ -77,14 +78,22 @@ class Kept:
         """At most so many objects are `gone`."""
         return len(self._marks) - self._marks.count(_CURRENT)
 
-    def gone(self) -> Iterator[bytes]:
-        """The objects whose current record is not kept, sorted."""
+    def gone(self, tell: Tell) -> Iterator['array.array[int]']:
+        """The oids of the objects whose current record is not kept, sorted,
+        many at a time."""
         oids, positions = self.objects.oids, self.objects.positions
-        for found in _NOT_CURRENT.finditer(self._marks):
-            rank = found.start()
-            position = positions[rank]
-            if position and position not in self.targets:
-                yield oids[rank].to_bytes(8, 'big')
+        count, targets = len(oids), self.targets
+        for begin in range(0, count, _OBJECTS):
+            end = begin + _OBJECTS
+            marks = self._marks[begin:end]
+            if marks.count(_CURRENT) == len(marks):
+                continue
+            tell(MARK, count, count)
+            yield array.array('Q', [
+                oid for oid, position in itertools.compress(
+                    zip(oids[begin:end], positions[begin:end]),
+                    marks.translate(_NOT_CURRENT))
+                if position and position not in targets])
 
 
 class Witness(typing.Protocol):

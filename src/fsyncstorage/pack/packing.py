@@ -118,7 +118,6 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
             with swap.freed_later(storage._file_name + '.old'):
                 try:
                     blobs = swap.swap(storage, *packed)
-                    storage.restorable = None   # all that is left is whole
                 finally:
                     if not storage.move_on():  # the packer is another one
                         storage._commit_lock.release()
@@ -207,7 +206,7 @@ def _let_undos_end(storage: Any) -> None:
 
     The pack has to see what it points back to.
     """
-    with storage._commit_lock:
+    with storage.append_lock_of_pack():
         pass
     storage._sequencer.drain()
 
@@ -352,7 +351,7 @@ class _Packing:
         return copier
 
     def _marked_here(self, kept: Kept) -> None:
-        write_gone(kept, self._files.gone.number)
+        write_gone(kept, self._files.gone.number, self._watch.tell)
         self._marked()
 
     def _marked(self) -> None:

@@ -4,7 +4,8 @@ Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
 `Watch.progress`, or ask for an end of the pack with `cancel`: then the next
 call of `tell` raises, and the pack leaves all as it was.  It can be cancelled
 until it replaces the file.  What waits for another process says how that one
-is ended, so that it does not wait for ever.
+is ended, so that it does not wait for ever; what waits for the append lock
+looks now and then (interrupts.awaiting).
 """
 
 import contextlib

@@ -28,14 +28,14 @@ each.  The process that packs writes it.
 
 import bisect
 import os
+import sys
 from collections.abc import Iterable
 
 from ZODB.POSException import UndoError
 
-from ..datafile import DataFile
 from ..datafile import Descriptor
-from ..format.view import read_header
 from .marking import Kept
+from .progress import Tell
 
 _NUMBER = 8
 
@@ -51,12 +51,12 @@ _GOES = ('the database is being packed, and does not keep all that this would'
 class NothingRestorable:
     """Of a packer of the user's own: what it keeps is not known."""
 
-    def refuse(self, file: DataFile, undone: bytes,
-               restored: Iterable[tuple[bytes, int]]) -> None:
+    def refuse(self, undone: bytes,
+               restored: Iterable[tuple[bytes, bytes]]) -> None:
         """UndoError, if the transaction `undone` must not be undone now.
 
-        `restored` has the oid of each object that it has changed, and the
-        position of the revision before that, in this file; or 0, if that has
+        `restored` has the oid of each object that it has changed, and the tid
+        of the transaction with the revision before that; or b'', if that has
         no data.
         """
         raise UndoError(DISABLED)
@@ -81,20 +81,19 @@ class Restorable(NothingRestorable):
     def learn(self, gone: Descriptor) -> None:
         self._gone = _Oids(gone)
 
-    def refuse(self, file: DataFile, undone: bytes,
-               restored: Iterable[tuple[bytes, int]]) -> None:
+    def refuse(self, undone: bytes,
+               restored: Iterable[tuple[bytes, bytes]]) -> None:
         if self._collects_garbage:
-            for oid, position in restored:
-                self._refuse_one(file, undone, oid, position)
+            for oid, tid in restored:
+                self._refuse_one(undone, oid, tid)
 
-    def _refuse_one(self, file: DataFile, undone: bytes, oid: bytes,
-                    position: int) -> None:
+    def _refuse_one(self, undone: bytes, oid: bytes, tid: bytes) -> None:
         stop, gone = self._stop, self._gone
-        if not position:
+        if not tid:
             return
         if stop is None:
             raise UndoError(_NOT_KNOWN, oid)
-        if _tid_at(file, oid, position) > stop:
+        if tid > stop:
             return
         if undone <= stop:  # what it restores is not that of the pack time
             raise UndoError(_FINAL, oid)
@@ -104,20 +103,15 @@ class Restorable(NothingRestorable):
             raise UndoError(_GOES, oid)
 
 
-def _tid_at(file: DataFile, oid: bytes, position: int) -> bytes:
-    """That of the transaction: a restored record may have another one."""
-    begin = read_header(file, position, oid)[3]
-    descriptor = file.descriptor
-    return os.pread(descriptor.number, _NUMBER, begin)
-
-
 # The objects that go
 
-def write_gone(kept: Kept, number: int) -> None:
+def write_gone(kept: Kept, number: int, tell: Tell) -> None:
     """Into the empty file with this descriptor; it stays open."""
     with open(number, 'wb', closefd=False) as file:
-        for oid in kept.gone():
-            file.write(oid)
+        for oids in kept.gone(tell):
+            if sys.byteorder == 'little':
+                oids.byteswap()
+            file.write(oids)
 
 
 class _Oids:

@@ -49,6 +49,7 @@ from ..errors import Occupied
 from ..errors import WritingStopped
 from ..format.scan import FIRST
 from ..format.view import View
+from ..interrupts.awaiting import Awaited
 from ..interrupts.trying import Tried
 from ..pack import packing
 from ..pack import swap
@@ -390,6 +391,16 @@ class FsyncStorage(
 
     packer = staticmethod(packing.copy_what_is_needed)
 
+    def append_lock_of_pack(self) -> Awaited:
+        """The append lock, for a pack: the wait for it ends if the pack must
+        end.
+
+        A transaction on the exclusive path keeps it for as long as its client
+        likes."""
+        watch = self.pack_watch
+        return Awaited(self._commit_lock, self._refuse_when_stopped
+                       if watch is None else watch.go_on)
+
     def hold_still(self) -> None:
         """Take the append lock until `move_on`, with nothing on its way to the
         disk (for a pack).
@@ -401,7 +412,7 @@ class FsyncStorage(
 
     def _held_still(self) -> Generator[None, None, None]:
         # (A generator, as `_kept_file`.)
-        with self._commit_lock:
+        with self.append_lock_of_pack():
             self._sequencer.drain()
             yield
 
@@ -427,6 +438,9 @@ class FsyncStorage(
             self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
+            # First: an undo that finds the new file asks nobody; all that is
+            # left there is whole.
+            self.restorable = None
             # Before anything is in the new file.
             old_map = self.replace_map(None)
             old, self._file = self._file, file

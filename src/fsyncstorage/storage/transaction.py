@@ -90,8 +90,9 @@ class Undo:
 
     def __init__(self, tid: bytes) -> None:
         self.tid = tid
-        #: (oid, position) of the revisions that it restores; 0: no data.
-        self.restored: list[tuple[bytes, int]] = []
+        #: Of each object, the tid of the transaction whose revision it
+        #: restores; b'': no data.
+        self.restored: list[tuple[bytes, bytes]] = []
         #: What a pack has to say of it (pack.restorable), if it was asked.
         self.allowed_by: object = None
 

@@ -39,8 +39,8 @@ class Record(typing.NamedTuple):
     previous: int   # position of the current one
     data: bytes     # b'': what it points back to
     back: int       # 0: its creation is undone
-    restored: int   # position of what the undone one has replaced; 0: none,
-                    # or one without data
+    restored: bytes  # tid of the transaction that has what the undone one has
+                     # replaced; b'': none, or one without data
 
 
 def records(view: View, under_way: Transaction, position: int,
@@ -68,7 +68,8 @@ def records(view: View, under_way: Transaction, position: int,
         else:
             result.append(Record(
                 oid, view.index.get(oid, 0), data, back,
-                previous if _has_data(view, oid, previous) else 0))
+                _transaction_of(view, oid, previous)
+                if _has_data(view, oid, previous) else b''))
         position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')
@@ -102,6 +103,12 @@ def _has_data(view: View, oid: bytes, position: int) -> bool:
         back = u64(_read(view, position + RECORD_HEADER, 8))
         position = back if back < position else 0
     return False
+
+
+def _transaction_of(view: View, oid: bytes, position: int) -> bytes:
+    """The tid of the transaction of this record: one that was restored may
+    have another serial."""
+    return _read(view, read_header(view.file, position, oid)[3], 8)
 
 
 def _current(view: View, under_way: Transaction, oid: bytes, current: int,

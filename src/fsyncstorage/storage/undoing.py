@@ -6,7 +6,8 @@ anything was appended meanwhile, or a pack has replaced the file.
 
 While a pack is under way, an undo asks it (pack.restorable).  What a pack has
 removed meanwhile is found by the vote, or when a blob file is to be copied:
-then there is an UndoError.
+then there is an UndoError.  So what the vote restores is what the call has
+found, or nothing is restored.
 
 Left to others: which records undo another transaction (undo).
 """
@@ -37,8 +38,7 @@ from .transaction import Transaction
 from .transaction import Undo
 from .undo import Record as UndoingRecord
 
-_REMOVED = ('a pack has removed what this would restore since it was called,'
-            ' and it would delete the object now')
+_REMOVED = 'a pack has removed what this would restore since it was called'
 _NO_FILE = ('the file of the blob that this would restore is not there any'
             ' more: a pack may have taken it away just now')
 
@@ -118,7 +118,7 @@ class Undoing(Records):
                 self.tryToResolveConflict)
             self._restores(origin, [
                 (record.oid, record.restored) for record in records])
-            self._refuse_undo_in_a_pack(view, origin)
+            self._refuse_undo_in_a_pack(origin)
             for record in records:
                 if record.back:
                     self._copy_blob(view, under_way, record)
@@ -131,17 +131,17 @@ class Undoing(Records):
         return records
 
     @staticmethod
-    def _restores(origin: Undo, restored: list[tuple[bytes, int]]) -> None:
+    def _restores(origin: Undo, restored: list[tuple[bytes, bytes]]) -> None:
         """By the file as it is now.
 
-        Behind a pack, a revision may have none before it.
+        Behind a pack, a revision may have none before it, or an earlier one
+        than it had: that is not what the undo was called for.
         """
-        there = {oid for oid, position in restored if position}
-        for oid, position in origin.restored:
-            if position and oid not in there:
+        now = dict(restored)
+        for oid, tid in dict(origin.restored).items():
+            if now.get(oid) != tid:
                 raise UndoError(_REMOVED, oid)
         origin.restored = restored
-        origin.allowed_by = None  # the positions may be those of another file
 
     def _work_out_again(self, under_way: Transaction) -> None:
         """Repeat undo and restore, unless nothing was appended since.
@@ -163,12 +163,15 @@ class Undoing(Records):
             return
         for record in under_way.records:
             if isinstance(record.origin, Undo):
-                self._refuse_undo_in_a_pack(self._appended, record.origin)
+                self._refuse_undo_in_a_pack(record.origin)
 
     def _place_again(self, under_way: Transaction, record: Record,
                      tid: bytes | None) -> int:
         data = under_way.read_data(record.data) if record.stored else None
-        return self._place_of_same(tid, record.oid, data)
+        try:
+            return self._place_of_same(tid, record.oid, data)
+        except UndoError:
+            return 0  # a pack has removed that transaction, which was there
 
     def _copy_blob(self, view: View, under_way: Transaction,
                    record: UndoingRecord) -> None:
@@ -202,10 +205,8 @@ class Undoing(Records):
                 raise
             raise UndoError(_NO_FILE, oid) from None
 
-    def _refuse_undo_in_a_pack(self, view: View, origin: Undo) -> None:
-        """It reads records (under the append lock: if a pack has just begun).
-        """
+    def _refuse_undo_in_a_pack(self, origin: Undo) -> None:
         restorable = self.restorable
         if restorable is not None and origin.allowed_by is not restorable:
-            restorable.refuse(view.file, origin.tid, origin.restored)
+            restorable.refuse(origin.tid, origin.restored)
             origin.allowed_by = restorable
