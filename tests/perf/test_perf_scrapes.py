@@ -7,6 +7,7 @@ from unittest import mock
 from fsyncstorage.timing.running import supervisor
 from perf import scrapes
 
+from ..support import until
 from ..timing.test_timing import Scratch
 from ..timing.test_timing_zeo import SETTINGS
 
@@ -25,7 +26,8 @@ class ScrapeTests(Scratch):
             **SETTINGS, **settings))
 
     def check(self, work):
-        figures = self.figures_of(scrapes.in_turns, work)
+        figures = self.figures_of(
+            scrapes.in_turns, work, pages='metrics')
         for name in 'quiet_cpu_seconds', 'asked_cpu_seconds', 'scrapes':
             self.assertGreater(figures[name], 0, name)
 
@@ -36,9 +38,22 @@ class ScrapeTests(Scratch):
         self.check(scrapes.reads)
 
     def test_a_crowd(self):
-        figures = self.figures_of(scrapes.in_a_crowd, clients=FEW)
-        self.assertGreaterEqual(figures['scrapes'], 1 / scrapes.SECONDS)
-        self.assertIn('more_mb', figures)
+        for pages in scrapes.PAGES:
+            figures = self.figures_of(
+                scrapes.in_a_crowd, clients=FEW, pages=pages)
+            self.assertGreaterEqual(figures['scrapes'], 1 / scrapes.SECONDS)
+            self.assertIn('more_mb', figures)
+
+    def test_what_is_asked_for(self):
+        asked = []
+        with mock.patch.object(
+                scrapes.load, 'fetch',
+                lambda address, page: asked.append(page)):
+            for pages in scrapes.PAGES.values():
+                with scrapes.asking(None, pages) as times:
+                    until(lambda: times, 'it was asked once')
+        self.assertEqual(
+            asked, ['/metrics', '/metrics', '/now', '/clients'])
 
     def test_whom_the_server_has_then(self):
         seen = supervisor.run(self.clients_in_a_crowd)
