@@ -118,6 +118,18 @@ _STRANGER = Answer(
     b' configured: this name may be that of a stranger\n')
 
 
+def _listening(address: tuple[str, int]) -> socket.socket:
+    """IPv4, where the host has such an address; else IPv6, and at `::` both,
+    where the system can."""
+    families = {family for family, *_ in socket.getaddrinfo(
+        *address, type=socket.SOCK_STREAM)}
+    if socket.AF_INET in families:
+        return socket.create_server(address, backlog=BACKLOG)
+    return socket.create_server(
+        address, backlog=BACKLOG, family=socket.AF_INET6,
+        dualstack_ipv6=socket.has_dualstack_ipv6())
+
+
 class Answering:
 
     def __init__(self, address: tuple[str, int],
@@ -136,9 +148,7 @@ class Answering:
             raise
 
     def _listen(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_server(
-            address, backlog=BACKLOG,
-            family=socket.AF_INET6 if ':' in address[0] else socket.AF_INET)
+        self._socket = _listening(address)
         self._socket.setblocking(False)
         # Its connections do the same: the body follows the head at once.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
