@@ -76,6 +76,11 @@ class Series:
     def it_stays_so(self, seconds):
         self._rests[-1] = int(seconds / self._interval), False
 
+    def it_stayed_so(self, seconds):
+        """Also, what is done from now on is done so much later."""
+        self.it_stays_so(seconds)
+        self._begun -= seconds
+
     def it_goes_on(self, seconds):
         """The change since the scrape before comes again and again."""
         self._rests[-1] = int(seconds / self._interval), True

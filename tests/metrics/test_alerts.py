@@ -279,15 +279,16 @@ class Faults(ServedAndShown):
                 series, 'FsyncstorageDamageFound', 'FsyncstoragePackFailed')
 
     def watched(self, days, *scrapes):
-        """What fires so many days behind the last of these.  A day before,
-        the server was there already."""
+        """What fires so many days behind the last of these.  A day before
+        them, the server was there already."""
         series = Series(self.address, SELDOM)
         series.take()
-        series.it_stays_so(DAY)
+        series.it_stayed_so(DAY)
         for scrape in scrapes:
             scrape()
             series.address = self.address
             series.take()
+        series.take()
         series.it_stays_so(days * DAY)
         return series.firing()
 
@@ -305,7 +306,7 @@ class Faults(ServedAndShown):
         self.assertTrue(self.packed_too_late(7.1))
         self.assertFalse(
             self.packed_too_late(7.9, lambda: self.pack(storage)))
-        self.assertTrue(self.packed_too_late(8.1, lambda: None))
+        self.assertTrue(self.packed_too_late(8.1))
 
     def test_a_pack_before_a_restart(self):
         """It was seen, though not for long."""
@@ -361,8 +362,8 @@ class Faults(ServedAndShown):
         storage = self.show(scrub_rate='1GB')
         commit(storage, {0: record(1)})
         until(lambda: storage.stats()['scrub']['passes'], 'one has ended')
-        self.assertNotIn('FsyncstorageScrubTooOld', self.watched(6.9))
-        self.assertIn('FsyncstorageScrubTooOld', self.watched(7.1))
+        self.assertNotIn('FsyncstorageScrubTooOld', self.watched(7.9))
+        self.assertIn('FsyncstorageScrubTooOld', self.watched(8.1))
 
     def test_figures_that_cannot_be_read(self):
         self.show()

@@ -147,6 +147,7 @@ class Figures(Served, PageTestCase):
         page = self.exporter._page
         peer.commit({1: b'x'})
         with mock.patch('fsyncstorage.metrics.page.time') as clock:
+            clock.time.return_value = 0
             for now in 10 ** 6, 10 ** 6 + 10, 10 ** 6 + 20:
                 clock.monotonic.return_value = now
                 page.sample()
@@ -194,9 +195,9 @@ class Samples(PageTestCase):
 
     def test_one_that_fails_is_one_line(self):
         self.show(self.open())
-        with mock.patch.object(self.exporter._page, 'sample',
-                               side_effect=ZeroDivisionError), \
-                self.assertLogs('fsyncstorage.metrics') as logged:
+        with self.assertLogs('fsyncstorage.metrics') as logged, \
+                mock.patch.object(self.exporter._page, 'sample',
+                                  side_effect=ZeroDivisionError):
             self.exporter._sample()
             self.exporter._sample()
         self.assertEqual(

@@ -4,6 +4,7 @@ import json
 import urllib.request
 from unittest import mock
 
+from fsyncstorage.timing.running import campaign
 from fsyncstorage.timing.running import supervisor
 from perf import scrapes
 
@@ -21,9 +22,10 @@ class ScrapeTests(Scratch):
         self.enterContext(mock.patch.object(scrapes, 'SECONDS', 0.1))
 
     def figures_of(self, measure, *arguments, **settings):
-        return supervisor.run(lambda: measure(
-            *arguments, scrapes.ON, self.scratch, turns=2,
-            **SETTINGS, **settings))
+        with campaign.directory(self.scratch) as directory:
+            return supervisor.run(lambda: measure(
+                *arguments, scrapes.ON, directory, turns=2,
+                **SETTINGS, **settings))
 
     def check(self, work):
         figures = self.figures_of(

@@ -300,14 +300,18 @@ class Hostile(CommitLogCase):
         first = self.peer.commit({1: record(1)})
         self.peer.commit({1: record(2)}, first)
         log = self.service.commit_log
-        for _ in range(commitlog.AT_HAND):
-            log._room.acquire()
-        for _ in range(5):
+
+        def flood():
+            for _ in range(commitlog.AT_HAND):
+                log._room.acquire()
+            for _ in range(5):
+                self.conflict(self.peer, first, 1)
+            self.assertEqual(log._left_out, 5)
+            for _ in range(commitlog.AT_HAND):
+                log._room.release()
             self.conflict(self.peer, first, 1)
-        self.assertEqual(log._left_out, 5)
-        for _ in range(commitlog.AT_HAND):
-            log._room.release()
-        lines = self.lines(lambda: self.conflict(self.peer, first, 1))
+
+        lines = self.lines(flood)
         self.assertEqual(len(lines), 2)
         self.assertEqual(
             lines[1], '1: 5 lines about commits were left out')
