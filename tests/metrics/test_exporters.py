@@ -178,10 +178,20 @@ class Addresses(Shown):
         for host in '127.0.0.1', '::1':
             self.assertEqual(get((host, port), '/ready')[0], 200)
 
-    def test_a_name_that_has_no_other_address(self):
-        self.can_listen('ip6-localhost')
-        showing = self.show(self.open(), ('ip6-localhost', 0))
-        self.assertEqual(get(showing.exporter.address, '/ready')[0], 200)
+    def test_a_name(self):
+        """IPv6 is for those that have no other address."""
+        for families, expected in [
+                ([socket.AF_INET6], socket.AF_INET6),
+                ([socket.AF_INET6, socket.AF_INET], socket.AF_INET)]:
+            with mock.patch.object(
+                    socket, 'getaddrinfo',
+                    return_value=[(family,) for family in families]), \
+                    mock.patch.object(
+                        socket, 'create_server', autospec=True) as create:
+                answering._listening(('zeo.example', 8190))
+            self.assertEqual(
+                create.call_args.kwargs.get('family', socket.AF_INET),
+                expected)
 
 
 class Trouble(Shown):
