@@ -123,7 +123,8 @@ class Series:
         for scrape, (rest, changes) in zip(self._scrapes, self._rests):
             value = scrape.get(key)
             if value is None:
-                yield f'_x{rest}' if rest else '_'
+                # (Unlike a value, "_x3" is three of them.)
+                yield f'_x{rest + 1}'
             else:
                 step = value - before if changes and before is not None else 0
                 yield (f'{value:.9g}{step:+.9g}x{rest}' if rest

@@ -7,8 +7,8 @@ Each may take `PATIENCE` seconds in all, however slowly its bytes come or are
 taken; while others wait, the oldest one has only `GRACE`.  So whoever hangs
 holds neither a thread nor the place of others.
 
-The thread rests `REST` times as long as it has used the processor, before it
-looks for more to do.  So all that ask, however many they are and whatever they
+The thread rests `REST` times as long as it has used the processor, in portions
+of a `MOMENT`, before it looks for more to do.  So all that ask, however many they are and whatever they
 send, together get one part in twenty of a processor.
 
 Of a request, the first line is read, and the header Host: hosts says why.
@@ -44,6 +44,9 @@ PAUSE = 1.0
 FAREWELL = 2.0
 # Seconds of rest for each second of the processor.
 REST = 19
+# Seconds of the processor before which it does not rest: a rest takes some of
+# it, too.
+MOMENT = 0.001
 
 _PIECE = 1 << 12
 
@@ -69,17 +72,20 @@ class Answer(NamedTuple):
 
 
 class _Resting(selectors.DefaultSelector):
-    """Rests before each look for what to do (in the thread of a loop)."""
+    """Rests before it looks for what to do (in the thread of a loop)."""
 
     def __init__(self, rest: Callable[[float], object]) -> None:
         super().__init__()
         self._rest = rest
+        #: Of the time of the processor, what was rested for.
         self._used = 0.0  # by a thread that has not begun
 
     def select(self, timeout: float | None = None
                ) -> list[tuple[selectors.SelectorKey, int]]:
-        before, self._used = self._used, time.thread_time()
-        self._rest(REST * (self._used - before))
+        used = time.thread_time() - self._used
+        if used >= MOMENT:
+            self._used += used
+            self._rest(REST * used)
         return super().select(timeout)
 
 

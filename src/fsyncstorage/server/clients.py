@@ -207,4 +207,4 @@ def _transaction(now, ballot, state, holds, since):
 
 
 def _seconds(duration):
-    return round(max(0.0, duration), 3)
+    return round(duration, 3) if duration > 0 else 0.0
