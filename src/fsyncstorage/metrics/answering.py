@@ -8,8 +8,9 @@ taken; while others wait, the oldest one has only `GRACE`.  So whoever hangs
 holds neither a thread nor the place of others.
 
 The thread rests `REST` times as long as it has used the processor, in portions
-of a `MOMENT`, before it looks for more to do.  So all that ask, however many they are and whatever they
-send, together get one part in twenty of a processor.
+of a `MOMENT`, before it looks for more to do.  So all that ask, however many
+they are and whatever they send, together get one part in twenty of a
+processor.
 
 Of a request, the first line is read, and the header Host: hosts says why.
 Each answer tells browsers to take it as what it is, to keep it nowhere, to
