@@ -29,6 +29,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     forks       what a forked child must not use
     interrupts/ locks that an interrupt does not leave taken
     errors      what a disk that fails makes of a call
+    version     the version of this package
 
 The storage is imported when it is first asked for.  A client, and a process
 that packs or reads a file through, start without it.

@@ -7,7 +7,7 @@ from unittest import mock
 
 from fsyncstorage import wire
 from fsyncstorage.client.introduction import Introduction
-from fsyncstorage.client.introduction import own_version
+from fsyncstorage.version import own_version
 
 
 class Introductions(unittest.TestCase):

@@ -1,6 +1,7 @@
 """`fsync-top`: the busiest first, the one that holds objects named, and what
 it makes of answers that are not those of a server of ours."""
 
+import errno
 import json
 import socket
 from unittest import mock
@@ -139,6 +140,14 @@ class Pictures(TestCase):
         self.assertIn('for 5.0s; 2 clients waiting in all', lines[1])
         self.assertIn('5.0s holds 7 objects (0x00', lines[4])
         self.assertIn('4.9s waiting for its objects', lines[5])
+
+    def test_more_may_wait_than_are_shown(self):
+        found = rows(answer(
+            client(1, transactions=[holding(5.0)]),
+            client(2, transactions=[holding(4.9, holds=False)])), {})
+        self.assertIn(
+            'for 5.0s; 1 client or more waiting in all',
+            drawn(found, 80, left_out=1)[1])
 
     def test_those_of_another_storage_wait_for_something_else(self):
         found = rows({
@@ -323,12 +332,29 @@ class OfAServer(TopCase):
             status, out, _ = self.top(f'{name}:{port}', '--json')
         self.assertEqual((status, out.count('peer')), (0, 3))
 
+    def test_an_address_whose_family_the_system_has_not(self):
+        """Then another one of the name is asked."""
+        class Socket(socket.socket):
+
+            def __init__(self, family=-1, *kind, **options):
+                if family == socket.AF_INET6:
+                    raise OSError(errno.EAFNOSUPPORT, 'no such family')
+                super().__init__(family, *kind, **options)
+
+        host, port = self.address.split(':')
+        found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, '', ('::1', port)),
+                 *socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        with mock.patch.object(socket, 'getaddrinfo', return_value=found), \
+                mock.patch.object(socket, 'socket', Socket):
+            status, out, err = self.top(f'zeo.example:{port}', '--json')
+        self.assertEqual((status, out.count('peer'), err), (0, 3, ''))
+
     def test_the_longest_answer(self):
         """It has room for all clients that a server tells of."""
         for peer in self.peers:
             peer.post('set_client_label', '\U0001f600' * 200)
             peer.ping()
-        length = len(json.dumps(self.server.services['1'].clients(1)))
+        length = len(json.dumps(self.server.services['1'].clients().first(1)))
         self.assertGreater(length, 1200)
         oids, address = '0x' + 'f' * 16, '[' + 'f' * 39 + ']:65535'
         length += 1200 + len(address) + 5 * len(json.dumps(

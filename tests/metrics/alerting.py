@@ -76,6 +76,11 @@ class Series:
     def it_stays_so(self, seconds):
         self._rests[-1] = int(seconds / self._interval), False
 
+    def it_stayed_so(self, seconds):
+        """Also, what is done from now on is done so much later."""
+        self.it_stays_so(seconds)
+        self._begun -= seconds
+
     def it_goes_on(self, seconds):
         """The change since the scrape before comes again and again."""
         self._rests[-1] = int(seconds / self._interval), True
@@ -118,7 +123,8 @@ class Series:
         for scrape, (rest, changes) in zip(self._scrapes, self._rests):
             value = scrape.get(key)
             if value is None:
-                yield f'_x{rest}' if rest else '_'
+                # (Unlike a value, "_x3" is three of them.)
+                yield f'_x{rest + 1}'
             else:
                 step = value - before if changes and before is not None else 0
                 yield (f'{value:.9g}{step:+.9g}x{rest}' if rest

@@ -45,12 +45,14 @@ DASHBOARD = EXAMPLES / 'grafana' / 'fsyncstorage.json'
 
 
 def queries():
-    """Those of the dashboard, with values for its variables."""
+    """Those of the dashboard, with values for its variables: the storage of a
+    server is called 1, and main by its client."""
     dashboard = json.loads(DASHBOARD.read_text())
     for panel in dashboard['panels']:
         for target in panel.get('targets', ()):
             yield (target['expr'].replace('$__rate_interval', '1m')
-                   .replace('$storage', '.*').replace('$instance', '.*'))
+                   .replace('$storage', '1').replace('$database', 'main')
+                   .replace('$instance', '.*'))
 
 
 class ServedAndShown(Served):
@@ -89,6 +91,7 @@ class Names(ServedAndShown):
 
         with mock.patch.object(Watch, 'tell', look):
             self.storage.pack(time.time(), lambda data: [])
+        until(lambda: self.storage.stats()['scrub']['passes'], 'one has ended')
         registry = CollectorRegistry()
         registry.register(ClientCollector({'main': self.client}))
         shown += [get(self.address, '/metrics')[1],
@@ -115,8 +118,9 @@ class Names(ServedAndShown):
             for label, kind, value in re.findall(
                     r'(\w+)(=~|=)"([^"]*)"', matchers):
                 self.assertIn(label, self.labels[name], query)
-                if kind == '=':
-                    self.assertIn(value, self.labels[name][label], query)
+                self.assertTrue(any(
+                    each == value if kind == '=' else re.fullmatch(value, each)
+                    for each in self.labels[name][label]), query)
 
     def test_of_the_alerts(self):
         self.assertEqual(
@@ -133,7 +137,8 @@ class Names(ServedAndShown):
     def test_one_that_is_not_there(self):
         for query in ('fsyncstorage_no_such_thing', 'up{joke="x"}',
                       'sum by (oid) (up)',
-                      'fsyncstorage_transactions_waiting{phase="nap"}'):
+                      'fsyncstorage_transactions_waiting{phase="nap"}',
+                      'fsyncstorage_objects{storage=~"main"}'):
             with self.subTest(query), self.assertRaises(AssertionError):
                 self.check(query)
 
@@ -273,14 +278,22 @@ class Faults(ServedAndShown):
             self.check(
                 series, 'FsyncstorageDamageFound', 'FsyncstoragePackFailed')
 
-    def packed_too_late(self, days, *scrapes):
-        """Is it said so many days behind the last of these?"""
+    def watched(self, days, *scrapes):
+        """What fires so many days behind the last of these.  A day before
+        them, the server was there already."""
         series = Series(self.address, SELDOM)
+        series.take()
+        series.it_stayed_so(DAY)
         for scrape in scrapes:
             scrape()
+            series.address = self.address
             series.take()
+        series.take()
         series.it_stays_so(days * DAY)
-        firing = series.firing()
+        return series.firing()
+
+    def packed_too_late(self, days, *scrapes):
+        firing = self.watched(days, *scrapes)
         self.assertLessEqual(set(firing), {'FsyncstoragePackTooOld'})
         return bool(firing)
 
@@ -289,20 +302,30 @@ class Faults(ServedAndShown):
         tid = commit(storage, {0: record(1)})
         commit(storage, {0: record(2)}, {0: tid})
 
-        def nothing():
-            """The server is watched, and nobody packs."""
-
-        self.assertFalse(self.packed_too_late(7, nothing))
-        self.assertTrue(self.packed_too_late(9, nothing))
+        self.assertFalse(self.packed_too_late(6.9))
+        self.assertTrue(self.packed_too_late(7.1))
         self.assertFalse(
-            self.packed_too_late(7.9, nothing, lambda: self.pack(storage)))
-        self.assertTrue(self.packed_too_late(8.1, nothing))
+            self.packed_too_late(7.9, lambda: self.pack(storage)))
+        self.assertTrue(self.packed_too_late(8.1))
+
+    def test_a_pack_before_a_restart(self):
+        """It was seen, though not for long."""
+        storage = self.show(pack_process=False)
+        tid = commit(storage, {0: record(1)})
+        commit(storage, {0: record(2)}, {0: tid})
+
+        def restart():
+            self.server.close()
+            self.show(pack_process=False)
+
+        def pack():
+            self.pack(self.storage)
+
+        self.assertFalse(self.packed_too_late(7.9, pack, restart))
+        self.assertTrue(self.packed_too_late(8.1, pack, restart))
 
     def test_what_nobody_can_pack_here(self):
         """A file that another process writes, and a storage of ZODB's."""
-
-        def nothing():
-            """Nobody packs."""
 
         commit(self.open(), {0: record(1)})
         stock = FileStorage(self.path('stock.fs'))
@@ -312,8 +335,45 @@ class Faults(ServedAndShown):
                 self.address = self.server._shown[0].exporter.address
                 self.assertIn('fsyncstorage_data_bytes{', get(
                     self.address, '/metrics')[1])
-                self.assertFalse(self.packed_too_late(9, nothing))
+                self.assertFalse(self.packed_too_late(9))
                 self.server.close()
+
+    def test_a_scrub_that_does_not_get_on(self):
+        with mock.patch.object(scrubbing, 'TRY_AGAIN_AFTER', 0.01), \
+                mock.patch.object(scrubbing.Scrub, '_read',
+                                  side_effect=OSError('it cannot be read')), \
+                self.assertLogs('fsyncstorage', 'ERROR'):
+            storage = self.show(scrub_rate='1GB')
+            series = self.series()
+            until(lambda: storage.stats()['scrub']['interrupted'] > 1, 'twice')
+            self.take(series)
+        self.check(series, 'FsyncstorageScrubInterrupted')
+
+    def test_a_pass_that_never_ends(self):
+        with mock.patch.object(
+                scrubbing.starting, 'is_possible', return_value=False), \
+                self.assertLogs('fsyncstorage', 'WARNING'):
+            self.show(scrub_rate='2MB')
+        commit(self.storage, {0: record(1)})
+        self.assertNotIn('FsyncstorageScrubTooOld', self.watched(6.9))
+        self.assertIn('FsyncstorageScrubTooOld', self.watched(7.1))
+
+    def test_a_pass_that_is_too_long_ago(self):
+        storage = self.show(scrub_rate='1GB')
+        commit(storage, {0: record(1)})
+        until(lambda: storage.stats()['scrub']['passes'], 'one has ended')
+        self.assertNotIn('FsyncstorageScrubTooOld', self.watched(7.9))
+        self.assertIn('FsyncstorageScrubTooOld', self.watched(8.1))
+
+    def test_figures_that_cannot_be_read(self):
+        self.show()
+        series = self.series()
+        with mock.patch.object(
+                self.server.services['1'], 'own_status',
+                side_effect=ZeroDivisionError), \
+                self.assertLogs('fsyncstorage', 'ERROR'):
+            self.take(series)
+        self.check(series, 'FsyncstorageFiguresUnreadable')
 
     def test_a_server_of_which_prometheus_knows_nothing(self):
         self.show()

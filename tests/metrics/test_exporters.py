@@ -1,6 +1,7 @@
 """What goes wrong with metrics is a line of the log, and nothing else."""
 
 import contextlib
+import importlib.metadata
 import os
 import socket
 import sys
@@ -11,7 +12,9 @@ from unittest import mock
 from fsyncstorage.metrics import answering
 from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import exporters
+from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
+from fsyncstorage.version import own_version
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -119,7 +122,7 @@ class Addresses(Shown):
                 mock.patch.object(answering, 'FAREWELL', 0.05), \
                 socket.create_connection(
                     storage.metrics.exporter.address, PATIENCE) as connection:
-            connection.sendall(b'GET /ready HTTP/1.0\r\n\r\n')
+            connection.sendall(b'GET /metrics HTTP/1.0\r\n\r\n')
             self.assertTrue(asked.wait(PATIENCE))
             with self.one_line('have not ended'):
                 Thread(storage.close).result()
@@ -158,6 +161,39 @@ class Addresses(Shown):
         self.assertEqual(get(showing.exporter.address, '/ready')[0], 200)
 
 
+    def can_listen(self, host):
+        try:
+            socket.create_server((host, 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            self.skipTest(f'{host}: {error}')
+
+    def test_all_addresses(self):
+        """`::` is what a cluster with both kinds is told to use."""
+        if not socket.has_dualstack_ipv6():
+            self.skipTest('no socket for both')
+        self.can_listen('::')
+        with self.one_line('whoever can reach'):
+            showing = self.show(self.open(), ('::', 0))
+        _, port = showing.exporter.address
+        for host in '127.0.0.1', '::1':
+            self.assertEqual(get((host, port), '/ready')[0], 200)
+
+    def test_a_name(self):
+        """IPv6 is for those that have no other address."""
+        for families, expected in [
+                ([socket.AF_INET6], socket.AF_INET6),
+                ([socket.AF_INET6, socket.AF_INET], socket.AF_INET)]:
+            with mock.patch.object(
+                    socket, 'getaddrinfo',
+                    return_value=[(family,) for family in families]), \
+                    mock.patch.object(
+                        socket, 'create_server', autospec=True) as create:
+                answering._listening(('zeo.example', 8190))
+            self.assertEqual(
+                create.call_args.kwargs.get('family', socket.AF_INET),
+                expected)
+
+
 class Trouble(Shown):
 
     def check_it_commits(self, storage):
@@ -187,6 +223,18 @@ class Trouble(Shown):
             with self.one_line("no metrics .* can't start new thread"):
                 self.show(storage)
         self.check_it_commits(storage)
+
+    def test_where_the_package_has_no_metadata(self):
+        """As in a source tree, or a bundle."""
+        own_version.cache_clear()
+        self.addCleanup(own_version.cache_clear)
+        with mock.patch.object(
+                importlib.metadata, 'version',
+                side_effect=importlib.metadata.PackageNotFoundError):
+            address = self.show(self.open()).exporter.address
+            self.assertEqual(
+                metrics(address)['fsyncstorage_build_info', 'unknown'], 1)
+            self.assertEqual(probe(address, '/now')[1]['version'], 'unknown')
 
     def test_without_the_library_there_are_probes(self):
         storage = self.open()
@@ -224,19 +272,30 @@ class Trouble(Shown):
                     status, text = get(address, '/metrics')
                     self.assertEqual(status, 200)
                     self.assertIn('_objects{storage="good"} 0.0', text)
-                    self.assertNotIn('"bad"', text)
-            self.assertIn('_objects{storage="bad"}',
-                          get(address, '/metrics')[1])
+                    self.assertEqual(
+                        [line for line in text.split('\n') if '"bad"' in line],
+                        ['fsyncstorage_figures_readable{storage="bad"} 0.0'])
+            text = get(address, '/metrics')[1]
+            self.assertIn('_objects{storage="bad"}', text)
+            self.assertIn('_figures_readable{storage="bad"} 1.0', text)
 
     def test_a_page_that_fails_is_logged_once(self):
+        """Until it can be made again; and each by itself."""
+        address = self.show(self.open()).exporter.address
+        for path, name in ('/ready', 'ready'), ('/live', 'live'), (
+                '/ready', 'ready'):
+            with mock.patch.object(
+                    probes, name, side_effect=ZeroDivisionError), \
+                    self.one_line(f'{path} of the metrics could not be made'):
+                for _ in range(2):
+                    self.assertEqual(get(address, path)[0], 500)
+            self.assertEqual(get(address, path)[0], 200)
+
+    def test_a_probe_takes_no_lock(self):
         storage = self.open()
         address = self.show(storage).exporter.address
-        with mock.patch.object(
-                storage, 'stats', side_effect=ZeroDivisionError), \
-                self.one_line('/ready of the metrics could not be made'):
-            self.assertEqual(get(address, '/ready')[0], 500)
-            self.assertEqual(get(address, '/ready')[0], 500)
-        self.assertEqual(get(address, '/ready')[0], 200)
+        with storage._sequencer.mutex:
+            self.assertEqual(get(address, '/ready')[0], 200)
 
     def test_a_fork_leaves_them_to_its_parent(self):
         storage = self.open()

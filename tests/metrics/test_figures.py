@@ -10,6 +10,7 @@ import time
 import unittest
 from unittest import mock
 
+from ZODB.FileStorage import FileStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
@@ -25,6 +26,7 @@ from ..server.serving import ErrorReply
 from ..server.serving import Served
 from ..server.serving import counter
 from ..server.serving import record
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
@@ -198,9 +200,25 @@ class InOneProcess(FiguresTestCase):
         for phase, shown, true in seen:
             self.assertAlmostEqual(shown, true)
         self.check(last_pack_succeeded=1)
-        self.assertGreater(self.now['last_pack_timestamp_seconds',], 0)
+        packed = self.now['last_pack_timestamp_seconds',]
+        self.assertAlmostEqual(packed, time.time(), delta=PATIENCE)
+        self.assertAlmostEqual(
+            self.now['last_pack_success_timestamp_seconds',], packed, 1)
         self.assertFalse(
             [name for name in self.now if name[0].startswith('pack_')])
+
+    def test_a_pack_that_fails_behind_one_that_did_not(self):
+        storage = self.show(pack_process=False)
+        commit(storage, {0: record(1)})
+        storage.pack(time.time(), lambda data: [])
+        packed = self.figures()['last_pack_success_timestamp_seconds',] - 1000
+        storage.packs._succeeded -= 1000  # it was long ago
+        with mock.patch.object(Watch, 'tell', side_effect=OSError), \
+                self.assertRaises(OSError):
+            storage.pack(time.time(), lambda data: [])
+        self.check(last_pack_succeeded=0)
+        self.assertAlmostEqual(
+            self.now['last_pack_success_timestamp_seconds',], packed, 1)
 
     def test_one_that_only_reads(self):
         writing = self.open()
@@ -286,6 +304,8 @@ class OverZeo(Served, FiguresTestCase):
                 peer.vote({1: record(2)})
         self.check(conflicts_total=2, conflicts_resolved_total=1,
                    commits_total=3)
+        self.assertEqual(
+            peer.call('server_status')['conflicts_resolved'], 1)
 
     def test_conflicts_that_the_client_resolves(self):
         peer = self.served(client_conflict_resolution=True)
@@ -396,6 +416,15 @@ class OverZeo(Served, FiguresTestCase):
         storage.metrics = {'something': 'else'}
         self.served(storage).commit({1: b'x'})
         self.check(commits_total=1)
+
+    def test_conflicts_that_another_storage_resolves(self):
+        peer = self.served(FileStorage(self.path('stock.fs')))
+        tid = peer.commit({1: counter(0), 2: counter(0)})
+        peer.commit({1: counter(1), 2: counter(1)}, tid)
+        peer.vote({1: counter(2)}, tid)
+        peer.abort()  # of this, nothing is counted
+        peer.commit({1: counter(2), 2: counter(2)}, tid)
+        self.check(conflicts_resolved_total=2, conflicts_total=0)
 
     def test_one_in_a_wrapper(self):
         peer = self.served(Wrapper(self.open()))

@@ -5,6 +5,9 @@ import http.client
 import json
 import pathlib
 import re
+import shutil
+import subprocess
+import time
 import unittest
 from unittest import mock
 
@@ -86,13 +89,14 @@ class PageTestCase(TestCase):
             self.assertAlmostEqual(
                 known[('fsyncstorage_' + name, *labels)], value, delta=0.01,
                 msg=name)
-        of_the_process = ('storage_loop_lag_', 'storage_received_bytes_',
-                          'storage_sent_bytes_', 'storage_build_info')
+        others = ('storage_loop_lag_', 'storage_received_bytes_',
+                  'storage_sent_bytes_', 'storage_build_info',
+                  'storage_figures_readable')
         self.assertEqual(
             {'fsyncstorage_' + name for (name, *_), _ in pairs},
             {name for name, *_ in known
              if not name.endswith(('_bucket', '_sum'))
-             and not any(each in name for each in of_the_process)})
+             and not any(each in name for each in others)})
         return shown
 
 
@@ -132,12 +136,18 @@ class Figures(Served, PageTestCase):
         shown = self.check_it_says_what_the_metrics_say()
         self.assertEqual(shown['figures']['commits_total'], 1)
 
+    def test_the_time(self):
+        before = time.time()
+        self.served()
+        self.assertTrue(before <= self.now()['time'] <= time.time())
+
     def test_samples(self):
         """What was between two of them, and nothing else."""
         peer = self.served()
         page = self.exporter._page
         peer.commit({1: b'x'})
         with mock.patch('fsyncstorage.metrics.page.time') as clock:
+            clock.time.return_value = 0
             for now in 10 ** 6, 10 ** 6 + 10, 10 ** 6 + 20:
                 clock.monotonic.return_value = now
                 page.sample()
@@ -185,9 +195,9 @@ class Samples(PageTestCase):
 
     def test_one_that_fails_is_one_line(self):
         self.show(self.open())
-        with mock.patch.object(self.exporter._page, 'sample',
-                               side_effect=ZeroDivisionError), \
-                self.assertLogs('fsyncstorage.metrics') as logged:
+        with self.assertLogs('fsyncstorage.metrics') as logged, \
+                mock.patch.object(self.exporter._page, 'sample',
+                                  side_effect=ZeroDivisionError):
             self.exporter._sample()
             self.exporter._sample()
         self.assertEqual(
@@ -381,6 +391,22 @@ class Outside(unittest.TestCase):
         self.assertEqual(
             set(names) - set(FILES),
             {'metrics', 'live', 'ready', 'startup', 'now'})
+
+    @unittest.skipUnless(shutil.which('node'), 'node is not installed')
+    def test_times_are_by_the_clock_of_the_server(self):
+        """Whatever that of the browser says."""
+        done = subprocess.run(
+            ['node', '-e', """
+                globalThis.document = {hidden: true, addEventListener() {}};
+                const text = require('fs').readFileSync(process.argv[1]);
+                Date.now = () => 0;
+                require('vm').runInThisContext(text + `
+                    now = 1e9;
+                    console.log(since(1e9 - 30), since(1e9 + 1));
+                    process.exit();`);
+            """, str(ROOM / 'page.js')], text=True, timeout=PATIENCE,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.stdout, '30 s ago just now\n')
 
     def test_the_program_makes_no_html(self):
         text = (ROOM / 'page.js').read_text()

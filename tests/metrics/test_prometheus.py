@@ -47,7 +47,7 @@ class Scraped(ServedAndShown):
             blob_dir=self.path('cache'), blob_cache_size=1000)
         self.addCleanup(self.client.close)
         registry = CollectorRegistry()
-        registry.register(ClientCollector({'1': self.client}))
+        registry.register(ClientCollector({'main': self.client}))
         shown, thread = start_http_server(0, '127.0.0.1', registry)
         self.addCleanup(thread.join)
         self.addCleanup(shown.server_close)

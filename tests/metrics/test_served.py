@@ -174,7 +174,7 @@ class ByHand(ClientsCase):
         server = self.serve(self.open('other.fs'), path)
         client = FsyncClient(path, wait_timeout=PATIENCE, wait=True)
         self.addCleanup(client.close)
-        found, = server.services['1'].clients(10)['clients']
+        found, = server.services['1'].clients().first(10)['clients']
         self.assertEqual(found['address'], clients.UNIX)
 
     def test_a_client_that_disconnects_leaves_nothing(self):
@@ -406,6 +406,34 @@ class Bounds(ClientsCase):
         self.assertEqual(len(found['two']['clients']), 1)
         self.assertEqual(found['two']['left_out'], 1)
 
+    def test_those_that_hold_and_those_that_wait_are_shown_before_others(self):
+        """However many others came before them."""
+        self.connect(self.server)
+        waits, holder = (self.connect(self.server) for _ in range(2))
+        holder.vote({1: b'x'})
+        asked = waits.ask_vote({1: b'y'})
+        until(lambda: self.service.committer.waiting, 'it waits')
+        for most, expected in (1, [[True]]), (2, [[True], [False]]):
+            with mock.patch.object(served, 'MOST', most):
+                self.assertEqual(
+                    [[each['holds'] for each in client['transactions']]
+                     for client in self.clients()], expected)
+        holder.abort()
+        waits.answer(asked)
+
+    def test_nor_does_it_matter_of_which_storage_they_are(self):
+        self.connect(self.server)
+        other = self.serve(self.open('other.fs'))
+        self.connect(other).vote({1: b'x'})
+        shown = [Shown(name, None) for name in ('one', 'two')]
+        for each, server in zip(shown, (self.server, other)):
+            each.service = server.services['1']
+        with mock.patch.object(served, 'MOST', 1):
+            found = json.loads(served.clients(shown).body)['storages']
+        self.assertEqual(
+            [(len(found[name]['clients']), found[name]['left_out'])
+             for name in ('one', 'two')], [(0, 1), (1, 0)])
+
     def test_it_is_kept_for_a_moment(self):
         with mock.patch.object(exporter, 'KEPT', 1000):
             self.assertEqual(self.clients(), [])
@@ -420,13 +448,16 @@ class Bounds(ClientsCase):
         self.assertNotIn('alone', answer['storages'])
 
     def test_figures_that_cannot_be_read(self):
-        """Of this storage nothing is said, and the log says so, once."""
+        """Of this storage nothing is said, and the log says so: once, until
+        they can be read again."""
         self.connect(self.server)
-        with mock.patch.object(
-                self.service, 'clients', side_effect=ValueError):
-            with self.assertLogs('fsyncstorage', 'ERROR') as logged:
-                for _ in range(2):
-                    status, text = get(self.address, '/clients')
-        self.assertEqual(status, 200)
-        self.assertEqual(json.loads(text)['storages'], {})
-        self.assertEqual(len(logged.output), 1)
+        for _ in range(2):
+            with mock.patch.object(
+                    self.service, 'clients', side_effect=ValueError):
+                with self.assertLogs('fsyncstorage', 'ERROR') as logged:
+                    for _ in range(2):
+                        status, text = get(self.address, '/clients')
+            self.assertEqual(status, 200)
+            self.assertEqual(json.loads(text)['storages'], {})
+            self.assertEqual(len(logged.output), 1)
+            self.assertEqual(len(self.clients()), 1)

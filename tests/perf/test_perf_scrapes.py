@@ -4,9 +4,11 @@ import json
 import urllib.request
 from unittest import mock
 
+from fsyncstorage.timing.running import campaign
 from fsyncstorage.timing.running import supervisor
 from perf import scrapes
 
+from ..support import until
 from ..timing.test_timing import Scratch
 from ..timing.test_timing_zeo import SETTINGS
 
@@ -20,12 +22,14 @@ class ScrapeTests(Scratch):
         self.enterContext(mock.patch.object(scrapes, 'SECONDS', 0.1))
 
     def figures_of(self, measure, *arguments, **settings):
-        return supervisor.run(lambda: measure(
-            *arguments, scrapes.ON, self.scratch, turns=2,
-            **SETTINGS, **settings))
+        with campaign.directory(self.scratch) as directory:
+            return supervisor.run(lambda: measure(
+                *arguments, scrapes.ON, directory, turns=2,
+                **SETTINGS, **settings))
 
     def check(self, work):
-        figures = self.figures_of(scrapes.in_turns, work)
+        figures = self.figures_of(
+            scrapes.in_turns, work, pages='metrics')
         for name in 'quiet_cpu_seconds', 'asked_cpu_seconds', 'scrapes':
             self.assertGreater(figures[name], 0, name)
 
@@ -36,9 +40,22 @@ class ScrapeTests(Scratch):
         self.check(scrapes.reads)
 
     def test_a_crowd(self):
-        figures = self.figures_of(scrapes.in_a_crowd, clients=FEW)
-        self.assertGreaterEqual(figures['scrapes'], 1 / scrapes.SECONDS)
-        self.assertIn('more_mb', figures)
+        for pages in scrapes.PAGES:
+            figures = self.figures_of(
+                scrapes.in_a_crowd, clients=FEW, pages=pages)
+            self.assertGreaterEqual(figures['scrapes'], 1 / scrapes.SECONDS)
+            self.assertIn('more_mb', figures)
+
+    def test_what_is_asked_for(self):
+        asked = []
+        with mock.patch.object(
+                scrapes.load, 'fetch',
+                lambda address, page: asked.append(page)):
+            for pages in scrapes.PAGES.values():
+                with scrapes.asking(None, pages) as times:
+                    until(lambda: times, 'it was asked once')
+        self.assertEqual(
+            asked, ['/metrics', '/metrics', '/now', '/clients'])
 
     def test_whom_the_server_has_then(self):
         seen = supervisor.run(self.clients_in_a_crowd)

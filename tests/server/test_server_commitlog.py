@@ -300,17 +300,57 @@ class Hostile(CommitLogCase):
         first = self.peer.commit({1: record(1)})
         self.peer.commit({1: record(2)}, first)
         log = self.service.commit_log
-        for _ in range(commitlog.AT_HAND):
-            log._room.acquire()
-        for _ in range(5):
+
+        def flood():
+            for _ in range(commitlog.AT_HAND):
+                log._room.acquire()
+            for _ in range(5):
+                self.conflict(self.peer, first, 1)
+            self.assertEqual(log._left_out, 5)
+            for _ in range(commitlog.AT_HAND):
+                log._room.release()
             self.conflict(self.peer, first, 1)
-        self.assertEqual(log._left_out, 5)
-        for _ in range(commitlog.AT_HAND):
-            log._room.release()
-        lines = self.lines(lambda: self.conflict(self.peer, first, 1))
+
+        lines = self.lines(flood)
         self.assertEqual(len(lines), 2)
         self.assertEqual(
             lines[1], '1: 5 lines about commits were left out')
+
+    def check_what_is_read(self, times):
+        """For lines about five conflicts."""
+        self.begin(conflict_log='each')
+        first = self.peer.commit({1: record(1)})
+        self.peer.commit({1: record(2)}, first)
+        with mock.patch.object(
+                self.storage, 'history', side_effect=self.storage.history
+                ) as history:
+            for _ in range(5):
+                self.conflict(self.peer, first, 1)
+            self.server.close()
+        self.assertEqual(history.call_count, times)
+
+    def test_more_than_are_allowed(self):
+        """Nothing is read for a line that is not written."""
+        with mock.patch.object(commitlog, 'BURST', 2), \
+                mock.patch.object(commitlog, 'INTERVAL', 3600), \
+                self.assertLogs('fsyncstorage.server.commitlog') as logged:
+            self.check_what_is_read(2)
+        self.assertEqual(len(logged.output), 2)
+        self.assertEqual(self.service.commit_log._left_out, 3)
+
+    def test_a_level_that_leaves_them_out(self):
+        with self.assertLogs('fsyncstorage.server.commitlog', 'WARNING'):
+            self.check_what_is_read(0)
+            commitlog.logger.warning('this alone')
+        self.assertEqual(self.service.commit_log._left_out, 0)
+
+    def test_slow_commits_have_an_allowance_of_their_own(self):
+        with mock.patch.object(commitlog, 'BURST', 1):
+            self.begin(slow_commit_log=AT_ONCE, conflict_log='each')
+        log = self.service.commit_log
+        self.assertTrue(log._conflict_lines.take())
+        line, = self.lines(lambda: self.peer.commit({1: record(1)}))
+        self.assertIn('the commit', line)
 
     def test_a_summary_of_many(self):
         self.begin()

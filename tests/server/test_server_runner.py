@@ -4,7 +4,10 @@ import contextlib
 import io
 import os
 import pathlib
+import signal
 from unittest import mock
+
+from ZEO.runzeo import ZEOServer
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.metrics import exporters
@@ -77,6 +80,29 @@ class Storages(RunnerTestCase):
         runner = self.runner()
         pathlib.Path(self.path()).write_text('something else')
         self.check_refused(runner, 'Data.fs')
+        self.assertFalse(self.pid_file.exists())
+
+
+class Signals(RunnerTestCase):
+
+    def test_one_that_comes_while_storages_are_opened(self):
+        """That may take long, and process 1 of a container ignores what has no
+        handler."""
+        for number in (
+                signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2,
+                signal.SIGXFSZ):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        runner = self.runner()
+        with mock.patch.object(
+                ZEOServer, 'open_storages',
+                lambda runner: signal.raise_signal(signal.SIGTERM)), \
+                mock.patch.object(ZEOServer, 'setup_default_logging'), \
+                mock.patch.object(
+                    Runner, 'create_server', side_effect=AssertionError), \
+                self.assertRaises(SystemExit) as ended:
+            runner.main()
+        self.assertEqual(ended.exception.code, 0)
         self.assertFalse(self.pid_file.exists())
 
 

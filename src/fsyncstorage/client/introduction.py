@@ -6,18 +6,9 @@ not know the call.  Nothing depends on it, and nobody waits for it.
 """
 
 import contextlib
-import functools
-import importlib.metadata
 
 from .. import wire
-
-
-@functools.cache
-def own_version():
-    try:
-        return importlib.metadata.version('fsyncstorage')
-    except importlib.metadata.PackageNotFoundError:  # it is not installed
-        return 'unknown'
+from ..version import own_version
 
 
 class Introduction:

@@ -115,15 +115,17 @@ def _connected(address: tuple[str, int], end: float) -> socket.socket:
     found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     failed = OSError('the name has no address')
     for number, (family, kind, protocol, _, peer) in enumerate(found):
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.settimeout(_left(end) / (len(found) - number))
-            connection.connect(peer)
-        except OSError as error:
-            connection.close()
-            failed = error
-        else:
-            return connection
+        with contextlib.ExitStack() as tried:
+            try:
+                connection = socket.socket(family, kind, protocol)
+                tried.callback(connection.close)
+                connection.settimeout(_left(end) / (len(found) - number))
+                connection.connect(peer)
+            except OSError as error:  # the system may not have the family
+                failed = error
+            else:
+                tried.pop_all()
+                return connection
     raise failed
 
 

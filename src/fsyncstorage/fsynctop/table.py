@@ -30,7 +30,7 @@ def picture(where: str, found: list[Row], left_out: int, width: int,
         most = min(most, max(1, height - _OTHER_LINES))
     hidden = len(found) - most + left_out
     parts: list[Table | Text] = [
-        _headline(where, found, left_out), _longest_hold(found),
+        _headline(where, found, left_out), _longest_hold(found, left_out),
         _table(found[:most], width)]
     if hidden:
         parts.append(Text(f'and {hidden:,} more'))
@@ -51,7 +51,9 @@ def _clients(number: int) -> str:
     return f'{number:,} client{"s" * (number != 1)}'
 
 
-def _longest_hold(found: list[Row]) -> Text:
+def _longest_hold(found: list[Row], left_out: int) -> Text:
+    # (Not that of one that is left out: a server shows those first that hold
+    # objects for longest.)
     holding = max(found, key=lambda row: row.held, default=None)
     if holding is None or holding.held < LONG:
         return Text('no objects are held for long')
@@ -60,7 +62,8 @@ def _longest_hold(found: list[Row]) -> Text:
                   if row.storage == holding.storage)
     return Text(
         f'{_name(holding)} holds {_objects(holding)} for'
-        f' {duration(holding.held)}; {_clients(waiting)} waiting in all',
+        f' {duration(holding.held)}; {_clients(waiting)}'
+        f'{" or more" if left_out else ""} waiting in all',
         style='bold yellow', no_wrap=True, overflow='ellipsis')
 
 

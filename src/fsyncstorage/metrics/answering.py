@@ -7,9 +7,10 @@ Each may take `PATIENCE` seconds in all, however slowly its bytes come or are
 taken; while others wait, the oldest one has only `GRACE`.  So whoever hangs
 holds neither a thread nor the place of others.
 
-The thread rests `REST` times as long as it has used the processor, before it
-looks for more to do.  So all that ask, however many they are and whatever they
-send, together get one part in twenty of a processor.
+The thread rests `REST` times as long as it has used the processor, in portions
+of a `MOMENT`, before it looks for more to do.  So all that ask, however many
+they are and whatever they send, together get one part in twenty of a
+processor.
 
 Of a request, the first line is read, and the header Host: hosts says why.
 Each answer tells browsers to take it as what it is, to keep it nowhere, to
@@ -44,6 +45,9 @@ PAUSE = 1.0
 FAREWELL = 2.0
 # Seconds of rest for each second of the processor.
 REST = 19
+# Seconds of the processor before which it does not rest: a rest takes some of
+# it, too.
+MOMENT = 0.001
 
 _PIECE = 1 << 12
 
@@ -69,17 +73,20 @@ class Answer(NamedTuple):
 
 
 class _Resting(selectors.DefaultSelector):
-    """Rests before each look for what to do (in the thread of a loop)."""
+    """Rests before it looks for what to do (in the thread of a loop)."""
 
     def __init__(self, rest: Callable[[float], object]) -> None:
         super().__init__()
         self._rest = rest
+        #: Of the time of the processor, what was rested for.
         self._used = 0.0  # by a thread that has not begun
 
     def select(self, timeout: float | None = None
                ) -> list[tuple[selectors.SelectorKey, int]]:
-        before, self._used = self._used, time.thread_time()
-        self._rest(REST * (self._used - before))
+        used = time.thread_time() - self._used
+        if used >= MOMENT:
+            self._used += used
+            self._rest(REST * used)
         return super().select(timeout)
 
 
@@ -118,6 +125,18 @@ _STRANGER = Answer(
     b' configured: this name may be that of a stranger\n')
 
 
+def _listening(address: tuple[str, int]) -> socket.socket:
+    """IPv4, where the host has such an address; else IPv6, and at `::` both,
+    where the system can."""
+    families = {family for family, *_ in socket.getaddrinfo(
+        *address, type=socket.SOCK_STREAM)}
+    if socket.AF_INET in families:
+        return socket.create_server(address, backlog=BACKLOG)
+    return socket.create_server(
+        address, backlog=BACKLOG, family=socket.AF_INET6,
+        dualstack_ipv6=socket.has_dualstack_ipv6())
+
+
 class Answering:
 
     def __init__(self, address: tuple[str, int],
@@ -136,9 +155,7 @@ class Answering:
             raise
 
     def _listen(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_server(
-            address, backlog=BACKLOG,
-            family=socket.AF_INET6 if ':' in address[0] else socket.AF_INET)
+        self._socket = _listening(address)
         self._socket.setblocking(False)
         # Its connections do the same: the body follows the head at once.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

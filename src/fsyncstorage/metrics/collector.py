@@ -9,7 +9,6 @@ grow until the process ends.  The only labels are `storage`, `phase` and
 the one exception.
 """
 
-import importlib.metadata
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
 from ..histogram import Histogram
+from ..version import own_version
 from .figures import COUNTER
 from .figures import FIGURES
 from .figures import GAUGE
@@ -45,14 +45,20 @@ class Collector:
                  servers: Callable[[], Iterable[Serving]]) -> None:
         self._storages = storages
         self._servers = servers
-        self._version = importlib.metadata.version('fsyncstorage')
 
     def collect(self) -> Iterator[Metric]:
         return (family for family in self._families() if family.samples)
 
     def _families(self) -> Iterator[Metric]:
-        storages = [reading for shown in self._storages()
-                    if (reading := shown.now()) is not None]
+        readings = [(shown.name, shown.now()) for shown in self._storages()]
+        readable = GaugeMetricFamily(
+            PREFIX + 'figures_readable',
+            'Whether the other figures of the storage can be read.',
+            labels=['storage'])
+        for name, reading in readings:
+            readable.add_metric([name], reading is not None)
+        yield readable
+        storages = [reading for _, reading in readings if reading is not None]
         for kind, name, words, read, label in FIGURES:
             family = _KINDS[kind](PREFIX + name, words, labels=[
                 'storage', *([label] if label else [])])
@@ -88,7 +94,7 @@ class Collector:
         build = GaugeMetricFamily(
             PREFIX + 'build_info', 'The version of fsyncstorage.',
             labels=['version'])
-        build.add_metric([self._version], 1)
+        build.add_metric([own_version()], 1)
         yield from (lag, received, sent, build)
 
 

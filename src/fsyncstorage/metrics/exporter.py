@@ -8,14 +8,17 @@ address cannot be had, nobody is answered, and whoever shows a storage does not
 notice.
 
 The figures are read at most once in `KEPT` seconds, however often they are
-asked for: to read them takes the mutexes of those that commit.
+asked for: to read them takes the mutexes of those that commit.  The probes are
+made each time, and take no mutex while all is well.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from . import probes
@@ -40,6 +43,8 @@ KEPT = 1.0
 
 EXTRA = "pip install 'fsyncstorage[metrics]'"
 
+_FAILED = Answer(500, TEXT, b'an error: see the log\n')
+
 
 class Exporter:
 
@@ -50,7 +55,8 @@ class Exporter:
         self._mutex = threading.Lock()
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
-        self._has_failed = False
+        #: What cannot be made now.  Of the thread.
+        self._failing: set[str] = set()
         #: By path: what was made last, and when.  Of the thread.
         self._made: dict[str, tuple[float, Answer]] = {}
         self._page = Page(phase, self.storages, self.servers)
@@ -148,22 +154,26 @@ class Exporter:
 
     def _answer(self, path: str) -> Answer | None:
         page = self._PAGES.get(path)
-        try:
-            return page_file(path) if page is None else page(self)
-        except Exception:
-            self._say_that_it_failed(path)
-            return Answer(500, TEXT, b'an error: see the log\n')
+        found: Answer | None = _FAILED
+        with self._said_if_it_fails(path):
+            found = page_file(path) if page is None else page(self)
+        return found
 
     def _sample(self) -> None:
-        try:
+        with self._said_if_it_fails('a sample'):
             self._page.sample()
-        except Exception:
-            self._say_that_it_failed('a sample')
 
-    def _say_that_it_failed(self, what: str) -> None:
-        if not self._has_failed:  # it is asked for every few seconds
-            self._has_failed = True
-            logger.exception('%s of the metrics could not be made', what)
+    @contextlib.contextmanager
+    def _said_if_it_fails(self, what: str) -> Iterator[None]:
+        """Once, until it has worked again: it is done every few seconds."""
+        try:
+            yield
+        except Exception:
+            if what not in self._failing:
+                self._failing.add(what)
+                logger.exception('%s of the metrics could not be made', what)
+        else:
+            self._failing.discard(what)
 
     def _kept(self, path: str, make: Callable[[], Answer]) -> Answer:
         now = time.monotonic()

@@ -78,6 +78,9 @@ FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
      'Whether that pack did what it should: it did not fail, and was not'
      ' cancelled.',
      lambda of: of.last_pack and of.last_pack[2], None),
+    (GAUGE, 'last_pack_success_timestamp_seconds',
+     'When the last pack since the start ended that did what it should.',
+     lambda of: of.packed, None),
     (GAUGE, 'scrub_progress_ratio',
      'How far this pass of the scrub is.',
      lambda of: of.scrubbed, None),
@@ -90,6 +93,9 @@ FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
     (GAUGE, 'scrub_damaged_transactions',
      'Damaged transactions that the scrub has found.',
      lambda of: of.scrub.get('damaged'), None),
+    (GAUGE, 'scrub_interruptions',
+     'How often in succession the scrub was interrupted where it is now.',
+     lambda of: of.scrub.get('interrupted'), None),
 ]
 
 #: Of each histogram: its name, what it says, and what its storage calls it.

@@ -40,8 +40,9 @@ function seconds(value) {
   return `${Math.round(value / 86400)} days`;
 }
 
+// By the clock of the server: that of the browser may be another one.
 function since(timestamp) {
-  const passed = Math.round(Date.now() / 1000 - timestamp);
+  const passed = Math.round(now - timestamp);
   return passed < 2 ? 'just now' : `${seconds(passed)} ago`;
 }
 
@@ -326,6 +327,7 @@ class Storage {
 
 const storages = new Map();  // by their names
 let heard = null;            // when the last answer came
+let now = null;              // the time of the server then
 
 function place(id) {
   return document.getElementById(id);
@@ -359,6 +361,7 @@ function sayAll(verdicts, all) {
 
 function show(answer) {
   heard = Date.now();
+  now = answer.time;
   document.body.classList.remove('silent');
   showAll(answer);
   const verdicts = [...answer.verdicts];

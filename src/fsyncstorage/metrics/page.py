@@ -7,13 +7,13 @@ the page takes them as text.
 """
 
 import functools
-import importlib.metadata
 import importlib.resources
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
+from ..version import own_version
 from . import verdicts
 from .answering import Answer
 from .figures import COUNTER
@@ -55,7 +55,6 @@ class Page:
         self._phase = phase
         self._storages = storages
         self._servers = servers
-        self._version = importlib.metadata.version('fsyncstorage')
         self._pasts: dict[Shown, Past] = {}
 
     def sample(self) -> None:
@@ -71,7 +70,8 @@ class Page:
         servers = self._servers()
         age = max((each.pulse.age for each in servers), default=0.0)
         body = json.dumps({
-            'version': self._version,
+            'version': own_version(),
+            'time': time.time(),
             'process': self._phase(),
             'verdicts': _as_json(verdicts.of_process(self._phase(), age)),
             'received_bytes_total': sum(

@@ -5,12 +5,15 @@ registered, and what it holds.  The server counts that and keeps it bounded
 (server.clients); here it is only put together.  Labels are text of peers:
 whoever shows them has to escape them for its own medium.
 
-There are no more than `MOST` clients in an answer, of all storages together.
-How many others there are, it says.
+There are no more than `MOST` clients in an answer, of all storages together:
+those that hold objects for longest, then those that wait for some, and then
+the others.  How many more there are, it says.
 """
 
+import collections
 import http
 import json
+import operator
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -22,12 +25,15 @@ MOST = 1000
 
 
 def clients(shown: Iterable[Shown]) -> Answer:
-    storages: dict[str, Any] = {}
-    left = MOST
-    for each in shown:
-        found = each.clients(left)
-        if found is not None:  # else no server has it, or it cannot be read
-            storages[each.name] = found
-            left -= len(found['clients'])
-    body = json.dumps({'time': time.time(), 'storages': storages}) + '\n'
+    # (None: no server has it, or it cannot be read.)
+    found = {each: seen for each in shown
+             if (seen := each.clients()) is not None}
+    first = sorted(((rank, each) for each, seen in found.items()
+                    for rank in seen.ranks), key=operator.itemgetter(0))
+    numbers = collections.Counter(each for _, each in first[:MOST])
+    storages: dict[str, Any] = {
+        each.name: seen.first(numbers[each]) for each, seen in found.items()}
+    # (It was made here, of nothing that contains itself.)
+    body = json.dumps({'time': time.time(), 'storages': storages},
+                      check_circular=False) + '\n'
     return Answer(http.HTTPStatus.OK, 'application/json', body.encode())

@@ -32,36 +32,39 @@ class Shown:
             getattr(storage, 'histograms', None), '__self__', None)
         #: The server's part of it (server.service); None without a server.
         self.service: Any = None
-        self._has_failed = False
+        #: What cannot be read now.
+        self._failing: set[str] = set()
 
     def trouble(self) -> str | None:
         """Why it cannot be written, though it should be; or None."""
-        if self.storage is None:
+        if self.storage is None or not self.storage.has_stopped:
             return None
         stopped: str | None = self.storage.stats().get('writing_stopped')
         return stopped
 
     def now(self) -> 'Reading | None':
         """None if they cannot be read: others are shown all the same."""
-        return self._read(
-            lambda: Reading(self.name, self.storage, self.service))
+        return self._read('figures', lambda: Reading(
+            self.name, self.storage, self.service))
 
-    def clients(self, most: int) -> dict[str, Any] | None:
-        """The first of them, and what they do; None without a server, or if
-        that cannot be read."""
+    def clients(self) -> Any:
+        """What they do (server.clients); None without a server, or if that
+        cannot be read."""
         service = self.service  # another thread may take it away
         return None if service is None else self._read(
-            lambda: service.clients(most))
+            'clients', service.clients)
 
-    def _read(self, read: Callable[[], _T]) -> _T | None:
+    def _read(self, what: str, read: Callable[[], _T]) -> _T | None:
         try:
-            return read()
+            found = read()
         except Exception:
-            if not self._has_failed:  # they are asked for every few seconds
-                self._has_failed = True
+            if what not in self._failing:  # it is asked for every few seconds
+                self._failing.add(what)
                 logger.exception(
                     'the figures of %r could not be read', self.name)
             return None
+        self._failing.discard(what)
+        return found
 
 
 class Reading:
@@ -72,11 +75,13 @@ class Reading:
         self.server: dict[str, Any] = service.own_status() if service else {}
         self.storage: dict[str, Any] = {}
         self.packs: dict[str, Any] = {}
+        self.packed_ago: float | None = None
         self.size: dict[str, int] = service.announced_size if service else {}
         of_storage: dict[str, Histogram] = {}
         if storage is not None:
             self.storage = storage.stats()
             self.packs = storage.packs.status()
+            self.packed_ago = storage.packs.succeeded_ago
             self.size = {'length': len(storage), 'size': storage.getSize()}
             of_storage = storage.histograms()
         of_server: dict[str, Histogram] = (
@@ -153,6 +158,12 @@ class Reading:
         """How far this pass of the scrub is."""
         end = self.scrub.get('end')
         return end and self.scrub['position'] / end
+
+    @property
+    def packed(self) -> float | None:
+        """When the last pack ended that did what it should."""
+        ago = self.packed_ago
+        return None if ago is None else time.time() - ago
 
     @property
     def last_pack(self) -> tuple[float, float, bool] | None:

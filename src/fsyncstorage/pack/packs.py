@@ -29,6 +29,8 @@ from .forecast import foreseen
 from .plan import Job
 from .process import Process
 from .progress import FORECAST
+from .progress import NOTHING
+from .progress import PACKED
 from .progress import Watch
 
 
@@ -38,10 +40,21 @@ class Packs:
         self._storage = storage
         self._forecast: Watch | None = None
         self._last: tuple[Watch, float, float] | None = None
+        self._succeeded: float | None = None
 
     def ended(self, watch: Watch) -> None:
         """Called by a pack, however it ends."""
-        self._last = watch, watch.seconds, time.monotonic()
+        now = time.monotonic()
+        self._last = watch, watch.seconds, now
+        if watch.outcome in (PACKED, NOTHING):
+            self._succeeded = now
+
+    @property
+    def succeeded_ago(self) -> float | None:
+        """Seconds since one has done what it should; None: none has since the
+        storage was opened."""
+        since = self._succeeded
+        return None if since is None else time.monotonic() - since
 
     def status(self) -> dict[str, Any]:
         """Of the pack and the forecast that are under way, and of the last

@@ -148,6 +148,8 @@ class Ballot(Timed):
     def _reset(self):
         self.oids = []       # changed
         self._resolved = []
+        #: Objects whose conflicts the storage has resolved.
+        self.conflicts_resolved = 0
         self._conflicts = Conflicts()
 
     # In the loop: what the client asks for
@@ -403,13 +405,16 @@ class Ballot(Timed):
 
     def _vote(self, storage, not_to_wait):
         try:
-            self._resolved += storage.tpc_vote(
-                self.transaction, **not_to_wait) or ()
+            resolved = list(storage.tpc_vote(
+                self.transaction, **not_to_wait) or ())
         except ConflictError as error:
             stored = self._operations.last_stored(error.oid)
             if stored is None:
                 raise
             self._not_stored(error.oid, stored, error)
+        else:
+            self._resolved += resolved
+            self.conflicts_resolved = len(set(resolved))
 
     def _store(self, storage, oid, serial, data):
         try:

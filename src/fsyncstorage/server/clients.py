@@ -5,7 +5,7 @@ adds to plain integers: some 30 ns each, and nothing else is done for it while
 nobody asks.  The bytes and messages of its ZEO connection and of its commit
 channel are counted by these themselves (connection).
 
-`clients_of` may be called in any thread, and takes no lock.  That is safe,
+`Clients` may be made and used in any thread, and takes no lock.  That is safe,
 because it changes nothing, and all that it reads is one of these:
 
 - an attribute that is replaced by another value, never changed in place: a
@@ -18,6 +18,8 @@ What a client says of itself is text of a peer: it is cut and made printable
 before it is shown.
 """
 
+import math
+import operator
 import os
 import time
 
@@ -83,6 +85,12 @@ class Shown:
         """Label and address: a label of ZEO's has that of the server."""
         return f'{self.label} {self.address}'.strip()
 
+    def count_commit(self, ballot):
+        """One of its own, which is in the file."""
+        self.tally.commits += 1
+        self.stats.commits += 1
+        self.stats.conflicts_resolved += ballot.conflicts_resolved
+
     def end_tally(self):
         """May be repeated.  A read channel that is left counts for nobody."""
         self.server.tallies.pop(self.mark, None)
@@ -109,19 +117,41 @@ def said(text):
     return quiet.in_one_line(text[:LONGEST])[:LONGEST]
 
 
-def clients_of(service, most):
-    """The first `most` clients of a storage, as JSON has them."""
-    sessions = service.sessions.copy()
-    under_way = {}
-    for ballot in service.committer.ballots():
-        under_way.setdefault(ballot.client.session, []).append(ballot)
-    now = time.monotonic()
-    return {'clients': [_client(session, under_way.get(session, ()), now)
-                        for session in sessions[:most]],
-            'left_out': max(0, len(sessions) - most)}
+class Clients:
+    """Those of one storage at one moment, by their ranks.
+
+    Those that hold objects come first, then those that wait for some, of each
+    the longest; so if not all can be shown, the one because of which others
+    wait is shown in any case.
+    """
+
+    def __init__(self, service):
+        sessions = service.sessions.copy()
+        under_way = {}
+        for ballot in service.committer.ballots():
+            under_way.setdefault(ballot.client.session, []).append(
+                _state_of(ballot))
+        self._now = time.monotonic()
+        self._clients = []
+        for session in sessions:
+            states = sorted(under_way.get(session, ()), key=_rank)
+            rank = _rank(states[0]) if states else _IDLE
+            self._clients.append((rank, session, states))
+        self._clients.sort(key=operator.itemgetter(0))
+
+    @property
+    def ranks(self):
+        """In their order, and comparable with those of other storages."""
+        return [rank for rank, _, _ in self._clients]
+
+    def first(self, most):
+        """So many of them, as JSON has them."""
+        return {'clients': [_client(session, states, self._now)
+                            for _, session, states in self._clients[:most]],
+                'left_out': max(0, len(self._clients) - most)}
 
 
-def _client(session, ballots, now):
+def _client(session, states, now):
     tally, own, told = session.tally, session.connection, session.told
     if told is own:
         told = _NO_CHANNEL
@@ -140,9 +170,8 @@ def _client(session, ballots, now):
         'commits': tally.commits,
         'conflicts': tally.conflicts,
         'transactions': [
-            _transaction(now, *each) for each in sorted(
-                map(_state_of, ballots), key=_rank)[:MOST_TRANSACTIONS]],
-        'transactions_left_out': max(0, len(ballots) - MOST_TRANSACTIONS),
+            _transaction(now, *each) for each in states[:MOST_TRANSACTIONS]],
+        'transactions_left_out': max(0, len(states) - MOST_TRANSACTIONS),
     }
 
 
@@ -162,6 +191,10 @@ def _rank(each):
     return not holds, since
 
 
+# Behind all of these.
+_IDLE = True, math.inf
+
+
 def _transaction(now, ballot, state, holds, since):
     oids = ballot.oids  # (A repeated vote has new ones.)
     return {
@@ -174,4 +207,4 @@ def _transaction(now, ballot, state, holds, since):
 
 
 def _seconds(duration):
-    return round(max(0.0, duration), 3)
+    return round(duration, 3) if duration > 0 else 0.0

@@ -437,15 +437,14 @@ class CommitChannel:
 
     def _finished(self, transaction, tid, error, resolved=b''):
         """If it has a tid, it is announced now."""
-        number, oids = transaction.number, transaction.ballot.oids
+        number, ballot = transaction.number, transaction.ballot
         self._end(transaction, abort=False)
         if tid is None:
             self._fail(number, error)
             return
-        self.session.stats.commits += 1
-        self.session.tally.commits += 1
+        self.session.count_commit(ballot)
         if error is not None:
-            frames = commitserver.invalid(tid, oids) + self._error(
+            frames = commitserver.invalid(tid, ballot.oids) + self._error(
                 number, error)
         else:
             size = self.session.service.announced_size

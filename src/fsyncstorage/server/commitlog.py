@@ -3,9 +3,9 @@
 
 What a line needs of the storage, the classes of objects and who has made a
 transaction, may be on the disk: a thread reads it, and writes the line.  No
-more than `AT_HAND` lines wait for it, and it writes no more than the filter
-allows; what is left out is counted.  The classes are named from the records:
-nothing is imported to name them.
+more than `AT_HAND` lines wait for it, and of each kind there are no more than
+an allowance; what is left out is counted, and nothing is read for it.  The
+classes are named from the records: nothing is imported to name them.
 
 A summary of conflicts is made once in `EVERY` seconds in which there were any,
 by a timer of the loop.  It names no users.
@@ -47,8 +47,11 @@ LONGEST_CLASS = 2 * classname.LONGEST
 # Revisions of an object that are looked at for the one in the way.
 MOST_REVISIONS = 10
 AT_HAND = 20
-# Whoever asks for each line gets more of them than of others' errors.
-logger.addFilter(quiet.Filter(burst=100, interval=0.1))
+# Lines of a kind that may be written at once, and seconds for one more: who
+# asks for each of them gets more than of errors.
+BURST, INTERVAL = 100, 0.1
+
+logger.addFilter(quiet.say_in_one_line)
 
 
 class CommitLog:
@@ -68,6 +71,8 @@ class CommitLog:
         self._closing = threading.Lock()
         self._closed = False
         self._left_out = 0
+        self._slow_lines, self._conflict_lines = (
+            quiet.Allowance(BURST, INTERVAL) for _ in range(2))
         self._objects = collections.Counter()
         self._clients = collections.Counter()
         self._number = 0
@@ -84,18 +89,21 @@ class CommitLog:
 
     def slow(self, ballot, tid, now):
         """It was committed, and took long."""
-        self._leave_to_the_thread(
-            self._say_slow, ballot.client.session.name, now - ballot.asked_at,
-            list(ballot.phases(now)), len(ballot.oids),
-            ballot.oids[:MOST_NAMED], tid, ballot.behind)
+        if self._may_be_written(logging.WARNING, self._slow_lines):
+            self._leave_to_the_thread(
+                self._say_slow, ballot.client.session.name,
+                now - ballot.asked_at, list(ballot.phases(now)),
+                len(ballot.oids), ballot.oids[:MOST_NAMED], tid,
+                ballot.behind)
 
     def conflict(self, ballot, error):
         """Its vote has failed with a ConflictError."""
         client, oid = ballot.client.session.name, getattr(error, 'oid', None)
         if self._conflicts == EACH:
-            self._leave_to_the_thread(
-                self._say_conflict, client, oid, _changed_by(error),
-                getattr(error, 'class_name', None))
+            if self._may_be_written(logging.INFO, self._conflict_lines):
+                self._leave_to_the_thread(
+                    self._say_conflict, client, oid, _changed_by(error),
+                    getattr(error, 'class_name', None))
         elif self._conflicts == SUMMARY:
             self._count(client, oid, getattr(error, 'class_name', None))
 
@@ -111,6 +119,15 @@ class CommitLog:
         label = next((each.client.session.name for each in ballots
                       if each.transaction is metadata), None)
         return functools.partial(_told_of, found, label)
+
+    def _may_be_written(self, level, allowance):
+        """One more line.  (Nobody misses what the level leaves out.)"""
+        if not logger.isEnabledFor(level):
+            return False
+        if not allowance.take():
+            self._left_out += 1
+            return False
+        return True
 
     def _leave_to_the_thread(self, say, *arguments):
         if not self._room.acquire(blocking=False):

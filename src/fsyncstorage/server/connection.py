@@ -77,7 +77,7 @@ def announcement(msgpack):
 
 
 class Traffic:
-    """Bytes received and sent, of all connections."""
+    """Bytes received and sent, on all connections but read channels."""
 
     received = sent = 0
 

@@ -21,41 +21,62 @@ def get_logger(name):
     return logger
 
 
+class Allowance:
+    """`burst` lines at once, and one more for each `interval` seconds.  Of one
+    thread."""
+
+    def __init__(self, burst, interval):
+        self._burst = burst
+        self._interval = interval
+        self._allowed = burst
+        self._since = time.monotonic()
+
+    def take(self):
+        """May one more be written?"""
+        now = time.monotonic()
+        earned = (now - self._since) // self._interval
+        if earned:
+            self._allowed = min(self._burst, self._allowed + earned)
+            self._since += earned * self._interval
+        if not self._allowed:
+            return False
+        self._allowed -= 1
+        return True
+
+
 class _Place:
 
-    def __init__(self, now, burst):
-        self.allowed = burst
-        self.since = now
+    def __init__(self):
+        self.allowance = Allowance(BURST, INTERVAL)
         self.left_out = 0
 
 
 class Filter:
 
-    def __init__(self, burst=BURST, interval=INTERVAL):
-        self._burst = burst
-        self._interval = interval
+    def __init__(self):
         self._lock = threading.Lock()
         self._places = {}  # as many as there are in the code
 
     def filter(self, record):
         with self._lock:
-            now = time.monotonic()
-            place = self._places.setdefault(
-                (record.pathname, record.lineno), _Place(now, self._burst))
-            earned = (now - place.since) // self._interval
-            if earned:
-                place.allowed = min(self._burst, place.allowed + earned)
-                place.since += earned * self._interval
-            if not place.allowed:
+            key = record.pathname, record.lineno
+            if key not in self._places:
+                self._places[key] = _Place()
+            place = self._places[key]
+            if not place.allowance.take():
                 place.left_out += 1
                 return False
-            place.allowed -= 1
             left_out, place.left_out = place.left_out, 0
-        text = in_one_line(record.getMessage())
+        say_in_one_line(record)
         if left_out:
-            text += f' ({left_out} such lines were left out)'
-        record.msg, record.args = text, ()
+            record.msg += f' ({left_out} such lines were left out)'
         return True
+
+
+def say_in_one_line(record):
+    """A filter that only does this, for those that count by themselves."""
+    record.msg, record.args = in_one_line(record.getMessage()), ()
+    return True
 
 
 def in_one_line(text):
@@ -64,5 +85,5 @@ def in_one_line(text):
         each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-#: The filter of all these loggers, but for those that have one of their own.
+#: The filter of all these loggers.
 said = Filter()

@@ -110,6 +110,9 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     def main(self):
         _allow_all_descriptors()
+        # Stock does this when the storages are open, which may take long; and
+        # process 1 of a container has no default action of a signal.
+        self.setup_signals()
         super().main()
         sys.exit(self._status)
 

@@ -31,7 +31,7 @@ from . import handout
 from . import quiet
 from .calls import is_oid
 from .calls import is_tid
-from .clients import clients_of
+from .clients import Clients
 from .commitlog import CommitLog
 from .committer import Committer
 from .figures import Figures
@@ -413,9 +413,9 @@ class Service:
         status['channel-bytes-sent'] = self.figures.sent
         return status
 
-    def clients(self, most):
+    def clients(self):
         """What each client does; for any thread."""
-        return clients_of(self, most)
+        return Clients(self)
 
     def histograms(self):
         """All durations behind those of `status`."""

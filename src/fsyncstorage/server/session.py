@@ -395,17 +395,16 @@ class Session(Shown, ZEOStorage):
 
     def _finished(self, tid, error):
         """If it has a tid, it is announced now."""
-        connection, answer = self.connection, self._answer
-        oids = self._ballot.oids
+        connection, answer, ballot = (
+            self.connection, self._answer, self._ballot)
         self._forget()
         if tid is None:
             answer.done(None, error)
             return
-        self.stats.commits += 1
-        self.tally.commits += 1
+        self.count_commit(ballot)
         if error is not None:
             frames = connection.async_frame(
-                'invalidateTransaction', tid, oids
+                'invalidateTransaction', tid, ballot.oids
             ) + connection.error_frame(answer.msgid, error)
         else:
             frames = connection.async_frame(
